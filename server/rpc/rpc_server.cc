@@ -35,6 +35,8 @@ constexpr std::chrono::milliseconds kLeaveTaking{100};
 constexpr std::uint64_t kExportShare = 4;
 // A token has 4096 bytes at most, and a trace less than a hundred.
 constexpr int kMostMetadataBytes = 8 << 10;
+// Streams of reflection, each of which has a thread. No other service of ours has threads of its own.
+constexpr int kMostReflections = 8;
 // Clients that wait for their turn have most of a message on its way, too.
 constexpr std::uint64_t kReceivedShare = 2;
 
@@ -135,7 +137,13 @@ class RpcServer::Impl {
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
-    builder.SetResourceQuota(grpc::ResourceQuota("received").Resize(MostReceived(options)));
+    builder.SetResourceQuota(grpc::ResourceQuota("received")
+                                 .Resize(MostReceived(options))
+                                 .SetMaxThreads(kMostReflections + 1));
+    // One thread waits for reflection, however many processors there are.
+    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
     SetChannelArguments(options, builder);
     LimitOpenCalls(options.max_calls_per_connection, options.max_calls);
     server_ = builder.BuildAndStart();

@@ -1,0 +1,93 @@
+"""Clients that would have the server begin threads: none has any number of them.
+
+No Slotwise package is used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+from slotwise_cluster import Cluster, StartCluster, wait_until
+from slotwise_wire import CALL_TIMEOUT
+
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+WATCH, EXPORT = "/grpc.health.v1.Health/Watch", "/slotwise.v1.Rows/Export"
+LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest{list_services: "*"}
+STREAMS, CONNECTIONS = 100, 5
+MOST_REFLECTIONS = 8
+OWN = 8  # threads that gRPC may begin for its own work while it is busy
+
+
+def threads(cluster: Cluster) -> int:
+    (line,) = [
+        line
+        for line in Path(f"/proc/{cluster.pid(0)}/status").read_text().splitlines()
+        if line.startswith("Threads:")
+    ]
+    return int(line.split()[1])
+
+
+def test_streams_of_reflection_are_few(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1)
+    end = threading.Event()
+
+    def asks_once() -> Iterator[bytes]:
+        yield LIST_SERVICES
+        end.wait(CALL_TIMEOUT)
+
+    before = threads(cluster)
+    channels = [
+        grpc.insecure_channel(cluster.ranks[0].address, options=[("grpc.use_local_subchannel_pool", 1)])
+        for _ in range(CONNECTIONS)
+    ]
+    streams = [channel.stream_stream(REFLECTION)(asks_once()) for channel in channels for _ in range(20)]
+    answered = 0
+    for stream in streams:
+        try:
+            next(stream)
+            answered += 1
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+            assert error.details() == "Server Threadpool Exhausted"  # docs/limits.md
+    assert 1 <= answered <= MOST_REFLECTIONS
+    assert threads(cluster) <= before + MOST_REFLECTIONS + OWN
+    end.set()
+    for stream in streams:
+        stream.cancel()
+
+    def answers_again() -> bool:
+        call = cluster.ranks[0].channel.stream_stream(REFLECTION)
+        try:
+            return bool(list(call(iter([LIST_SERVICES]), timeout=CALL_TIMEOUT)))
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+            return False
+
+    wait_until(answers_again, "reflection, once the streams have ended")
+    for channel in channels:
+        channel.close()
+
+
+def test_streams_of_other_services_have_no_threads(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1)
+    table = cluster.create(dim=1)
+    before = threads(cluster)
+    channels = [
+        grpc.insecure_channel(cluster.ranks[0].address, options=[("grpc.use_local_subchannel_pool", 1)])
+        for _ in range(CONNECTIONS)
+    ]
+    export = b"\x0a" + bytes([len(table)]) + table.encode()  # ExportRequest{table}
+    streams = []
+    for channel in channels:
+        streams += [channel.unary_stream(WATCH)(b"") for _ in range(STREAMS)]
+        streams += [channel.unary_stream(EXPORT)(export) for _ in range(STREAMS)]
+        for watch in streams[-2 * STREAMS : -STREAMS]:
+            next(watch)
+    assert threads(cluster) <= before + OWN
+    for stream in streams:
+        stream.cancel()
+    for channel in channels:
+        channel.close()
