@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "wire/frame_stream.h"
 #include "wire/message_fields.h"
@@ -157,6 +158,13 @@ bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner
     at += PaddedBytes(bytes);
   }
   return true;
+}
+
+Result<EmbeddingAnswers> WithoutLateRows(const Caller& caller, Result<EmbeddingAnswers> answers) {
+  const bool rows =
+      answers.ok() && !answers->empty() && std::holds_alternative<LookupAnswer>(answers->front());
+  if (!rows || !caller.late()) return answers;
+  return DeadlineExceeded("the deadline passed before the rows were sent");
 }
 
 }  // namespace slotwise

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/caller.h"
 #include "server/engine/request.h"
 #include "server/intake/check.h"
+#include "server/intake/embedding_calls.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
 
@@ -42,6 +44,10 @@ std::uint64_t BytesOfValues(const std::vector<CheckedLookup>& lookups);
 // `owner` keeps. Returns whether they fit there: if not, they go to memory of the engine's.
 bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,
                  std::vector<CheckedLookup>& lookups);
+
+// Returns what a caller is to hear: answers, but no rows of lookups once its deadline has passed, because
+// nobody takes them. What became of its steps takes few bytes.
+Result<EmbeddingAnswers> WithoutLateRows(const Caller& caller, Result<EmbeddingAnswers> answers);
 
 }  // namespace slotwise
 

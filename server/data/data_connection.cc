@@ -188,7 +188,8 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
 }
 
-void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers) {
+void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> its_answers) {
+  auto answers = WithoutLateRows(caller, std::move(its_answers));
   const Status outcome = answers.status();
   v1::DataReply reply;
   OutgoingFrame frame;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/data/data_call.h"
 #include "tests/data/data_server_fixture.h"
 #include "wire/status_code.h"
 
@@ -304,6 +305,19 @@ TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
   EXPECT_TRUE(caller.gone());
   EXPECT_FALSE(Caller("ipv4:1.2.3.4:5", Caller::Clock::now() + std::chrono::hours(1)).gone());
   EXPECT_FALSE(Caller("ipv4:1.2.3.4:5").gone());
+}
+
+TEST_F(DataServerTest, SendsNoRowsToWhomTheyComeTooLate) {
+  const Caller late("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
+  const Caller waits("ipv4:1.2.3.4:5", Caller::Clock::now() + std::chrono::hours(1));
+  const EmbeddingAnswers rows{LookupAnswer{.samples = 1, .width = 2}};
+  const EmbeddingAnswers steps{AppliedStep{}};
+  EXPECT_EQ(WithoutLateRows(late, rows).status(),
+            DeadlineExceeded("the deadline passed before the rows were sent"));
+  EXPECT_TRUE(WithoutLateRows(waits, rows).ok());
+  EXPECT_TRUE(WithoutLateRows(late, steps).ok()) << "what became of a step is heard of";
+  EXPECT_TRUE(WithoutLateRows(late, EmbeddingAnswers{}).ok());
+  EXPECT_EQ(WithoutLateRows(late, NotFound("no table")).status(), NotFound("no table"));
 }
 
 // What is announced and does not come is denied to nobody else.
