@@ -2,6 +2,7 @@
 #include <tbb/info.h>
 
 #include "kernels/backend/cpu.h"
+#include "kernels/backend/cpu_begin_threads.h"
 #include "kernels/backend/host_memory.h"
 #include "kernels/body/add_to_each.h"
 #include "kernels/convert.inl"
@@ -71,6 +72,7 @@ class CpuDevice final : public Device {
 
 std::unique_ptr<Device> MakeCpuDevice(int threads, int processes) {
   ShareHostMemory(static_cast<std::size_t>(std::max(processes, 1)));
+  BeginCpuThreads(threads);
   return std::make_unique<CpuDevice>(threads);
 }
 

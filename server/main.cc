@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/configured.h"
+#include "server/durability/threads.h"
 #include "server/engine/engine.h"
 #include "server/flags.h"
 #include "server/ops/config_errors.h"
@@ -85,10 +87,17 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
   }
 }
 
+// Returns what an error says, or, if there were no threads, that.
+std::string WordsOf(const std::exception& error) {
+  const auto* const system = dynamic_cast<const std::system_error*>(&error);
+  const bool no_threads = system != nullptr && system->code() == std::errc::resource_unavailable_try_again;
+  return no_threads ? NoMoreThreads(*system).message() : error.what();
+}
+
 // Ends this process and the other ranks, after an error that only this rank has seen while others wait for
 // it.
 [[noreturn]] void EndAllRanks(const std::exception& error) {
-  spdlog::critical("{}", error.what());
+  spdlog::critical("{}", WordsOf(error));
   FlushLog(kLastWords);
   if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
   std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
@@ -233,7 +242,7 @@ int main(int argc, char** argv) {
   try {
     exit_code = slotwise::Main(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "slotwise-server: %s\n", error.what());
+    std::fprintf(stderr, "slotwise-server: %s\n", slotwise::WordsOf(error).c_str());
   }
   slotwise::FlushLog(slotwise::kLastWords);
   return exit_code;

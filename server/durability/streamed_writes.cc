@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
+#include <utility>
 
 #include "server/durability/aligned_memory.h"
 #include "server/durability/file_system.h"
@@ -44,7 +46,12 @@ void StreamedWrites::OpenDirect() {
   if (std::exchange(tried_direct_, true)) return;
   const std::string path = "/proc/self/fd/" + std::to_string(file_);  // whatever its name is now
   direct_ = Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT); });
-  if (direct_ >= 0) thread_ = std::thread([this] { Run(); });
+  if (direct_ < 0) return;
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error&) {  // the system gives no more threads: ordinary writes need none
+    ::close(std::exchange(direct_, -1));
+  }
 }
 
 Status StreamedWrites::Write(std::uint64_t offset, std::span<const std::byte> bytes) {

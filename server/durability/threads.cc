@@ -57,4 +57,8 @@ Threads& SystemThreads() {
   return threads;
 }
 
+Status NoMoreThreads(const std::system_error& error) {
+  return ResourceExhausted("the system gives this process no more threads (" + error.code().message() + ")");
+}
+
 }  // namespace slotwise

@@ -11,6 +11,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
+
+#include "slotwise/status.h"
 
 namespace slotwise {
 
@@ -31,7 +34,7 @@ class Threads {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  // Runs `body` beside the caller.
+  // Runs `body` beside the caller. Throws std::system_error if the system gives no more threads.
   virtual std::unique_ptr<Thread> Begin(std::function<void()> body) = 0;
 
   // Waits until `holds()` is true. `lock` is held while `holds` runs and released in between. Whoever makes
@@ -54,6 +57,9 @@ class Threads {
 
 // The system's threads.
 Threads& SystemThreads();
+
+// Returns RESOURCE_EXHAUSTED, for what Begin has thrown because the system gives no more threads.
+Status NoMoreThreads(const std::system_error& error);
 
 // A mutex that may be held while files are written and synced, for std::scoped_lock.
 class FileLock {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -111,15 +112,20 @@ Status ReadBeside(Threads& threads, const std::function<Status(const RowSink&)>&
   const RowSink sink{.rows = [&](std::vector<Key>& keys,
                                  std::vector<float>& records) { return passage.PutRows(keys, records); },
                      .erase = [&](std::span<const Key> keys) { return passage.PutErased(keys); }};
-  const std::unique_ptr<Threads::Thread> reading = threads.Begin([&] {
-    try {
-      passage.End(read(sink), false);
-    } catch (const std::bad_alloc&) {
-      passage.End({}, true);
-    } catch (const std::exception& error) {
-      passage.End({StatusCode::kInternal, error.what()}, false);
-    }
-  });
+  std::unique_ptr<Threads::Thread> reading;
+  try {
+    reading = threads.Begin([&] {
+      try {
+        passage.End(read(sink), false);
+      } catch (const std::bad_alloc&) {
+        passage.End({}, true);
+      } catch (const std::exception& error) {
+        passage.End({StatusCode::kInternal, error.what()}, false);
+      }
+    });
+  } catch (const std::system_error& error) {
+    return NoMoreThreads(error);
+  }
   const Closes closes{passage};
   while (Piece* const piece = passage.Next()) {
     Status used = piece->erases ? use.erase(piece->keys) : use.rows(piece->keys, piece->records);

@@ -13,11 +13,17 @@ struct ProcessLimits {
   // Threads' stacks, their heaps and the libraries take gigabytes of addresses, and little memory.
   static constexpr rlim_t kLeastAddressesMib = 4096;
   static constexpr rlim_t kLeastFiles = 64;
+  // Of a rank's own and its libraries', beside those for each processor.
+  static constexpr rlim_t kLeastThreads = 48;
+  static constexpr rlim_t kThreadsOfProcessor = 2;
 
   rlim_t address_bytes = RLIM_INFINITY;
-  rlim_t files = RLIM_INFINITY;  // that it may open if it asks for as many as it may have
+  rlim_t files = RLIM_INFINITY;    // that it may open if it asks for as many as it may have
+  rlim_t threads = RLIM_INFINITY;  // that it may begin, if those are fewer than it needs
+  rlim_t needs_threads = kLeastThreads;
 
-  // Returns this process's.
+  // Returns this process's. Begins as many threads as a server needs, and ends them: neither RLIMIT_NPROC nor
+  // a container's limit of pids says how many are left.
   static ProcessLimits Mine();
 
   // FAILED_PRECONDITION, in one sentence that names the limit and what is needed, if a server cannot start.

@@ -4,8 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -94,6 +101,33 @@ TEST(ReadBesideTest, ExceptionsOfEitherSideReachTheCaller) {
                        },
                        .erase = [](std::span<const Key>) -> Status { throw std::runtime_error("gone"); }};
   EXPECT_THROW((void)ReadBeside(SystemThreads(), ReadAll, broken), std::runtime_error);
+}
+
+// The system, when it gives no more threads.
+class NoThreads final : public Threads {
+ public:
+  std::unique_ptr<Thread> Begin(std::function<void()> /*body*/) override {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  }
+  void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+            const std::function<bool()>& holds) override {
+    SystemThreads().Wait(changed, lock, holds);
+  }
+  std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
+                                                   std::unique_lock<std::mutex>& lock,
+                                                   const std::function<bool()>& holds,
+                                                   std::chrono::milliseconds longest) override {
+    return SystemThreads().WaitFor(changed, lock, holds, longest);
+  }
+};
+
+TEST(ReadBesideTest, IsRefusedWhereThereAreNoMoreThreads) {
+  NoThreads threads;
+  Used used;
+  const Status refused = ReadBeside(threads, ReadAll, used.Sink());
+  EXPECT_EQ(refused, ResourceExhausted("the system gives this process no more threads (Resource temporarily "
+                                       "unavailable)"));
+  EXPECT_TRUE(used.first_keys.empty());
 }
 
 TEST(ReadBesideTest, WhoReadsIsAtMostTwoPiecesAhead) {

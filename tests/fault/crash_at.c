@@ -1,5 +1,6 @@
-// crash_at: a library for LD_PRELOAD that breaks a server's files, for tests. It stands between the server and the
-// system's calls on files below one folder, and leaves all other files alone. The environment says what it does:
+// crash_at: a library for LD_PRELOAD that breaks a server's files, or denies it threads, for tests. It stands between
+// the server and the system's calls on files below one folder, and leaves all other files alone. The environment says
+// what it does:
 //
 //   SLOTWISE_CRASH_BELOW=FOLDER   the folder, an absolute path without links. Without it the library does nothing.
 //   SLOTWISE_CRASH_RANK=R         only rank R crashes or fails (mpirun's OMPI_COMM_WORLD_RANK). Default: every rank
@@ -11,6 +12,9 @@
 //   SLOTWISE_FAIL_AT=CALL:N:ERRNO
 //                                 the N-th CALL and all later ones fail with that number, and change nothing
 //   SLOTWISE_FULL_WHILE=FILE      as long as FILE exists, calls that would take space fail with ENOSPC
+//   SLOTWISE_NO_THREADS_WHILE=FILE
+//                                 as long as FILE exists, the system gives the process no more threads (EAGAIN), but
+//                                 for gRPC's library, which loses calls then
 //   SLOTWISE_FORGET=SHADOW        notes in the folder SHADOW what a power failure would leave (crash_shadow.h), and
 //                                 syncs nothing beside that
 //
@@ -47,6 +51,7 @@ static struct {
   const char* below;
   const char* path;  // NULL: all paths
   const char* full_while;
+  const char* no_threads_while;
   enum When when;
   enum Call crash_call;
   unsigned long crash_number;
@@ -84,6 +89,7 @@ static void ReadPlan(void) {
   const char* const only = getenv("SLOTWISE_CRASH_RANK");
   const char* const rank = getenv("OMPI_COMM_WORLD_RANK");
   if (only != NULL && strcmp(only, rank != NULL ? rank : "0") != 0) return;
+  plan.no_threads_while = getenv("SLOTWISE_NO_THREADS_WHILE");
   char when[16];
   char call[16];
   const char* text = getenv("SLOTWISE_CRASH_AT");
@@ -111,6 +117,15 @@ static void ReadPlan(void) {
 #define NEXT(name)               \
   static __typeof__(&name) next; \
   if (next == NULL) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
+  NEXT(pthread_create);
+  pthread_once(&plan_is_read, ReadPlan);
+  Dl_info caller;
+  const bool grpcs = dladdr(__builtin_return_address(0), &caller) != 0 && strstr(caller.dli_fname, "libgpr") != NULL;
+  if (!grpcs && plan.no_threads_while != NULL && access(plan.no_threads_while, F_OK) == 0) return EAGAIN;
+  return next(thread, attributes, body, argument);
+}
 
 static bool IsBelow(const char* path) {
   pthread_once(&plan_is_read, ReadPlan);

@@ -22,6 +22,9 @@ TEST(ProcessLimits, AreRefusedByNameBelowThat) {
       (ProcessLimits{.files = 63}.Check()),
       FailedPrecondition("this process may open 63 files (RLIMIT_NOFILE, ulimit -n), and a server needs at "
                          "least 64"));
+  EXPECT_EQ((ProcessLimits{.threads = 43, .needs_threads = 44}.Check()),
+            FailedPrecondition("the system gives this process no more than 43 threads (RLIMIT_NPROC, ulimit "
+                               "-u, or a container's limit of pids), and a server needs at least 44"));
 }
 
 }  // namespace
