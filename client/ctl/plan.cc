@@ -218,6 +218,7 @@ ordered_json ToJson(const PlanNumbers& plan, const std::vector<std::string>& war
             {"max_shared_mib", limits.shared},
             {"max_ledger_mib", limits.ledger},
             {"max_connections", limits.connections},
+            {"max_calls", limits.calls},
             {"max_preimage_mib", limits.preimage}}},
           {"step",
            {{"keys", plan.shape.keys},

@@ -14,7 +14,7 @@
 
 namespace slotwise::sizing {
 
-// The limits that take memory, as the configuration has them: in MiB, but for connections. 0: not set.
+// The limits that take memory, as the configuration has them: in MiB, but for connections and calls. 0: not set.
 struct MemoryLimits {
   std::uint64_t message = 0;      // limits.max_message_mib
   std::uint64_t round = 0;        // limits.max_round_mib
@@ -22,6 +22,7 @@ struct MemoryLimits {
   std::uint64_t shared = 0;       // limits.max_shared_mib
   std::uint64_t ledger = 0;       // limits.max_ledger_mib
   std::uint64_t connections = 0;  // limits.max_connections
+  std::uint64_t calls = 0;        // limits.max_calls
   std::uint64_t preimage = 0;     // durability.max_preimage_mib
 
   friend constexpr bool operator==(const MemoryLimits&, const MemoryLimits&) = default;
@@ -32,15 +33,16 @@ struct MemoryAsked {
   std::uint64_t host_mib = 0;    // its even share of its host's memory
   std::uint64_t device_mib = 0;  // of its GPU's; on the CPU backend the host's is the device's
   bool gpu = false;
-  bool several_ranks = false;  // the server has
-  bool keeps = false;          // a data folder
-  bool journals = false;       // there
-  MemoryLimits set = {};       // what the configuration says
+  bool several_ranks = false;        // the server has
+  bool keeps = false;                // a data folder
+  bool journals = false;             // there
+  std::uint64_t least_calls = 1024;  // four times limits.max_calls_per_connection
+  MemoryLimits set = {};             // what the configuration says
 };
 
 // What is set aside of a rank's share of its host's memory, in MiB, before tables may take any.
 struct SetAside {
-  std::uint64_t process = 0;   // the program, its libraries, threads and connections
+  std::uint64_t process = 0;   // the program, its libraries, threads, connections and open calls
   std::uint64_t requests = 0;  // with replies, and memory kept for both
   std::uint64_t received = 0;  // and not read yet, by gRPC and by the data transport
   std::uint64_t shared = 0;    // with clients of the host
@@ -65,6 +67,7 @@ struct MemoryPlan {
 inline constexpr std::uint64_t kCpuProcessMib = 64;
 inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
 inline constexpr std::uint64_t kConnectionKib = 32;
+inline constexpr std::uint64_t kCallKib = 20;  // what gRPC has of a call that is open, beside its message
 // So many rounds are the arrays of a round and all that it works in, an eighth ahead included: a batch of one weighted
 // key a bag and 5 elements a row counts as 36 bytes a key, and takes 72 of arrays, in its callers' order and in the
 // step's, and 147 to find, count, sort and group. Rounds that were measured took up to 3.5.
@@ -84,8 +87,8 @@ constexpr std::uint64_t JournalMib(std::uint64_t inbox) { return std::min<std::u
 // Returns what `limits`, all of which are set, promise.
 constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& limits) {
   SetAside aside;
-  aside.process =
-      (asked.gpu ? kGpuProcessMib : kCpuProcessMib) + DivideUp(limits.connections * kConnectionKib, 1024);
+  aside.process = (asked.gpu ? kGpuProcessMib : kCpuProcessMib) +
+                  DivideUp(limits.connections * kConnectionKib + limits.calls * kCallKib, 1024);
   // The favoured step goes as far again and a round beyond the inbox, and small messages a 16th. Kept memory
   // is within an inbox and two rounds, with what is in use. Arrays of the pool are up to an 8th larger.
   const std::uint64_t in_use = 2 * limits.inbox + limits.round + DivideUp(limits.inbox, 16);
@@ -111,6 +114,7 @@ inline constexpr MemoryLimits kPlenty{.message = 64,
                                       .shared = 0,  // as the inbox
                                       .ledger = 256,
                                       .connections = 4096,
+                                      .calls = 16'384,
                                       .preimage = 256};
 inline constexpr std::uint64_t kMostRoundMib = 4096;
 
@@ -136,6 +140,7 @@ constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) 
   if (limits.shared == 0) limits.shared = limits.inbox;
   if (limits.ledger == 0) limits.ledger = std::min(kPlenty.ledger, round);
   if (limits.connections == 0) limits.connections = std::min(kPlenty.connections, 64 * round);
+  if (limits.calls == 0) limits.calls = std::max(asked.least_calls, std::min(kPlenty.calls, 64 * round));
   if (limits.preimage == 0) limits.preimage = std::min(kPlenty.preimage, round);
   return limits;
 }

@@ -36,10 +36,6 @@ void FillDefaults(v1::ServerConfig& config) {
   if (durability.max_deltas() == 0) durability.set_max_deltas(16);
   v1::Limits& limits = *config.mutable_limits();
   if (limits.max_calls_per_connection() == 0) limits.set_max_calls_per_connection(256);
-  if (limits.max_calls() == 0) {
-    limits.set_max_calls(16'384);
-    limits.set_max_calls(std::max(limits.max_calls(), 4 * limits.max_calls_per_connection()));
-  }
   if (limits.reply_timeout_ms() == 0) limits.set_reply_timeout_ms(30'000);
   if (limits.rank_timeout_ms() == 0) limits.set_rank_timeout_ms(10'000);
   if (limits.max_tables() == 0) limits.set_max_tables(1024);

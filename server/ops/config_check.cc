@@ -80,9 +80,8 @@ void CheckLimits(const Limits& limits, const Report& report) {
     if (range.value != 0)
       CheckRange(report, path(range.field), range);  // 0 follows the memory (fit_limits.h)
   }
-  if (limits.max_calls() < 4 * limits.max_calls_per_connection()) {
-    return Refuse(where.Limit(Limits::kMaxCallsFieldNumber), "limits.max_calls",
-                  std::to_string(limits.max_calls()),
+  if (limits.max_calls() != 0 && limits.max_calls() < 4 * limits.max_calls_per_connection()) {
+    report.Refuse(path(Limits::kMaxCallsFieldNumber), "limits.max_calls", std::to_string(limits.max_calls()),
                   "must be four times limits.max_calls_per_connection at least, which is " +
                       std::to_string(limits.max_calls_per_connection()));
   }

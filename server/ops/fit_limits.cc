@@ -11,13 +11,14 @@ constexpr std::uint64_t kMostGpuArenaMib = 1 << 24;
 constexpr std::uint64_t kDeviceOverArenas = 16;
 
 // The fields that take memory, by the names that a file has for them.
-std::array<std::pair<const char*, std::uint64_t>, 7> FieldsOf(const sizing::MemoryLimits& limits) {
+std::array<std::pair<const char*, std::uint64_t>, 8> FieldsOf(const sizing::MemoryLimits& limits) {
   return {{{"limits.max_message_mib", limits.message},
            {"limits.max_round_mib", limits.round},
            {"limits.max_inbox_mib", limits.inbox},
            {"limits.max_shared_mib", limits.shared},
            {"limits.max_ledger_mib", limits.ledger},
            {"limits.max_connections", limits.connections},
+           {"limits.max_calls", limits.calls},
            {"durability.max_preimage_mib", limits.preimage}}};
 }
 
@@ -33,7 +34,11 @@ Status DoNotFit(const sizing::MemoryAsked& asked, const sizing::MemoryPlan& plan
   const std::string has = "a rank's share of its host's memory is " + std::to_string(asked.host_mib) +
                           " MiB, of which a 16th is kept";
   const std::string takes = std::to_string(plan.aside.all()) + " MiB (" + TextOf(plan.aside) + ")";
-  const std::string set = ListOf(asked.set);
+  std::string set = ListOf(asked.set);
+  if (asked.set.calls == 0 && asked.least_calls > sizing::MemoryAsked{}.least_calls) {
+    set += (set.empty() ? "" : ", ") +
+           ("limits.max_calls_per_connection: " + std::to_string(asked.least_calls / 4));
+  }
   if (set.empty()) return FailedPrecondition(has + ", and a server takes at least " + takes);
   return FailedPrecondition(set + ": with this a rank sets aside " + takes + ", and " + has +
                             ": lower what is set, or leave it out");
@@ -66,12 +71,14 @@ Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig
                                   .several_ranks = memory.several_ranks,
                                   .keeps = !durability.folder().empty(),
                                   .journals = durability.mode() == v1::DURABILITY_MODE_SYNC,
+                                  .least_calls = std::uint64_t{4} * limits.max_calls_per_connection(),
                                   .set = {.message = limits.max_message_mib(),
                                           .round = limits.max_round_mib(),
                                           .inbox = limits.max_inbox_mib(),
                                           .shared = limits.max_shared_mib(),
                                           .ledger = limits.max_ledger_mib(),
                                           .connections = limits.max_connections(),
+                                          .calls = limits.max_calls(),
                                           .preimage = durability.max_preimage_mib()}};
   const sizing::MemoryPlan plan = sizing::PlanMemory(asked);
   if (!plan.fits) return DoNotFit(asked, plan);
@@ -82,6 +89,7 @@ Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig
   limits.set_max_shared_mib(narrow(plan.limits.shared));
   limits.set_max_ledger_mib(narrow(plan.limits.ledger));
   limits.set_max_connections(narrow(plan.limits.connections));
+  limits.set_max_calls(narrow(plan.limits.calls));
   durability.set_max_preimage_mib(narrow(plan.limits.preimage));
   if (limits.max_gpu_arena_mib() == 0) {
     limits.set_max_gpu_arena_mib(

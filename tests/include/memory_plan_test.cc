@@ -27,6 +27,7 @@ TEST(MemoryPlan, HasTheDocumentedDefaultsWhereThereIsPlenty) {
                                          .shared = 1536,
                                          .ledger = 256,
                                          .connections = 4096,
+                                         .calls = 16'384,
                                          .preimage = 256}));
   }
   EXPECT_EQ(PlanMemory(OnCpu(1024 * kGiB)).limits.round, 4096U);
@@ -69,24 +70,27 @@ TEST(MemoryPlan, PromisesNoMoreThanThereIs) {
                       .several_ranks = up_to(1) == 0,
                       .keeps = up_to(1) == 0,
                       .journals = up_to(1) == 0,
+                      .least_calls = 4 * (1 + (up_to(100'000) >> up_to(16))),
                       .set = {.message = sometimes(2047),
                               .round = sometimes(4096),
                               .inbox = sometimes(16'777'216),
                               .shared = sometimes(16'777'216),
                               .ledger = sometimes(1'048'576),
                               .connections = sometimes(1'000'000),
+                              .calls = sometimes(4'000'000),
                               .preimage = sometimes(16'777'216)}};
     const MemoryPlan plan = PlanMemory(asked);
     const auto kept = [](std::uint64_t set, std::uint64_t value) {
       return set == 0 ? value > 0 : value == set;
     };
-    EXPECT_TRUE(kept(asked.set.message, plan.limits.message) && kept(asked.set.round, plan.limits.round) &&
-                kept(asked.set.inbox, plan.limits.inbox) && kept(asked.set.shared, plan.limits.shared) &&
-                kept(asked.set.ledger, plan.limits.ledger) &&
-                kept(asked.set.preimage, plan.limits.preimage) &&
-                kept(asked.set.connections, plan.limits.connections))
+    EXPECT_TRUE(
+        kept(asked.set.message, plan.limits.message) && kept(asked.set.round, plan.limits.round) &&
+        kept(asked.set.inbox, plan.limits.inbox) && kept(asked.set.shared, plan.limits.shared) &&
+        kept(asked.set.ledger, plan.limits.ledger) && kept(asked.set.preimage, plan.limits.preimage) &&
+        kept(asked.set.connections, plan.limits.connections) && kept(asked.set.calls, plan.limits.calls))
         << "what is set stays, and the rest is something";
     EXPECT_TRUE(plan.limits.message <= plan.limits.inbox || asked.set.message > 0);
+    EXPECT_TRUE(plan.limits.calls >= asked.least_calls || asked.set.calls > 0);
     EXPECT_EQ(plan.aside.all(), SetAsideFor(asked, plan.limits).all());
     if (!plan.fits) {
       EXPECT_GT(plan.aside.all(), asked.host_mib - asked.host_mib / 16) << "refused though there is room";
@@ -111,6 +115,18 @@ TEST(MemoryPlan, TakesMoreThanHalfOnlyForLimitsThatAreSet) {
   EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.round = 512, .inbox = 1024})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.shared = 1000})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(100)).fits) << "a process takes most of it";
+}
+
+TEST(MemoryPlan, SetsAsideWhatOpenCallsTake) {
+  const auto aside = [](std::uint64_t calls) {
+    return PlanMemory(OnCpu(64 * kGiB, {.calls = calls})).aside.process;
+  };
+  EXPECT_EQ(aside(4'000'000) - aside(1024), DivideUp(3'998'976 * kCallKib, 1024));
+  MemoryAsked asked = OnCpu(kGiB);
+  EXPECT_EQ(PlanMemory(asked).limits.calls, PlanMemory(asked).limits.round * 64)
+      << "fewer where memory is short";
+  asked.least_calls = 8192;
+  EXPECT_EQ(PlanMemory(asked).limits.calls, 8192U);
 }
 
 TEST(MemoryPlan, GivesTablesMoreMemoryWhereLimitsAreLower) {

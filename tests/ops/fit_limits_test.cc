@@ -60,6 +60,7 @@ TEST(Limits, OfASmallHostAreAllThere) {
   EXPECT_EQ(config.limits().max_shared_mib(), plan->limits.shared);
   EXPECT_EQ(config.limits().max_ledger_mib(), plan->limits.ledger);
   EXPECT_EQ(config.limits().max_connections(), plan->limits.connections);
+  EXPECT_EQ(config.limits().max_calls(), plan->limits.calls);
   EXPECT_EQ(config.limits().max_gpu_arena_mib(), 64U);
   EXPECT_EQ(config.durability().max_preimage_mib(), plan->limits.preimage);
   EXPECT_GT(plan->aside.checkpoint, plan->limits.preimage);
@@ -73,6 +74,9 @@ TEST(Limits, ThatDoNotFitAreNamedWithWhatTheyTakeAndWhatThereIs) {
   EXPECT_NE(words.find("rounds 3584"), std::string::npos) << words;
   EXPECT_NE(words.find("shared with clients 33,"), std::string::npos) << words;
   EXPECT_NE(words.find("share of its host's memory is 1024 MiB"), std::string::npos) << words;
+  const std::string calls = Refusal("limits { max_calls_per_connection: 100000 }", Cpu(kGiB));
+  EXPECT_TRUE(calls.starts_with("limits.max_calls_per_connection: 100000: with this a rank sets aside "))
+      << calls;
   const std::string nothing = Refusal("", Cpu(kGiB / 16));
   EXPECT_TRUE(nothing.starts_with("a rank's share of its host's memory is 64 MiB, ")) << nothing;
   EXPECT_NE(Refusal("durability { folder: \"/x\" max_preimage_mib: 9999 }", Cpu(kGiB))
