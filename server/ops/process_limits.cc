@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <latch>
 #include <string>
 #include <thread>
@@ -40,7 +41,8 @@ ProcessLimits ProcessLimits::Mine() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0) mine.address_bytes = limit.rlim_cur;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) mine.files = limit.rlim_max;
-  mine.needs_threads += kThreadsOfProcessor * std::thread::hardware_concurrency();
+  mine.needs_threads +=
+      kThreadsOfProcessor * std::min<rlim_t>(std::thread::hardware_concurrency(), kMostProcessors);
   mine.threads = ThreadsToHave(mine.needs_threads);
   return mine;
 }

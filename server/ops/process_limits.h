@@ -13,9 +13,10 @@ struct ProcessLimits {
   // Threads' stacks, their heaps and the libraries take gigabytes of addresses, and little memory.
   static constexpr rlim_t kLeastAddressesMib = 4096;
   static constexpr rlim_t kLeastFiles = 64;
-  // Of a rank's own and its libraries', beside those for each processor.
+  // Of a rank's own and its libraries', beside those for each processor, of up to so many.
   static constexpr rlim_t kLeastThreads = 48;
   static constexpr rlim_t kThreadsOfProcessor = 2;
+  static constexpr rlim_t kMostProcessors = 32;
 
   rlim_t address_bytes = RLIM_INFINITY;
   rlim_t files = RLIM_INFINITY;    // that it may open if it asks for as many as it may have

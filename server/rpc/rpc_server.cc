@@ -137,9 +137,8 @@ class RpcServer::Impl {
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
-    builder.SetResourceQuota(grpc::ResourceQuota("received")
-                                 .Resize(MostReceived(options))
-                                 .SetMaxThreads(kMostReflections + 1));
+    builder.SetResourceQuota(
+        grpc::ResourceQuota("received").Resize(MostReceived(options)).SetMaxThreads(kMostReflections + 1));
     // One thread waits for reflection, however many processors there are.
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
