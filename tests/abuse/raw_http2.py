@@ -89,8 +89,9 @@ class RawConnection:
 
     def begin_calls(self, count: int, flags: int = _END_HEADERS, more: Sequence[Frame] = ()) -> None:
         """Begins calls, each with these frames behind its headers, and ends none."""
-        for _ in range(0, count, 100):
-            calls = [self._new_call("slotwise.v1.Embedding/Lookup", flags) for _ in range(min(count, 100))]
+        for begun in range(0, count, 100):
+            some = range(min(count - begun, 100))
+            calls = [self._new_call("slotwise.v1.Embedding/Lookup", flags) for _ in some]
             self.flood(
                 b"".join(
                     headers + b"".join(_frame(kind, flag, stream, payload) for kind, flag, payload in more)
