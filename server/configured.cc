@@ -101,9 +101,10 @@ std::unique_ptr<AccessControl> AccessOf(const Config& config, ConfigErrors& erro
   for (int i = 0; i < principals.size(); ++i) {
     known.push_back(KnownOf(principals[i]));
     const std::string& file = principals[i].token_file();
-    if (const std::string who = WhoElseReads(file); !who.empty())
-      errors.Warn(place_of(i),
-                  "the token_file of principal " + principals[i].name() + ": " + file + ": " + who);
+    std::string warning = WhoElseReads(file);
+    if (warning.empty()) continue;
+    warning.insert(0, "the token_file of principal " + principals[i].name() + ": " + file + ": ");
+    errors.Warn(place_of(i), warning);
   }
   std::vector<TokenError> wrong;
   auto access = AccessControl::Make(std::move(known), LocalUsersOf(config, errors), wrong);
