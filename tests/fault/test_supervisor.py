@@ -595,7 +595,9 @@ def test_a_stopped_mpirun_whose_ranks_are_dead_is_no_obstacle(launch: Launch) ->
     ranks = launched.ranks()
     os.kill(mpirun, signal.SIGSTOP)
     wait_until(lambda: f"process {mpirun} is stopped" in launched.log(), "the launcher knows")
-    assert launched.ranks() == ranks  # which serve on
+    launched.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "SIGHUP" in launched.log(), "the launcher has seen to it")
+    assert launched.ranks() == ranks and "SIGCONT" not in launched.log().partition(" is stopped: SIGCONT")[2]
     kill(*ranks)
     launched.await_start(2)
     assert is_gone(mpirun) and "none of its ranks runs here: it gets SIGCONT" in launched.log()
