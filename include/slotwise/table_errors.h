@@ -1,4 +1,4 @@
-// All that is wrong with a table's options, for whoever wants to mend them at once. Validate() says the first.
+// All that is wrong with a table's options, to mend it at once. Validate() says the first.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TABLE_ERRORS_H_
 #define SLOTWISE_TABLE_ERRORS_H_

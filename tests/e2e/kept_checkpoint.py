@@ -1,6 +1,6 @@
 """Makes a small data folder of this version, with one checkpoint, for the servers of all later versions.
 
-    ./dev python tests/e2e/kept_checkpoint.py      # tests/fixtures/VERSION/data.tar.xz, and state.json beside it
+    ./dev python tests/e2e/kept_checkpoint.py   # tests/fixtures/VERSION/data.tar.xz, and state.json beside it
 
 tests/e2e/test_kept_versions.py starts servers on it. A version that was released keeps its folder as it is.
 """
