@@ -15,7 +15,7 @@ constexpr std::size_t kValues = 2;
 constexpr std::size_t kFirstState = 3;
 
 // Numbers are read in pieces that stay in the processor's cache until they were checked and copied.
-constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 std::uint32_t RecordWidth(const TableOptions& options) {
   return options.dim + StateFloats(options.optimizer.kind, options.dim);

@@ -9,15 +9,16 @@ namespace {
 
 // `Bits` is an unsigned integer of the numbers' size. NaN and infinity have all bits of the exponent; what is
 // below 0 has the sign's bit, and another one.
-template <class Bits, Bits kExponent>
-std::optional<std::size_t> Find(std::span<const std::byte> bytes, bool squares) {
+template <class Bits, Bits kExponent, bool kSquares = false>
+std::optional<std::size_t> Find(std::span<const std::byte> bytes) {
   constexpr std::size_t kBlock = 4096;
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
-  const auto most = static_cast<Bits>(squares ? kSign : ~Bits{0});
   const auto wrong = [&](std::size_t place) {
     Bits bits = 0;
     std::memcpy(&bits, bytes.data() + place * sizeof(Bits), sizeof(bits));
-    return static_cast<Bits>(((bits & kExponent) == kExponent) | (bits > most));
+    const bool infinite = (bits & kExponent) == kExponent;
+    if constexpr (!kSquares) return static_cast<Bits>(infinite);
+    return static_cast<Bits>(infinite | (bits > kSign));
   };
   const std::size_t size = bytes.size() / sizeof(Bits);
   for (std::size_t begin = 0; begin < size; begin += kBlock) {
@@ -38,11 +39,12 @@ std::optional<std::size_t> Find(std::span<const std::byte> bytes, bool squares) 
 std::optional<std::size_t> FirstWrongNumber(std::span<const std::byte> bytes, DataType type, bool squares) {
   switch (type) {
     case DataType::kFloat32:
-      return Find<std::uint32_t, 0x7F80'0000U>(bytes, squares);
+      return squares ? Find<std::uint32_t, 0x7F80'0000U, true>(bytes)
+                     : Find<std::uint32_t, 0x7F80'0000U>(bytes);
     case DataType::kFloat16:
-      return Find<std::uint16_t, 0x7C00U>(bytes, squares);
+      return Find<std::uint16_t, 0x7C00U>(bytes);
     case DataType::kBFloat16:
-      return Find<std::uint16_t, 0x7F80U>(bytes, squares);
+      return Find<std::uint16_t, 0x7F80U>(bytes);
   }
   return std::nullopt;
 }
