@@ -5,7 +5,9 @@
 #include <cstring>
 #include <limits>
 
+#include "server/durability/checksum.h"
 #include "server/durability/compaction.h"
+#include "server/durability/hex.h"
 #include "tests/durability/checkpoint_rig.h"
 
 namespace slotwise {
@@ -217,6 +219,34 @@ TEST_F(ForgedTest, EveryNumberOfALargeFileIsLookedAt) {
   for (const std::size_t place : {0U, 1U, 4095U, 4096U, 131'071U, 131'072U, 200'000U, 319'999U}) {
     EXPECT_THAT(Refusal("a", kRows, place, kNan), HasSubstr("number " + std::to_string(place % 64) +
                                                             " of row " + std::to_string(place / 64) + " is"));
+  }
+}
+
+// Recovery would take it for the newest, and skip the journal's rounds up to there.
+TEST_F(ForgedTest, ACheckpointOfAnotherRoundThanItsIdSaysIsPassedOver) {
+  const std::string older = CheckpointId({.round = 10, .incarnation = 0xabc});
+  const std::string newer = CheckpointId({.round = 11, .incarnation = 0xabc});
+  MustSave(files_, {.id = older, .round = 10});
+  MustSave(files_, {.id = newer, .round = 11});
+  const Checkpoints checkpoints(files_, kCheckpoints);
+  EXPECT_EQ(checkpoints.Newest()->chain.back().id, newer);
+  const std::string path = kCheckpoints + "/" + newer + "/manifest.json";
+  const Bytes bytes = files_.Contents(path);
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  text.erase(0, text.find('\n') + 1);
+  const std::string said = "\"round\": 11,";
+  ASSERT_NE(text.find(said), std::string::npos);
+  for (const std::string round :
+       {"12", "4611686018427387904", "9223372036854775808", "18446744073709551615"}) {
+    std::string forged = text;
+    forged.replace(forged.find(said), said.size(), "\"round\": " + round + ",");
+    forged = "{\"checksum\": \"" + Hex(ChecksumOf(forged)) + "\",\n" + forged;
+    const auto view = std::as_bytes(std::span(forged));
+    files_.SetContents(path, {view.begin(), view.end()});
+    const auto newest = checkpoints.Newest();
+    ASSERT_TRUE(newest.ok()) << newest.status().message();
+    EXPECT_EQ(newest->chain.back().id, older);
+    EXPECT_THAT(newest->passed_over, ::testing::ElementsAre(AllOf(HasSubstr(path), HasSubstr("round is "))));
   }
 }
 
