@@ -360,7 +360,7 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
         return -(-size // piece) * piece
 
     ahead, grown = got["made_ahead"], got["grown"]
-    step = keys * 8 + (bags + 1) * 4 + bags * 64
+    step = max(keys * 8 + (bags + 1) * 4 + bags * 64, 32 * keys)
     stages = 2 * (step + bags * 64) + 55 * keys
     copies = 256 * mib // 132
     for line, rows, factor, old in ((ahead, most, 1.0, 0), (grown, most + keys, 1.25, (2**27 + 1) * 16)):
