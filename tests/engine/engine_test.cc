@@ -929,8 +929,8 @@ TEST_P(ARankThatIsSentTooMuch, RefusesByNameAndStaysAsItWas) {
 
 // Who owns a key is public, so a small request could make one rank write new rows for as long as it likes.
 TEST_P(ARankThatIsSentTooMuch, WritesNewRowsOfEightRoundsAtATimeAndNoMore) {
-  constexpr std::uint64_t kRowBytes = 256;
-  constexpr std::uint64_t kRound = 1280;
+  constexpr std::uint64_t kRowBytes = 1024;
+  constexpr std::uint64_t kRound = 2048;
   constexpr std::uint64_t kMost = 8 * kRound / kRowBytes;
   Restart({.max_round_bytes = kRound});
   TableOptions options = Ones();
