@@ -137,7 +137,9 @@ void FakeServer::StopRank(std::size_t rank) {
   ranks_[rank].server->Shutdown(std::chrono::system_clock::now());
 }
 
-void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses) {
+void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses,
+                             std::uint64_t max_message_bytes) {
+  if (max_message_bytes > 0) max_message_bytes_ = max_message_bytes;
   const std::lock_guard lock(mutex_);
   incarnation_ = incarnation;
   said_addresses_ = std::move(addresses);

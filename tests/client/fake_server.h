@@ -49,7 +49,9 @@ class FakeServer {
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
   // From now on every rank says that the server was started again, as this one, and answers as it.
-  void SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses);
+  // `max_message_bytes`: what it says that requests may have; 0: as before.
+  void SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses,
+                   std::uint64_t max_message_bytes = 0);
 
   // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
   void Hang();
@@ -85,7 +87,7 @@ class FakeServer {
   grpc::Status Enter(std::size_t rank, const std::string& method, const google::protobuf::Message& request);
   grpc::Status TakePart(grpc::ServerContext& context, const v1::PushRequest& request);
 
-  const std::uint64_t max_message_bytes_;
+  std::atomic<std::uint64_t> max_message_bytes_;
   std::vector<std::string> addresses_;
 
   std::mutex mutex_;

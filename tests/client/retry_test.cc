@@ -152,6 +152,19 @@ TEST_F(RetryTest, AClientThatIsToldOfANewStartMoves) {
   EXPECT_EQ(old.pushes().size(), 0u);
 }
 
+TEST_F(RetryTest, AClientThatHasMovedKeepsToTheNewLimits) {
+  FakeServer old;
+  FakeServer started_again(2, 20'000);
+  Client client = Connect(old);
+  started_again.SayThatItIs(2, started_again.addresses());
+  old.SayThatItIs(2, started_again.addresses(), 20'000);
+  ASSERT_TRUE(client.Topology().ok());
+  const std::vector<Key> keys(large_.begin(), large_.begin() + 5000);
+  const Status status = LookUp(client, keys);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_GT(started_again.lookups().size(), 2U) << "of 40 kB in requests of at most 20";
+}
+
 // Whoever has asked for the ranks uses them, also if another thread is just learning of the new start.
 TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
   FakeServer old;
@@ -195,7 +208,7 @@ TEST_F(RetryTest, WhoeverHasAnAnswerOfANewStartKnowsItsRanks) {
     ASSERT_TRUE(push ? PushOne(client).ok() : LookUp(client, one_).ok());
     const std::size_t at_more = more.pushes().size() + more.lookups().size();
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(push ? PushOne(client).ok() : LookUp(client, one_).ok());
-    EXPECT_EQ(more.pushes().size() + more.lookups().size() - at_more, 2U) << "one to each of three ranks";
+    ASSERT_EQ(more.pushes().size() + more.lookups().size() - at_more, 2U) << "one to each of three ranks";
     old.AwaitCalls("GetTopology", 1 + 2);
     EXPECT_EQ(old.calls("GetTopology") + more.calls("GetTopology"), 1 + 2) << "asked once more, at each rank";
   }
