@@ -46,9 +46,6 @@ struct LookupRequest {
   LookupMode mode = LookupMode::kTrain;
   BatchPart batch;
   std::function<void(Result<PooledValues>)> done;
-  // Called in the place of `done`, if it is given, where the request is refused for a reason that is not its
-  // own: that of all requests which were submitted with it, or of another table of its step.
-  std::function<void(const Status&)> refused_with_others = nullptr;
   DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
   bool joined = false;                 // it came by LookupMany, whose lookups may share a round
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
@@ -59,6 +56,9 @@ struct LookupRequest {
   // What the answer is charged to; it ends when the memory of the answer's numbers ends.
   Reservation answer_reservation = {};
   Caller caller = {};
+  // Called in the place of `done`, if it is given, where the request is refused for a reason that is not its
+  // own: that of all requests which were submitted with it, or of another table of its step.
+  std::function<void(const Status&)> refused_with_others = nullptr;
 };
 
 struct PushRequest {
@@ -66,7 +66,6 @@ struct PushRequest {
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
   std::function<void(Result<AppliedStep>)> done;
-  std::function<void(const Status&)> refused_with_others = nullptr;  // as a LookupRequest's
   // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare
   // accidents.
   std::uint32_t body = 0;
@@ -76,6 +75,7 @@ struct PushRequest {
   SquareSum gradients = {};  // of a sample of the gradients
   Reservation answer_reservation = {};
   Caller caller = {};
+  std::function<void(const Status&)> refused_with_others = nullptr;  // as a LookupRequest's
 };
 
 struct CreatedTable {

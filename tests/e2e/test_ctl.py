@@ -277,15 +277,19 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_an_import_without_state_says_what_starts_anew(cluster: Cluster, tmp_path: Path, kind: str) -> None:
     address = cluster.ranks[0].address
-    optimizer = slotwise.Adam(lr=0.1) if kind == "adam" else slotwise.SGD(lr=0.1)
+    optimizers: dict[str, slotwise.SGD | slotwise.Adam] = {
+        "adam": slotwise.Adam(lr=0.1),
+        "sgd": slotwise.SGD(lr=0.1),
+    }
+    optimizer = optimizers[kind]
     with slotwise.connect(address) as ps:
         for name in ("saved", "bare", "told", "whole", "ahead"):
             ps.drop_table(name, missing_ok=True)
         ps.create_table("saved", dim=4, optimizer=optimizer)
         for _ in range(3):
             ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
-        for folder, flags in {"bare": ["--without-state"], "whole": []}.items():
-            ctl(cluster, "export", "saved", str(tmp_path / folder), *flags)
+        ctl(cluster, "export", "saved", str(tmp_path / "bare"), "--without-state")
+        ctl(cluster, "export", "saved", str(tmp_path / "whole"))
         assert not (tmp_path / "bare" / "state.npy").exists()
 
         def warning(table: str, folder: str, *flags: str) -> str:
