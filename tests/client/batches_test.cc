@@ -72,22 +72,26 @@ class BatchesTest : public testing::Test {
   std::vector<Key> keys_;
 };
 
-// A sample of one slot takes 8 + 4 + 4 · kDim = 28 bytes in a round, which has 4 more.
+// A sample of one slot takes 8 + 4 + 4 · kDim = 28 bytes in a round, and counts as the 32 of a key.
 TEST_F(BatchesTest, APartMayBeAsLargeAsARound) {
   Batches batches = Of(100, 1);
-  ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 4)).ok());
+  ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 32)).ok());
   EXPECT_EQ(batches.requests, OneTable({0, 100}));
-  ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 3)).ok());
+  ASSERT_TRUE(Cut(batches, Within(1 << 20, 100 * 32 - 1)).ok());
   EXPECT_EQ(batches.requests, OneTable({0, 50, 100}));
+
+  const Batches wide = OfTables({100}, 64, false);
+  EXPECT_EQ(CutBy(wide, Within(1 << 20, 100 * (8 + 4 + 4 * 64) + 4)), OneTable({0, 100}));
+  EXPECT_EQ(CutBy(wide, Within(1 << 20, 100 * (8 + 4 + 4 * 64) + 3)), OneTable({0, 50, 100}));
 }
 
 TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
   Batches batches = Of(3, 2);
-  EXPECT_TRUE(Cut(batches, Within(1 << 20, 60)).ok());
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 64)).ok());
   batches.requests.clear();
-  const Status round = Cut(batches, Within(1 << 20, 59));
+  const Status round = Cut(batches, Within(1 << 20, 63));
   EXPECT_EQ(round.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(round.message(), "sample 0 takes 60 bytes in a round, more than the 59 of limits.max_round_mib");
+  EXPECT_EQ(round.message(), "sample 0 takes 64 bytes in a round, more than the 63 of limits.max_round_mib");
   const Status message = Cut(batches, Within(15, 1 << 20));
   EXPECT_EQ(message.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(message.message(),
@@ -97,11 +101,11 @@ TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
 
 TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {
   Batches batches = Of(100, 1, true);
-  EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 4)).ok());
-  EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 28 + 4 * 4, 4)).ok());
-  const Status refused = Cut(batches, Within(1 << 20, 100 * 28 + 4 * 4 - 1, 4));
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 32)).ok());
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 32, 4)).ok());
+  const Status refused = Cut(batches, Within(1 << 20, 100 * 32 - 1, 4));
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message().find("the step of table ads takes 2816 bytes in a round, more than the 2815 of "
+  EXPECT_EQ(refused.message().find("the step of table ads takes 3200 bytes in a round, more than the 3199 of "
                                    "limits.max_round_mib; a step is applied whole"),
             0u)
       << refused.message();
@@ -128,16 +132,16 @@ TEST_F(BatchesTest, TheRoomForPartialSumsOfAStepCountsToo) {
       0u)
       << refused.message();
   batches.pushes = false;
-  EXPECT_TRUE(Cut(batches, Within(1 << 20, 1100 * 8 + 8 + kWide * 4)).ok());
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 1100 * 32)).ok());
 }
 
 TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
   Batches batches = Of(100, 1, true);
   batches.tables.push_back(batches.tables.front());
   batches.many = true;
-  EXPECT_TRUE(Cut(batches, Within(1 << 20, 2 * (100 * 28 + 4))).ok());
-  const Status refused = Cut(batches, Within(1 << 20, 2 * (100 * 28 + 4) - 1));
-  EXPECT_EQ(refused.message().find("the step of 2 tables takes 5608 bytes in a round, more than the 5607 of "
+  EXPECT_TRUE(Cut(batches, Within(1 << 20, 2 * (100 * 32))).ok());
+  const Status refused = Cut(batches, Within(1 << 20, 2 * (100 * 32) - 1));
+  EXPECT_EQ(refused.message().find("the step of 2 tables takes 6400 bytes in a round, more than the 6399 of "
                                    "limits.max_round_mib; a step is applied whole"),
             0u)
       << refused.message();
@@ -225,9 +229,9 @@ TEST_F(BatchesTest, RequestsOfSeveralTablesFitIntoMessages) {
 TEST_F(BatchesTest, LookupsOfSeveralTablesFitIntoRounds) {
   // As APartMayBeAsLargeAsARound, of each table.
   const Batches lookups = OfTables({100, 30}, kDim, false);
-  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 28 + 4)),
+  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 32)),
             (std::vector<Pieces>{{{0, 0, {0, 100}}, {1, 0, {0, 30}}}}));
-  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 28 + 3)),
+  EXPECT_EQ(CutBy(lookups, Within(1 << 20, 100 * 32 - 1)),
             (std::vector<Pieces>{{{0, 0, {0, 50}}, {0, 1, {50, 100}}, {1, 0, {0, 30}}}}));
 }
 
@@ -236,11 +240,11 @@ TEST_F(BatchesTest, ASampleOfSeveralTablesThatDoesNotFitIsRefusedByItsTable) {
   lookups.tables[1].checked.slots = 2;
   lookups.tables[1].checked.samples = 1;
   lookups.tables[1].checked.width = 2 * kDim;
-  EXPECT_TRUE(Cut(lookups, Within(16, 60)).ok()) << "tables that fit alone need not fit together";
-  EXPECT_EQ(Cut(lookups, Within(15, 60)).message(),
+  EXPECT_TRUE(Cut(lookups, Within(16, 64)).ok()) << "tables that fit alone need not fit together";
+  EXPECT_EQ(Cut(lookups, Within(15, 64)).message(),
             "sample 0 of table 1 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
-  EXPECT_EQ(Cut(lookups, Within(16, 59)).message(),
-            "sample 0 of table 1 takes 60 bytes in a round, more than the 59 of limits.max_round_mib");
+  EXPECT_EQ(Cut(lookups, Within(16, 63)).message(),
+            "sample 0 of table 1 takes 64 bytes in a round, more than the 63 of limits.max_round_mib");
 }
 
 TEST_F(BatchesTest, APartThatTrainersAgreedOnIsNotCut) {
