@@ -66,8 +66,9 @@ class RowMemory {
     records_.Grow(rows * stride_);
   }
 
-  // Makes room for `rows` rows, with what is kept beside each, and ahead by half of the memory that is left: the
-  // other half is for other tables. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc; this->rows() is as it was then.
+  // Makes room for `rows` rows, with what is kept beside each, and ahead by half of the memory that is left:
+  // the other half is for other tables. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc;
+  // this->rows() is as it was then.
   void GrowAheadTo(Queue& queue, std::uint64_t rows) {
     const std::uint64_t beside = B::KeptBesideARow();
     const std::uint64_t more =

@@ -330,8 +330,8 @@ class Shard {
   // it was to be remembered and is not `kept`, what had changed before it counts as changed again.
   virtual void EndSnapshot(bool kept) = 0;
 
-  // Gives back the memory that batches were worked on in, which is kept for the next one. REQUIRES: the work of
-  // the last batch is done, which is then forgotten.
+  // Gives back the memory that batches were worked on in, which is kept for the next one. REQUIRES: the work
+  // of the last batch is done, which is then forgotten.
   virtual void FreeScratch() = 0;
 
   // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.
@@ -396,8 +396,8 @@ class Device {
   // Returns how much of it can still be taken, in bytes. Any thread may ask, at any time.
   virtual std::uint64_t FreeMemoryBytes() const = 0;
 
-  // Returns how much of it tables can still take, in bytes: the rest is for batches and all else. Any thread may
-  // ask, at any time.
+  // Returns how much of it tables can still take, in bytes: the rest is for batches and all else. Any thread
+  // may ask, at any time.
   virtual std::uint64_t MemoryForTables() const {
     const std::uint64_t free = FreeMemoryBytes();
     return free - std::min(free, MemoryBytes() / sizing::kKeptFromTables);
@@ -447,9 +447,10 @@ int CudaDeviceCount();
 // (a container's, a service's); other processes may have some of it.
 std::uint64_t HostMemoryBytesInAll();
 
-// Keeps so much of this process's share of the host's memory from the tables of its CPU devices, for all else that
-// the process takes and has taken, and `bytes_a_row` beside each row for lists of a table's keys and rows. A
-// sixteenth is kept until then. REQUIRES: the devices that MakeCpuDevice makes are made, and have no tables.
+// Keeps so much of this process's share of the host's memory from the tables of its CPU devices, for all else
+// that the process takes and has taken, and `bytes_a_row` beside each row for lists of a table's keys and
+// rows. A sixteenth is kept until then. REQUIRES: the devices that MakeCpuDevice makes are made, and have no
+// tables.
 void KeepHostMemoryFromTables(std::uint64_t bytes, std::uint64_t bytes_a_row);
 
 }  // namespace slotwise

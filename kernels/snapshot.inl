@@ -22,8 +22,8 @@
 
 namespace slotwise {
 
-// Whether what a snapshot takes is kept from tables already: or a full table could not be saved. A row takes its state
-// here, and in the host's memory its key and number twice, as they are listed and sorted.
+// Whether what a snapshot takes is kept from tables already: or a full table could not be saved. A row takes
+// its state here, and in the host's memory its key and number twice, as they are listed and sorted.
 template <Backend B>
 bool SnapshotsAreSetAside() {
   constexpr std::size_t kBytesARow = sizeof(std::uint32_t) + 12 + 16;

@@ -64,8 +64,8 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
   return least;
 }
 
-// Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective. All
-// ranks have an error, or none has.
+// Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective.
+// All ranks have an error, or none has.
 Status DivideMemory(Collective& collective, Rooms& rooms) {
   const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
   const auto plan = FitLimits(memory, rooms.config);

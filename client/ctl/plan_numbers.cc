@@ -9,8 +9,9 @@ namespace {
 
 using sizing::DivideUp;
 
-// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpointing.cc, stage.h and
-// durability_options.h of server/engine, snapshot.inl of kernels, and journal_format.h of server/durability.
+// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpointing.cc, stage.h
+// and durability_options.h of server/engine, snapshot.inl of kernels, and journal_format.h of
+// server/durability.
 constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecond, of a rank that trains
 constexpr std::uint64_t kStages = 2;                             // of a GPU
 constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
@@ -99,8 +100,8 @@ sizing::MemoryPlan MemoryPlanOf(const PlanFlags& flags, const Shape& shape) {
        .set = {.round = flags.round_mib, .inbox = flags.inbox_mib, .preimage = flags.preimage_mib}});
 }
 
-// What is set aside in the host's memory, and lists of the table's keys and rows: in an export, and as a checkpoint
-// is written.
+// What is set aside in the host's memory, and lists of the table's keys and rows: in an export, and as a
+// checkpoint is written.
 HostMemory HostOf(const sizing::SetAside& aside, const Shape& shape, const RankPart& part) {
   HostMemory host{.aside = aside};
   const std::uint64_t a_row = shape.keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes;

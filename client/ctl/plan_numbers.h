@@ -91,8 +91,8 @@ struct PlanNumbers {
   std::uint64_t round = 0, step = 0;
   Disk disk;
 
-  // What the device has to have: of a GPU so much that tables leave a sixteenth of it, and rounds' arrays fit in.
-  // On a processor, rounds, copies of rows and lists are within what its host sets aside.
+  // What the device has to have: of a GPU so much that tables leave a sixteenth of it, and rounds' arrays fit
+  // in. On a processor, rounds, copies of rows and lists are within what its host sets aside.
   std::uint64_t Device(const TableMemory& tables, std::uint64_t snapshot) const {
     if (!shape.gpu) return tables.peak();
     const std::uint64_t bytes = tables.peak() + snapshot;

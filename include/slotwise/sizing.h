@@ -55,9 +55,9 @@ constexpr std::uint64_t RoundUpToPieces(std::uint64_t bytes) {
 constexpr std::uint64_t AheadOnCpu(std::uint64_t n) { return 2 * n; }
 constexpr std::uint64_t AheadOnGpu(std::uint64_t n) { return n + n / 4; }
 
-// Returns for how many elements an array of `size` elements, whose contents need not survive, grows that has to
-// hold n: half as many again, so that batches that grow little by little seldom make it grow, but at most an
-// eighth more than it needs.
+// Returns for how many elements an array of `size` elements, whose contents need not survive, grows that has
+// to hold n: half as many again, so that batches that grow little by little seldom make it grow, but at most
+// an eighth more than it needs.
 constexpr std::uint64_t ScratchAhead(std::uint64_t n, std::uint64_t size) {
   return std::max(n, std::min(size + size / 2, n + n / 8));
 }

@@ -42,11 +42,10 @@ inline void FreeAligned(void* memory, std::size_t alignment = kCacheLine) noexce
 // has touched yet. `root`: as of ReadHostMemory.
 std::size_t HostMemoryForTables(const std::string& root = "");
 
-// From now on this process takes no more than an even share of what is available now, as one of `processes` of
-// this host that do the same, and of that a sixteenth of the host, shared likewise, is kept from tables. None
-// of them knows what the others have and have not touched yet; the shares together are no more than there is.
-// One process has all as its share.
-// REQUIRES: processes > 0; this process has no tables.
+// From now on this process takes no more than an even share of what is available now, as one of `processes`
+// of this host that do the same, and of that a sixteenth of the host, shared likewise, is kept from tables.
+// None of them knows what the others have and have not touched yet; the shares together are no more than
+// there is. One process has all as its share. REQUIRES: processes > 0; this process has no tables.
 // Thread-safety: not while another thread makes tables.
 void ShareHostMemory(std::size_t processes, const std::string& root = "");
 

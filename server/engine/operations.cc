@@ -53,8 +53,8 @@ void Operations::Run(const Round& round, const CarriedBatches& carried) {
   if (!stages_.overlap()) stages_.FinishAll();
 }
 
-// What a shard works in is in proportion to what the largest batch that it was given counts as. A shard keeps it,
-// and all shards together may keep as much as one round needs.
+// What a shard works in is in proportion to what the largest batch that it was given counts as. A shard keeps
+// it, and all shards together may keep as much as one round needs.
 void Operations::FreeScratch(const Round& round) {
   std::vector<std::pair<Table*, std::uint64_t>> mine;
   round.ForEachTable([&](const Round& share) {

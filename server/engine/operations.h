@@ -53,8 +53,8 @@ class Operations {
   // A batch may bring one rank new rows of so many rounds' bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
 
-  // Lets shards give back what they keep from earlier rounds, where it and what this round needs would be more than
-  // a round's.
+  // Lets shards give back what they keep from earlier rounds, where it and what this round needs would be
+  // more than a round's.
   void FreeScratch(const Round& round);
   void Dispatch(const Round& round);
   // Tells the round's tables' counters what it was, and what they are now.

@@ -125,7 +125,8 @@ struct EraseRequest {
 struct ListKeysRequest {
   TableId table{0};
   std::function<void(Result<std::vector<Key>>)> done;
-  // Is told how many keys will be listed, before there is a list; an error is the answer. Null: there is room.
+  // Is told how many keys will be listed, before there is a list; an error is the answer. Null: there is
+  // room.
   std::function<Status(std::size_t keys)> room = nullptr;
   Caller caller = {};
 };

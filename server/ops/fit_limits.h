@@ -20,9 +20,9 @@ struct MemoryShare {
   bool several_ranks = false;  // the server has
 };
 
-// Sets the limits of `config` that follow the memory and are not set (slotwise/memory_plan.h). All ranks have to
-// pass the same `memory`. FAILED_PRECONDITION, in one sentence that names the limits that are set, what they
-// take and what there is, if no server can live with them there.
+// Sets the limits of `config` that follow the memory and are not set (slotwise/memory_plan.h). All ranks have
+// to pass the same `memory`. FAILED_PRECONDITION, in one sentence that names the limits that are set, what
+// they take and what there is, if no server can live with them there.
 Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig& config);
 
 // Returns what is set aside, for the log: "process 68, requests and replies 94, ... MiB".

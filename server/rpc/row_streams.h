@@ -59,8 +59,8 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   // Counts the export as one of a whole table. Ends the stream, and returns false, if there are too many.
   bool ReserveList();
-  // Charges two messages and so many keys, instead of what was charged before. RESOURCE_EXHAUSTED if there is no
-  // room.
+  // Charges two messages and so many keys, instead of what was charged before. RESOURCE_EXHAUSTED if there is
+  // no room.
   Status Reserve(std::size_t keys);
   // REQUIRES: the keys are charged.
   void StreamRowsOf(std::vector<Key> keys);
