@@ -2,7 +2,8 @@
 // (requests, rounds, ledger and so on) and tables. The server starts by it, and `slotwise-ctl plan` says so
 // beforehand. docs/config.md#memory has it in words.
 //
-// The factors below are bounds of what the code does; tests/e2e/test_full_memory.py holds a real server to them.
+// The factors below are bounds of what the code does; tests/e2e/test_full_memory.py holds a real server to
+// them.
 // Thread-safety: constants and pure functions.
 #ifndef SLOTWISE_MEMORY_PLAN_H_
 #define SLOTWISE_MEMORY_PLAN_H_
@@ -14,7 +15,8 @@
 
 namespace slotwise::sizing {
 
-// The limits that take memory, as the configuration has them: in MiB, but for connections and calls. 0: not set.
+// The limits that take memory, as the configuration has them: in MiB, but for connections and calls. 0: not
+// set.
 struct MemoryLimits {
   std::uint64_t message = 0;      // limits.max_message_mib
   std::uint64_t round = 0;        // limits.max_round_mib
@@ -68,9 +70,9 @@ inline constexpr std::uint64_t kCpuProcessMib = 64;
 inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
 inline constexpr std::uint64_t kConnectionKib = 32;
 inline constexpr std::uint64_t kCallKib = 20;  // what gRPC has of a call that is open, beside its message
-// So many rounds are the arrays of a round and all that it works in, an eighth ahead included: a batch of one weighted
-// key a bag and 5 elements a row counts as 36 bytes a key, and takes 72 of arrays, in its callers' order and in the
-// step's, and 147 to find, count, sort and group. Rounds that were measured took up to 3.5.
+// So many rounds are the arrays of a round and all that it works in, an eighth ahead included: a batch of one
+// weighted key a bag and 5 elements a row counts as 36 bytes a key, and takes 72 of arrays, in its callers'
+// order and in the step's, and 147 to find, count, sort and group. Rounds that were measured took up to 3.5.
 inline constexpr std::uint64_t kRoundsAtWork = 7;
 inline constexpr std::uint64_t kRoundsAtWorkOfSeveralRanks = 9;  // bags travel
 inline constexpr std::uint64_t kRoundsStagedForGpu = 4;  // two rounds on their way there, half as much ahead
@@ -123,8 +125,8 @@ constexpr std::uint64_t PlentifulRoundMib(const MemoryAsked& asked) {
   return std::clamp(std::min(asked.device_mib / 64, asked.host_mib / 32), kPlenty.round, kMostRoundMib);
 }
 
-// Returns the limits, with defaults that go with a default round of `round` MiB. They are the documented ones for
-// the round of a host with plenty of memory, and shrink with the round.
+// Returns the limits, with defaults that go with a default round of `round` MiB. They are the documented ones
+// for the round of a host with plenty of memory, and shrink with the round.
 constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) {
   MemoryLimits limits = asked.set;
   if (limits.round == 0) limits.round = round;

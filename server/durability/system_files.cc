@@ -236,7 +236,8 @@ class SystemFileSystem final : public FileSystem {
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     const auto file = OpenFile("open", path, O_RDONLY);
     if (!file.ok()) return file.status();
-    return std::unique_ptr<ReadableFile>(std::make_unique<SystemReadableFile>(file->number, path, file->facts));
+    return std::unique_ptr<ReadableFile>(
+        std::make_unique<SystemReadableFile>(file->number, path, file->facts));
   }
 
   Status Rename(const std::string& from, const std::string& to) override {

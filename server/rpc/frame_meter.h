@@ -3,11 +3,12 @@
 //
 // gRPC 1.51 bounds the messages of calls, but neither the headers of a request that never end (a HEADERS
 // frame and CONTINUATION frames without number), nor how many frames a connection sends that carry no
-// message, nor how many calls are open (open_calls.h). The meter looks at each frame's header (frame_reader.h):
+// message, nor how many calls are open (open_calls.h). The meter looks at each frame's header
+// (frame_reader.h):
 //
 // - A block of headers has a most of bytes.
-// - A connection has a most of open calls, and so do all connections. What the server sends is looked at, too,
-//   for the calls that it ends.
+// - A connection has a most of open calls, and so do all connections. What the server sends is looked at,
+//   too, for the calls that it ends.
 // - A frame costs: an empty or a padded DATA frame 1, and one with bytes so much less, down to nothing; a
 //   RST_STREAM, by which a call is given up, kReset; a PING or SETTINGS that gRPC has to answer, kAnswered;
 //   each other 1; and each but DATA and HEADERS 1 more for each 64 bytes. The

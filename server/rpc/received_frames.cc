@@ -34,7 +34,7 @@ namespace {
 
 using Clock = FrameMeter::Clock;
 
-// The connection that a descriptor is, or was last. gRPC reads a connection in one thread at a time and writes
+// The connection that a descriptor is, or was. gRPC reads a connection in one thread at a time and writes
 // in one, so the mutex is seldom waited for. It is held while bytes are sent, so the meter knows that a call
 // has ended before the client does.
 struct Connection {

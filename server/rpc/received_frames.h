@@ -4,7 +4,7 @@
 // gRPC has no place between a connection's socket and its own reading of frames. So this room defines the C
 // library's recvmsg, through which gRPC reads: it calls the C library's own, shows the bytes to the
 // connection's meter, and where a bound is passed, says ECONNRESET, and gRPC ends the connection before it
-// has seen those bytes. It defines sendmsg, too, and shows the meter what gRPC has sent, which ends calls. For
+// has seen those bytes. It defines sendmsg too, and shows the meter what gRPC has sent, which ends calls. For
 // all other sockets both do what the C library's do. Of connections by TLS it defines OpenSSL's SSL_read and
 // SSL_write, in the same way: what was decrypted, and will be encrypted, is metered.
 // Thread-safety: safe from any thread.
