@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "slotwise/sizing.h"
+
 namespace slotwise::client {
 namespace {
 
@@ -55,8 +57,8 @@ std::uint64_t RoundBytes(const Batches& batches, std::size_t index, SampleRange 
   const std::uint64_t last = samples.last * slots;
   const auto& offsets = table.view.offsets;
   const std::uint64_t keys = offsets.empty() ? last - first : offsets[last] - offsets[first];
-  return (batches.pushes ? StepBytes : GatheredBytes)(keys, last - first, table.checked.width / slots,
-                                                      !table.view.weights.empty());
+  return (batches.pushes ? sizing::StepBytes : sizing::RoundBytes)(
+      keys, last - first, table.checked.width / slots, !table.view.weights.empty());
 }
 
 std::string TooLarge(const std::string& what, std::uint64_t bytes, std::string_view where,

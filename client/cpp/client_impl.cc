@@ -6,6 +6,7 @@
 
 #include "client/cpp/local_door.h"
 #include "client/cpp/messages.h"
+#include "slotwise/sizing.h"
 #include "slotwise/v1/admin.pb.h"
 #include "wire/data_version.h"
 #include "wire/table_options_proto.h"
@@ -387,7 +388,7 @@ std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
   const std::uint64_t fit = std::min(room, kRowsMessage) / row_bytes;
   // Each row is a bag, which has an offset, and there is one more.
   const std::uint64_t gathered = (limits.round - sizeof(std::uint32_t)) / (row_bytes + sizeof(std::uint32_t));
-  return std::max<std::uint64_t>(1, std::min(fit, gathered));
+  return std::max<std::uint64_t>(1, std::min({fit, gathered, limits.round / sizing::kBytesOfKey}));
 }
 
 void Client::Impl::Address(std::vector<Request>& parts) {

@@ -1,9 +1,8 @@
-// ServerLimits: what the server says that a request may take, and the bytes by which it counts.
+// ServerLimits: what the server says that a request may take.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
 #define SLOTWISE_CLIENT_CPP_SERVER_LIMITS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -22,22 +21,6 @@ struct ServerLimits {
     if (topology.max_round_bytes > 0) round = topology.max_round_bytes;
   }
 };
-
-// Returns the bytes that so many keys in so many bags of `columns` floats each count as in a round: what it
-// gathers, or 32 a key if that is more.
-constexpr std::uint64_t GatheredBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
-                                      bool weighted) {
-  const std::uint64_t gathered = keys * (sizeof(Key) + (weighted ? sizeof(float) : 0)) +
-                                 (bags + 1) * sizeof(std::uint32_t) + bags * columns * sizeof(float);
-  return std::max(gathered, keys * 32);
-}
-
-// Returns the bytes that a part of a step counts as in a round: the server needs as many for partial sums of
-// gradients as for a row of floats for each 11 keys, if that is more.
-constexpr std::uint64_t StepBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t columns,
-                                  bool weighted) {
-  return std::max(GatheredBytes(keys, bags, columns, weighted), (keys + 10) / 11 * columns * sizeof(float));
-}
 
 }  // namespace slotwise::client
 

@@ -82,6 +82,7 @@ FOLLOW_THE_MEMORY = {
     "max_shared_mib": "inbox",
     "max_ledger_mib": "ledger",
     "max_connections": "connections",
+    "max_calls": "calls",
 }
 
 
@@ -90,7 +91,7 @@ def default_of(limit: str) -> float:
     if limit in FOLLOW_THE_MEMORY:
         text = (ROOT / "include/slotwise/memory_plan.h").read_text()
         plenty = text[text.index("kPlenty{") : text.index("};", text.index("kPlenty{"))]
-        (number,) = re.findall(rf"\.{FOLLOW_THE_MEMORY[limit]} = (\d+)", plenty)
+        (number,) = re.findall(rf"\.{FOLLOW_THE_MEMORY[limit]} = ([\d']+)", plenty)
     elif limit == "max_gpu_arena_mib":
         return value_in_code("kLeastGpuArenaMib", "server/ops/fit_limits.cc") * UNITS["MiB"]
     else:

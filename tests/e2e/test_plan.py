@@ -377,7 +377,7 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
     inbox, rounds = 1024 * mib, 512 * mib
     requests = (2 * inbox + rounds + inbox // 16) * 9 // 8
     assert got["host"] == {
-        "process_bytes": (1024 + 128) * mib,
+        "process_bytes": (1024 + 128 + 320) * mib,
         "inbox_bytes": requests,
         "received_bytes": 2 * 2 * inbox,
         "shared_bytes": 0,
@@ -388,7 +388,7 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
         "spare_bytes": 512 * mib,
         "lists_bytes": 36 * most,
         "tables_mib": 0,
-        "bytes": requests + 5 * inbox + inbox // 4 + 4 * rounds + (1152 + 256 + 48 + 512) * mib + 36 * most,
+        "bytes": requests + 5 * inbox + inbox // 4 + 4 * rounds + (1472 + 256 + 48 + 512) * mib + 36 * most,
     }
     assert got["step"] == {"keys": keys, "bags": bags, "round_bytes": step, "counts_as_bytes": step}
     network, batch, values = got["network"], keys * 8 + (bags + 1) * 4, bags * 64

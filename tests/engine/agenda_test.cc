@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "client/cpp/server_limits.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 namespace {
@@ -488,7 +488,7 @@ TEST_F(AgendaTest, CountsPartialSumsOfAStepAndNotOfALookup) {
 TEST_F(AgendaTest, CountsAStepAsTheClientsDo) {
   for (const std::uint64_t keys : {0, 1, 10, 11, 12, 40'000}) {
     for (const bool weighted : {false, true}) {
-      EXPECT_EQ(StepBytes(3, keys, 2, 200, weighted), client::StepBytes(keys, 6, 200, weighted)) << keys;
+      EXPECT_EQ(StepBytes(3, keys, 2, 200, weighted), sizing::StepBytes(keys, 6, 200, weighted)) << keys;
     }
   }
 }

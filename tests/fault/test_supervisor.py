@@ -327,7 +327,7 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cases = {
         tmp_path / "none" / "data": f"cannot make {tmp_path}/none/data: No such file or directory",
-        tmp_path / "file": f"cannot open {tmp_path}/file/launch.lock: Not a directory",
+        tmp_path / "file": f"cannot lock {tmp_path}/file/launch.lock: Not a directory",
     }
     for folder, words in cases.items():
         launched = Launched(folder, tmp_path / "log", [], ["/bin/true"])

@@ -62,17 +62,19 @@ def test_lookups_of_several_tables_are_cut(ps: slotwise.Client) -> None:
     assert ps.describe_table("thin").rows == 300_000
 
 
-def test_a_part_may_be_as_large_as_a_round_and_no_larger(ps: slotwise.Client) -> None:
-    """The client reckons as the server does: 8 a key, 4 and 4 * dim a bag, and 4 more."""
-    ps.create_table("ads", dim=1022, optimizer=slotwise.SGD(lr=0.5))
-    keys = np.arange((ROUND - 4 - 4 * 1023) // 8)
-    for more, refused in ((0, False), (1, True)):
-        given = np.append(keys, np.arange(more) + len(keys))
-        if refused:
-            with pytest.raises(slotwise.ResourceExhausted, match="sample 0 takes 1048584 bytes in a round"):
-                ps.lookup("ads", given, [0, len(given)])
-        else:
-            ps.lookup("ads", given, [0, len(given)], train=False)
+@pytest.mark.parametrize(
+    ("slots", "keys", "too_many"),
+    [(255, (ROUND - 4 - 255 * 4 * 1023) // 8, ROUND + 8), (1, ROUND // 32, ROUND + 32)],
+    ids=["of bags", "of keys"],
+)
+def test_a_part_may_be_as_large_as_a_round_and_no_larger(
+    ps: slotwise.Client, slots: int, keys: int, too_many: int
+) -> None:
+    """The client reckons as the server does: 8 a key, 4 and 4 * dim a bag, and 4 more; or 32 a key."""
+    ps.create_table("ads", dim=1022, slots=slots, optimizer=slotwise.SGD(lr=0.5))
+    ps.lookup("ads", np.arange(keys), [0] + [keys] * slots, train=False)
+    with pytest.raises(slotwise.ResourceExhausted, match=f"sample 0 takes {too_many} bytes in a round"):
+        ps.lookup("ads", np.arange(keys + 1), [0] + [keys + 1] * slots)
 
 
 def test_rows_by_key_are_cut(ps: slotwise.Client) -> None:
