@@ -40,7 +40,7 @@ Plan MakePlan(std::uint64_t seed) {
   plan.apart = !random.OneIn(3);
   plan.exchange = plan.apart && !random.OneIn(4) ? ExchangeKind::kInStreamOrder : ExchangeKind::kBlocking;
 
-  plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{700, 1500, 4000, 100'000});
+  plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{1000, 2500, 6000, 100'000});
   plan.engine.max_inbox_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
   plan.engine.least_portion_bytes = random.OneOf(std::vector<std::uint64_t>{1, 5000, 1'000'000});
   plan.engine.request_bytes = 0;  // the referee reckons with arrays and answers alone
