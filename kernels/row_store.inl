@@ -49,6 +49,7 @@ class RowStore {
                            first_rows * B::KeptBesideARow());
     Rehash(queue, CellsFor(rows));
     rows_.Grow(first_rows);
+    listed_rows_ = first_rows;
     CountBytes();
   }
 
@@ -69,7 +70,7 @@ class RowStore {
   // Whether `more` keys can get rows. Memory comes in pieces of its own size, and may be there for more rows
   // than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
-    return rows() + more <= max_rows_ && RowsUsedWith(more) <= RowsWithMemory() &&
+    return rows() + more <= max_rows_ && RowsUsedWith(more) <= std::min(RowsWithMemory(), listed_rows_) &&
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
   }
 
@@ -78,8 +79,8 @@ class RowStore {
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
     if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
     const std::uint64_t rows = RowsUsedWith(more);
+    if (rows > listed_rows_) SetListsAside(queue, rows);
     if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
-    CountBytes();
     if (changes_) changes_->Grow(queue, rows_.rows());
   }
 
@@ -239,8 +240,23 @@ class RowStore {
     CountBytes();
   }
 
+  // Sets memory aside for lists of `rows` rows, and of more ahead if there is some. REQUIRES: more than
+  // listed_rows_. Throws std::bad_alloc.
+  void SetListsAside(Queue& queue, std::uint64_t rows) {
+    constexpr std::uint64_t kLeastAhead = 1 << 16;
+    std::uint64_t ahead = std::min(std::max(rows / 8, kLeastAhead), max_rows_ - rows);
+    if (const std::uint64_t beside = B::KeptBesideARow(); beside > 0) {
+      const std::uint64_t free = B::MemoryForTables(queue) / beside;
+      const std::uint64_t more = rows - listed_rows_;
+      if (more > free) throw std::bad_alloc();
+      ahead = std::min(ahead, (free - more) / 2);
+    }
+    listed_rows_ = rows + ahead;
+    CountBytes();
+  }
+
   // Says what the table has beside its rows' memory.
-  void CountBytes() { bytes_.Set(table_.Cells() * sizeof(body::Cell) + rows_.rows() * B::KeptBesideARow()); }
+  void CountBytes() { bytes_.Set(table_.Cells() * sizeof(body::Cell) + listed_rows_ * B::KeptBesideARow()); }
 
   std::uint64_t max_rows_;
   TableOptions options_;
@@ -249,6 +265,7 @@ class RowStore {
   std::uint32_t erased_rows_ = 0;
   std::uint64_t cells_taken_ = 0;  // at most, dead ones too
   std::uint64_t rehashes_ = 0;
+  std::uint64_t listed_rows_ = 0;  // rows of which exports and checkpoints may make lists (KeptBesideARow)
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
   typename B::TableBytes bytes_;

@@ -63,6 +63,7 @@ class Engine::Impl {
             [this] { inbox_.NudgeLocally(); }),
         operations_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
                     tables_, tickets_, log_, checkpointing_) {
+    if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
       inbox_.RingToo([bell] { bell->Ring(); });
     }

@@ -35,7 +35,6 @@ Operations::Operations(Device& device, Collective& collective, const Exchanges& 
       tickets_(tickets),
       log_(log),
       checkpointing_(checkpointing),
-      max_round_bytes_(max_round_bytes),
       work_(device, collective, exchanges.bags(), travel, kRoundsOfNewRows * max_round_bytes),
       stages_(device, collective, exchanges, tickets) {
   Connect(device, collective, exchanges.batches());
@@ -46,19 +45,17 @@ void Operations::Run(const Round& round, const CarriedBatches& carried) {
   overlaps ? stages_.FinishDone() : stages_.FinishAll();
   round_ = round.number;
   carried_ = carried;
-  if (device_.SharesHostMemory()) FreeScratch(round);
+  UseScratch(round);
   Dispatch(round);
   RecordNewKeysOfRound();
   CountRound(round);
   if (!stages_.overlap()) stages_.FinishAll();
 }
 
-// What a shard works in is in proportion to what the largest batch that it was given counts as. A shard keeps
-// it, and all shards together may keep as much as one round needs.
-void Operations::FreeScratch(const Round& round) {
-  std::vector<std::pair<Table*, std::uint64_t>> mine;
+void Operations::UseScratch(const Round& round) {
+  scratch_.clear();
   round.ForEachTable([&](const Round& share) {
-    Table* const table = IsOfNoTable(share.operation) ? nullptr : tables_.Get(share.table);
+    const Table* const table = IsOfNoTable(share.operation) ? nullptr : tables_.Get(share.table);
     if (table == nullptr) return;
     const TableOptions& options = table->info.options;
     std::uint64_t bytes = 0;
@@ -67,22 +64,9 @@ void Operations::FreeScratch(const Round& round) {
                    ? StepBytes(part.samples, part.keys, options.slots, options.dim, part.weighted)
                    : part.bytes;
     }
-    mine.emplace_back(table, bytes);
+    if (bytes > 0) scratch_.push_back({share.table, bytes});
   });
-  const auto bytes_of = [&](const Table& table) {
-    std::uint64_t bytes = table.scratch_bytes;
-    for (const auto& [other, its] : mine) bytes = std::max(bytes, other == &table ? its : 0);
-    return bytes;
-  };
-  std::uint64_t kept = 0;
-  tables_.ForEach([&](const Table& table) { kept += bytes_of(table); });
-  if (kept > max_round_bytes_) {
-    tables_.ForEach([](Table& table) {
-      if (table.scratch_bytes > 0) table.shard->FreeScratch();
-      table.scratch_bytes = 0;
-    });
-  }
-  for (const auto& [table, bytes] : mine) table->scratch_bytes = std::max(table->scratch_bytes, bytes);
+  tables_.scratch().Use(scratch_);
 }
 
 void Operations::CountRound(const Round& round) {

@@ -53,9 +53,8 @@ class Operations {
   // A batch may bring one rank new rows of so many rounds' bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
 
-  // Lets shards give back what they keep from earlier rounds, where it and what this round needs would be
-  // more than a round's.
-  void FreeScratch(const Round& round);
+  // Says which tables' shards are about to work, so that others give memory back.
+  void UseScratch(const Round& round);
   void Dispatch(const Round& round);
   // Tells the round's tables' counters what it was, and what they are now.
   void CountRound(const Round& round);
@@ -216,11 +215,11 @@ class Operations {
   TicketBook& tickets_;
   RoundLog& log_;
   Checkpointing& checkpointing_;
-  const std::uint64_t max_round_bytes_;
   TableWork work_;
   Stages stages_;
-  std::uint64_t round_ = 0;        // the one that is run
-  CarriedBatches carried_;         // with its announcement
+  std::uint64_t round_ = 0;  // the one that is run
+  CarriedBatches carried_;   // with its announcement
+  std::vector<ScratchBudget::Batch> scratch_;
   std::vector<TableId> replaced_;  // by a checkpoint's, in the last round
   std::vector<NewKeys> new_keys_;  // that lookups of the round added on this rank, by table
 };

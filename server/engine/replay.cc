@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/engine/record_checks.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 namespace {
@@ -176,11 +177,17 @@ Status Replay::ApplyNewKeys(std::span<const RoundRecord> records) {
       if (!found.ok()) return found.status();
       if (recorded.keys.empty()) continue;
       Table& table = **found;
+      UseScratch(recorded.table, sizing::RoundBytes(recorded.keys.size(), recorded.keys.size(), 0, false));
       const BatchView batch = new_keys_.Of(recorded.keys);
       if (Status inserted = Insert(table, table.shard->Prepare(batch, true)); !inserted.ok()) return inserted;
     }
   }
   return {};
+}
+
+void Replay::UseScratch(TableId table, std::uint64_t bytes) {
+  const ScratchBudget::Batch batch{table, bytes};
+  tables_.scratch().Use({&batch, 1});
 }
 
 Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::size_t share,
@@ -231,6 +238,9 @@ Result<Replay::Batch> Replay::Gather(std::span<const RoundRecord> records, std::
     Widen(arrays->values.data(), arrays->value_type, widened);
     if (Status status = CheckRows(widened, columns, squares); !status.ok()) return status;
   }
+  UseScratch(records.front().shares[share].table,
+             (pushed_to == nullptr ? sizing::RoundBytes : sizing::StepBytes)(
+                 keys_.size(), offsets_.size() - 1, columns, weighted));
   const auto upload = [&]<class T>(DeviceArray<T>& array, const std::vector<T>& from) {
     T* const to = array.Reserve(from.size());
     device_.Upload(to, from.data(), from.size() * sizeof(T));

@@ -53,6 +53,8 @@ class Replay {
   Result<Batch> Gather(std::span<const RoundRecord> records, std::size_t share, const TableOptions* pushed_to,
                        std::uint32_t columns, std::uint32_t squares);
   Status LoadCheckpoint(const RoundRecord& record);
+  // Says that the table's shard is about to work on a batch that counts as so many bytes.
+  void UseScratch(TableId table, std::uint64_t bytes);
 
   Device& device_;
   Tables& tables_;

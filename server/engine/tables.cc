@@ -108,6 +108,7 @@ std::unique_ptr<Shard> Tables::Remove(TableId id) {
   const std::scoped_lock lock(mutex_);
   const auto found = tables_.find(id);
   if (found == tables_.end()) return nullptr;
+  scratch_.Forget(id);
   by_name_.erase(found->second.info.options.name.str());
   std::unique_ptr<Shard> shard = std::move(found->second.shard);
   tables_.erase(found);
@@ -128,6 +129,7 @@ void Tables::Replace(SavedTables saved) {
   {
     const std::scoped_lock lock(mutex_);
     old = std::exchange(tables_, {});
+    scratch_.ForgetAll();
     by_name_.clear();
     next_id_ = std::max(next_id_, saved.next_id);
     for (Table& table : saved.tables) {

@@ -22,6 +22,7 @@
 #include "kernels/shard.h"
 #include "server/counters/table_counters.h"
 #include "server/durability/ledger.h"
+#include "server/engine/scratch_budget.h"
 #include "slotwise/batch.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
@@ -67,7 +68,6 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or the one that was set since
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
   TravelledRounds rounds = {};
-  std::uint64_t scratch_bytes = 0;  // of the largest batch whose memory the shard keeps for the next
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
   // What counters say of the table as it is now.
@@ -127,6 +127,8 @@ class Tables {
   void ForEach(const F& f) {
     for (auto& [id, table] : tables_) f(table);
   }
+  // What the shards keep of memory to work in.
+  ScratchBudget& scratch() { return scratch_; }
   // Of a recovery.
   std::uint32_t next_id() const { return next_id_; }
   // Has what was saved, in the place of all that there is. Ids go on: no later table has one of before.
@@ -150,6 +152,7 @@ class Tables {
   std::uint32_t next_id_ = 1;
   Ledger ledger_;
   std::atomic<std::uint64_t> epoch_ = ledger_.epoch();
+  ScratchBudget scratch_{[this](TableId id) { Get(id)->shard->FreeScratch(); }};
 };
 
 }  // namespace slotwise

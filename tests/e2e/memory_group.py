@@ -36,6 +36,12 @@ class MemoryGroup:
         path = self.path / name
         return int(path.read_text()) / 2**20 if path.exists() else float("nan")
 
+    def own_mib(self) -> float:
+        """What the group has now of memory that is no file's."""
+        name = "rss " if self._first else "anon "
+        lines = (self.path / "memory.stat").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(name)).split()[1]) / 2**20
+
     def enter(self) -> list[str]:
         """What to put before a command that is to live in the group."""
         return ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(self.path)]

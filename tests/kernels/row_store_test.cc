@@ -19,7 +19,13 @@ namespace {
 // The CPU backend on a device that has so much memory for tables.
 struct MeasuredBackend : CpuBackend {
   static std::size_t MemoryForTables(CpuQueue& /*queue*/) { return memory; }
+  static std::size_t KeptBesideARow() { return beside; }
+  struct TableBytes {
+    void Set(std::size_t bytes) { counted = bytes; }
+  };
   inline static std::size_t memory = SIZE_MAX;
+  inline static std::size_t beside = 0;
+  inline static std::size_t counted = 0;  // of the last table
 };
 using SmallStore = RowStore<MeasuredBackend>;
 
@@ -32,7 +38,10 @@ std::size_t MostResidentBytes() {
 
 class ARowStore : public ::testing::Test {
  protected:
-  void SetUp() override { MeasuredBackend::memory = SIZE_MAX; }
+  void SetUp() override {
+    MeasuredBackend::memory = SIZE_MAX;
+    MeasuredBackend::beside = 0;
+  }
 
   // Gives keys [first, first + count) rows.
   void Add(SmallStore& store, std::uint64_t first, std::uint32_t count) {
@@ -166,6 +175,26 @@ TEST_F(ARowStore, TakesMemoryForItsCellsAndForListsOfItsRows) {
   EXPECT_EQ(HostMemoryForTables(), before);
   ShareHostMemory(1);
   EXPECT_EQ(KeptBesideARow(), 0U);
+}
+
+// Memory comes in pieces of half a million short rows, of which a small table uses few.
+TEST_F(ARowStore, SetsListsAsideOfTheRowsThatItUses) {
+  MeasuredBackend::beside = 100;
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 0);
+  EXPECT_LT(MeasuredBackend::counted, std::size_t{1} << 20) << "though its memory is there for more rows";
+  constexpr std::uint32_t kRows = 200'000;
+  store.MakeRoomFor(queue_, kRows);
+  EXPECT_TRUE(store.HasRoomFor(kRows));
+  const std::size_t cells = store.hash_table().Cells() * sizeof(body::Cell);
+  EXPECT_GE(MeasuredBackend::counted, cells + 100 * kRows);
+  EXPECT_LT(MeasuredBackend::counted, cells + 150 * kRows);
+  Add(store, 0, kRows);
+
+  MeasuredBackend::memory = 100 * 99'999;
+  EXPECT_FALSE(store.HasRoomFor(200'000));
+  EXPECT_THROW(store.MakeRoomFor(queue_, 200'000), std::bad_alloc);
+  EXPECT_FALSE(store.HasRoomFor(200'000)) << "there are rows and cells for them, and no lists";
+  EXPECT_TRUE(store.HasRoomFor(1000)) << "what was set aside ahead";
 }
 
 // Repeated keys are counted in a table of their own, beside one that may be full.
