@@ -31,19 +31,22 @@ bool SnapshotsAreSetAside() {
 }
 
 // Memory for rows that change before they are read. A shard keeps it from one snapshot to the next: to take
-// it anew costs a CPU more time than to write it, and tables would have grown into it.
+// it anew costs a CPU more time than to write it, and tables would have grown into it. It gives memory back
+// when its share of all tables' budget has become smaller, so that all shards together keep at most an eighth
+// more than the budget.
 template <Backend B>
 class CopyMemory {
  public:
   // Makes room for n floats, and not ahead: it is a budget that says how many. Throws std::bad_alloc.
   void Reserve(typename B::Queue& queue, std::size_t n) {
-    if (n <= floats_) return;
+    if (n <= floats_ && floats_ <= n + n / 8) return;
     memory_ = {};
     floats_ = 0;
     if (!SnapshotsAreSetAside<B>() && n * sizeof(float) > B::MemoryForTables(queue)) throw std::bad_alloc();
-    memory_.Reserve(queue, n);
+    if (n > 0) memory_.Reserve(queue, n);
     floats_ = n;
   }
+  std::size_t floats() const { return floats_; }
   float* data() { return memory_.data(); }
 
  private:

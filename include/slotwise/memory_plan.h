@@ -9,6 +9,7 @@
 #define SLOTWISE_MEMORY_PLAN_H_
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "slotwise/sizing.h"
@@ -70,10 +71,12 @@ inline constexpr std::uint64_t kCpuProcessMib = 64;
 inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
 inline constexpr std::uint64_t kConnectionKib = 32;
 inline constexpr std::uint64_t kCallKib = 20;  // what gRPC has of a call that is open, beside its message
-// So many rounds are the arrays of a round and all that it works in, an eighth ahead included: a batch of one
-// weighted key a bag and 5 elements a row counts as 36 bytes a key, and takes 72 of arrays, in its callers'
-// order and in the step's, and 147 to find, count, sort and group. Measured, with request and reply: up to 6
-// on one rank, and 7.2 on each of two.
+// So many rounds are the arrays of a round and all that it works in. The batch that takes most for what it
+// counts as has one weighted key a bag and 5 elements a row. It counts as 36 bytes a key, and a key takes
+// - 72 bytes of arrays, in its callers' order and in the step's,
+// - 147 bytes to find, count, sort and group,
+// - and an eighth ahead of both.
+// Measured, with request and reply: up to 6 rounds on one rank, and 7.2 on each of two.
 inline constexpr std::uint64_t kRoundsAtWork = 7;
 inline constexpr std::uint64_t kRoundsAtWorkOfSeveralRanks = 9;  // bags travel
 inline constexpr std::uint64_t kRoundsStagedForGpu = 4;  // two rounds on their way there, half as much ahead
@@ -104,7 +107,8 @@ constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& lim
                                                        : kRoundsAtWork);
   aside.ledger = limits.ledger;
   if (asked.keeps)
-    aside.checkpoint = (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : limits.preimage);
+    aside.checkpoint =
+        (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : DivideUp(9 * limits.preimage, 8));
   if (asked.journals) aside.checkpoint += JournalMib(limits.inbox);
   aside.spare = std::min(DivideUp(asked.host_mib, 16), kMostSpareMib);
   return aside;

@@ -1,8 +1,8 @@
 // ScratchBudget bounds the memory that the shards of all tables keep for their next batches.
 //
 // A shard works on a batch in memory that grows with the batch, and keeps that memory for the next batch. All
-// shards together keep as much as one round needs: beyond it, the tables that were used longest ago give theirs
-// back.
+// shards together keep as much as one round needs: beyond it, the tables that were used longest ago give
+// theirs back.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_SCRATCH_BUDGET_H_
 #define SLOTWISE_SERVER_ENGINE_SCRATCH_BUDGET_H_
@@ -29,12 +29,11 @@ class ScratchBudget {
   // `free` makes a table's shard give its memory back.
   explicit ScratchBudget(std::function<void(TableId)> free) : free_(std::move(free)) {}
 
-  // From now on all shards keep no more than what batches of so many bytes need. Before, they keep what they
-  // like.
+  // From now on all shards keep no more than batches of so many bytes need. Before, they keep all.
   void SetMost(std::uint64_t bytes) { most_ = bytes; }
 
-  // Call before the shards of a round's tables work, each table once. Takes time by these tables, and by those
-  // that give memory back.
+  // Call before the shards of a round's tables work, each table once. Takes time by these tables, and by
+  // those that give memory back.
   void Use(std::span<const Batch> round);
   // The table goes, and its shard gives back what it keeps.
   void Forget(TableId table);

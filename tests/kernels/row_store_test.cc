@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
+#include "kernels/snapshot.inl"
 #include "tests/support/checked_table.h"
 #include "tests/support/test_secret.h"
 
@@ -195,6 +196,22 @@ TEST_F(ARowStore, SetsListsAsideOfTheRowsThatItUses) {
   EXPECT_THROW(store.MakeRoomFor(queue_, 200'000), std::bad_alloc);
   EXPECT_FALSE(store.HasRoomFor(200'000)) << "there are rows and cells for them, and no lists";
   EXPECT_TRUE(store.HasRoomFor(1000)) << "what was set aside ahead";
+}
+
+TEST(CopyMemory, GivesBackWhatIsMoreThanItsShareOfABudget) {
+  CpuQueue queue(1);
+  CopyMemory<CpuBackend> memory;
+  memory.Reserve(queue, 1000);
+  const float* const data = memory.data();
+  memory.Reserve(queue, 900);
+  EXPECT_EQ(memory.data(), data) << "much the same";
+  EXPECT_EQ(memory.floats(), 1000U);
+  memory.Reserve(queue, 800);
+  EXPECT_EQ(memory.floats(), 800U);
+  memory.Reserve(queue, 0);
+  EXPECT_EQ(memory.floats(), 0U);
+  memory.Reserve(queue, 10);
+  EXPECT_EQ(memory.floats(), 10U);
 }
 
 // Repeated keys are counted in a table of their own, beside one that may be full.
