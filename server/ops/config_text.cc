@@ -76,7 +76,7 @@ class Cursor {
   Position here_;
 };
 
-// A field with its value.
+// A field with its value, and the comma or semicolon behind it.
 struct Statement {
   std::size_t begin;
   std::size_t end;
@@ -108,12 +108,16 @@ class Walk {
   // The text without what was wrong. Everything else stands where it stood.
   const std::string& mended() const { return mended_; }
 
-  // Takes out the innermost statement around a place. Returns false if there is none.
+  // Takes out the innermost statement around a place, and forgets it, with those inside it. Returns false if
+  // there is none.
   bool TakeOut(std::size_t at) {
     const auto inner = std::ranges::find_if(  // those inside others came to their end before
         statements_, [at](const Statement& one) { return one.begin <= at && at < one.end; });
     if (inner == statements_.end()) return false;
-    Replace(*inner, "");
+    const Statement out = *inner;
+    Replace(out, "");
+    std::erase_if(statements_,
+                  [&](const Statement& one) { return out.begin <= one.begin && one.end <= out.end; });
     return true;
   }
 
@@ -129,13 +133,14 @@ class Walk {
     begin_ = cursor_.To({token().line, token().column});
   }
 
-  // Puts `by` in the place of a piece, and blanks behind it. REQUIRES: `by` is no longer.
+  // Puts `by` in the place of a piece, and blanks behind it, so that all else keeps its line and column.
+  // REQUIRES: `by` is no longer.
   void Replace(const Statement& piece, std::string_view by) {
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       const std::size_t nth = i - piece.begin;
       if (nth < by.size()) {
         mended_[i] = by[nth];
-      } else if (mended_[i] != '\n') {
+      } else if (mended_[i] != '\n' && mended_[i] != '\t') {
         mended_[i] = ' ';
       }
     }
@@ -159,10 +164,13 @@ class Walk {
       Next();
       if (At(":")) Next();
       if (!Values(field, path + name, seen[name], depth)) return false;
-      const Statement whole{begin, last_end_};
-      if (is_none) Replace(whole, "");
-      statements_.push_back(whole);
       if (At(";") || At(",")) Next();
+      const Statement whole{begin, last_end_};
+      if (is_none) {
+        Replace(whole, "");
+      } else if (message != nullptr) {
+        statements_.push_back(whole);
+      }
     }
     return true;
   }
@@ -222,7 +230,7 @@ class Walk {
   const std::string& file_;
   ConfigErrors& errors_;
   std::string mended_;
-  std::vector<Statement> statements_;
+  std::vector<Statement> statements_;  // of fields that there are, and not taken out
   google::protobuf::io::ArrayInputStream input_;
   NoErrors no_errors_;
   Tokenizer tokens_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -180,6 +181,72 @@ TEST(Config, IsToldAllThatIsWrongByLine) {
                 "DURABILITY_MODE_SYNC\n"
                 "server.pbtxt:12:45: durability.keep is 1001: must be 1 to 1000\n"
                 "server.pbtxt:12:68: Expected integer, got: \"2\"");
+}
+
+// A statement of a file that has one error.
+struct WrongStatement {
+  std::string text;
+  std::size_t at;  // where the error is: so many bytes behind the statement's beginning
+  std::string error;
+};
+
+// Returns the line and column behind a text; tabs go on to the next multiple of eight columns.
+std::string PlaceBehind(const std::string& text) {
+  int line = 0;
+  int column = 0;
+  for (const char c : text) {
+    line += c == '\n' ? 1 : 0;
+    column += c == '\t' ? 8 - column % 8 : 1;
+    if (c == '\n') column = 0;
+  }
+  return std::to_string(line + 1) + ":" + std::to_string(column + 1);
+}
+
+TEST(Config, IsToldAllThatIsWrongHoweverItsStatementsAreSeparated) {
+  const std::vector<WrongStatement> of_the_file{
+      {"health_listen:\t\t\t5", 17, "Expected string, got: 5"},
+      {"colour:\t\t3", 0, "there is no field colour"},
+      {"backend:\tBACKEND_TPU", 9,
+       "backend is BACKEND_TPU: must be BACKEND_AUTO, BACKEND_CPU or BACKEND_CUDA"},
+      {"threads:\t5000", 0, "threads is 5000: must be 0 to 4096"}};
+  const std::vector<WrongStatement> of_limits{
+      {"max_tables:\t\t-1", 13, "Expected integer, got: -"},
+      {"colour\t: [3,\t4]", 0, "limits has no field colour"},
+      {"max_inbox_mib:\t\t\t\"a\"", 17, "Expected integer, got: \"a\""},
+      {"shape\t{ sides:\t3, tables < a: [1,\t{}]; > }", 0, "limits has no field shape"},
+      {"max_round_mib:\t9999", 0, "limits.max_round_mib is 9999: must be 1 to 4096"}};
+  const std::vector<WrongStatement> behind{
+      {"log_level:\t\"loud\"", 0, "log_level is \"loud\": must be trace, debug, info, warning or error"}};
+  for (const std::string between : {" ", "\n", ",", ";", " , ", "\t", ";\t", "\t,\t\t", " # why\n\t;"}) {
+    std::string text;
+    std::string errors;
+    const auto add = [&](const std::vector<WrongStatement>& statements) {
+      for (const auto& [statement, at, error] : statements) {
+        errors += (errors.empty() ? "" : "\n") +
+                  ("server.pbtxt:" + PlaceBehind(text + statement.substr(0, at))) + ": " + error;
+        text += statement + between;
+      }
+    };
+    add(of_the_file);
+    text += "limits\t{";
+    add(of_limits);
+    text += "}" + between;
+    add(behind);
+    EXPECT_EQ(ErrorOf(text), errors) << "between statements: " << testing::PrintToString(between);
+  }
+}
+
+TEST(Config, IsReadOnBehindAStatementThatIsWrong) {
+  EXPECT_EQ(ErrorOf("limits { max_tables: 5, colour: 3, max_round_mib: 9999 }"),
+            "server.pbtxt:1:25: limits has no field colour\n"
+            "server.pbtxt:1:36: limits.max_round_mib is 9999: must be 1 to 4096");
+  EXPECT_EQ(ErrorOf("colour: 3; threads: 5000"),
+            "server.pbtxt:1:1: there is no field colour\n"
+            "server.pbtxt:1:12: threads is 5000: must be 0 to 4096");
+  EXPECT_EQ(ErrorOf("threads:\t\t\t\"a\"\thealth_listen: 5"),
+            "server.pbtxt:1:33: Expected integer, got: \"a\"\n"
+            "server.pbtxt:1:56: Expected string, got: 5")
+      << "once each";
 }
 
 TEST(Config, IsReadToItsEndHoweverDeepOrLongItIs) {
