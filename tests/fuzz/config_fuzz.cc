@@ -1,10 +1,13 @@
 // The server's configuration file.
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "server/ops/config.h"
+#include "server/ops/config_text.h"
 #include "server/ops/fit_limits.h"
 #include "tests/fuzz/fuzz.h"
 #include "wire/table_options_proto.h"
@@ -12,7 +15,17 @@
 namespace slotwise::fuzz {
 namespace {
 
+void SaysNothingTwice(const std::string& text) {
+  v1::ServerConfig values;
+  ConfigErrors errors;
+  ParseConfigText(text, "server.pbtxt", values, errors);
+  std::vector<std::string> said = errors.Errors();
+  std::ranges::sort(said);
+  Require(std::ranges::adjacent_find(said) == said.end(), "that no error of the text is said twice");
+}
+
 void Run(const std::string& text) {
+  SaysNothingTwice(text);
   const auto config = ParseConfig(text, "server.pbtxt");
   if (!config.ok()) {
     Require(config.status().code() == StatusCode::kInvalidArgument, "that a wrong file is a wrong argument");

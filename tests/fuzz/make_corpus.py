@@ -148,6 +148,16 @@ tables { name: "ads" dim: 3 slots: 2 optimizer { learning_rate: 1 adam { beta1: 
 tables { name: "b" dim: 1 combiner: COMBINER_NONE initializer { seed: 1 normal { deviation: 1 } }
   optimizer { learning_rate: 1 ftrl {} schedule { warmup_steps: 2 decay_start: 3 end_learning_rate: 1 } } }
 """
+SEPARATED = """limits { max_tables: -1, colour: 3; max_round_mib: 9999, },
+shape { sides: [3, 4]; tables < a: "b", > } ;
+threads: "a"; threads: 5000, backend: BACKEND_TPU; # why
+, log_level: "loud";
+"""
+TABBED = """\tthreads:\t\t\t"a"\thealth_listen:\t5\tcolour\t{\tshade:\t3\t}\tbackend:\tX\tthreads:\t5000
+limits\t{
+\tmax_tables:\t\t-1,\tmax_round_mib:\t9999;\t\tkeep:\t3
+}
+"""
 
 
 def main() -> None:
@@ -174,6 +184,7 @@ def main() -> None:
     save("npy", found_row_size_runs_over=header)
     save("config", largest=b"limits { max_message_mib: 2047 max_inbox_mib: 9999 max_round_mib: 4096 }")
     save("config", all=CONFIG.encode(), nothing=b"", wrong=b"limits { max_message_mib: 9999 }")
+    save("config", separated=SEPARATED.encode(), tabbed=TABBED.encode())
 
 
 if __name__ == "__main__":
