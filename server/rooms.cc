@@ -65,7 +65,7 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
 }
 
 // Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective.
-// All ranks have an error, or none has.
+// All ranks have an error, or none has. REQUIRES: all ranks have GPUs, or none has.
 Status DivideMemory(Collective& collective, Rooms& rooms) {
   const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
   const auto plan = FitLimits(memory, rooms.config);
@@ -304,11 +304,11 @@ Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective,
 }
 
 Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& rooms) {
-  if (Status divided = DivideMemory(collective, rooms); !divided.ok()) return divided;
   auto exchanges =
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();
   rooms.exchanges = std::move(*exchanges);
+  if (Status divided = DivideMemory(collective, rooms); !divided.ok()) return divided;
   EngineOptions engine = EngineOptionsOf(rooms.config);
   engine.travel.costs =
       MeasureTravel(*rooms.device, collective, rooms.exchanges->bags(), engine.travel.partials);
