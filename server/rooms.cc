@@ -57,9 +57,9 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
                     .host = HostMemoryBytesInAll() / ranks_here,
                     .gpu = !device.SharesHostMemory(),
                     .several_ranks = collective.size() > 1};
-  for (const MemoryShare& share : AllGatherValues(collective, least)) {
-    least.device = std::min(least.device, share.device);
-    least.host = std::min(least.host, share.host);
+  for (const auto& [of_device, of_host] : AllGatherValues(collective, std::array{least.device, least.host})) {
+    least.device = std::min(least.device, of_device);
+    least.host = std::min(least.host, of_host);
   }
   return least;
 }
