@@ -201,8 +201,8 @@ int CheckConfig(const Flags& flags) {
   // The file may be for another host, so this is no error. A GPU's tables need none of the host's memory.
   v1::ServerConfig values = configured.config.values;
   const std::uint64_t host = HostMemoryBytesInAll();
-  const bool gpu = values.backend() != v1::BACKEND_CPU;
-  if (const auto fits = FitLimits({.device = host, .host = host, .gpu = gpu}, values); !fits.ok())
+  const MemoryShare all{.device = host, .host = host, .gpu = UsesGpu(values.backend())};
+  if (const auto fits = FitLimits(all, values); !fits.ok())
     std::printf("here not even one rank would start: %s\n", fits.status().message().c_str());
   return 0;
 }

@@ -39,9 +39,8 @@ int ThreadsPerRank(int ranks_here) {
 }
 
 Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const Collective& collective) {
-  const int devices = config.backend() == v1::BACKEND_CPU ? 0 : CudaDeviceCount();
-  if (config.backend() == v1::BACKEND_CUDA || devices > 0) {
-    return MakeCudaDevice(devices > 0 ? collective.local_rank() % devices : 0);
+  if (UsesGpu(config.backend())) {
+    return MakeCudaDevice(collective.local_rank() % std::max(1, CudaDeviceCount()));
   }
   const int threads = static_cast<int>(config.threads());
   const int ranks_here = collective.local_size();
@@ -279,6 +278,10 @@ Status OpenMetrics(const Collective& collective, Rooms& rooms) {
 }
 
 }  // namespace
+
+bool UsesGpu(v1::Backend backend) {
+  return backend == v1::BACKEND_CUDA || (backend != v1::BACKEND_CPU && CudaDeviceCount() > 0);
+}
 
 Result<std::uint64_t> GetReady(const Flags& flags, const Collective& collective, Rooms& rooms) {
   ConfigErrors errors;

@@ -27,6 +27,7 @@
 #include "server/rpc/topology.h"
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
+#include "slotwise/v1/config.pb.h"
 
 namespace slotwise {
 
@@ -48,6 +49,9 @@ struct Rooms {
   std::atomic<bool> serves = false;   // as the health service says
   std::unique_ptr<HttpPort> health;   // likewise
 };
+
+// Returns whether the tables of a rank on this host are to be a GPU's. BACKEND_AUTO: if the host has one.
+bool UsesGpu(v1::Backend backend);
 
 // Does what a rank does alone: reads the configuration, sets up the log, makes the device, draws the secret
 // of its hash tables. Returns the fingerprint of the settings that all ranks must share. An error has one

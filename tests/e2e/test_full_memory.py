@@ -130,6 +130,17 @@ def serving(
                 cluster.stop()
 
 
+def test_check_config_does_not_refuse_a_host_on_which_a_server_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = tmp_path / "server.pbtxt"
+    config.write_text("")
+    with memory_group(1024) as group:  # as of a server below
+        checked = run_server("--config", str(config), "--check-config", wrapper=group.enter())
+    assert (checked.returncode, checked.stdout) == (0, f"{config} is right: 0 table(s)\n"), checked
+
+
 @pytest.mark.parametrize(
     "mib, ranks, dim, config",
     [

@@ -294,6 +294,28 @@ def test_check_config_says_whether_it_is_right(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, f"{config}:1:1: threads is 5000: must be 0 to 4096\n")
 
 
+def test_check_config_says_of_limits_what_a_start_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that has no GPU is planned for as such, whether the configuration says so or not."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    config = tmp_path / "server.pbtxt"
+    # A GPU's host would set nothing aside for this.
+    config.write_text('listen: "127.0.0.1:0" limits { max_shared_mib: 16777216 }')
+    for backend in ("auto", "cpu"):
+        arguments = ("--config", str(config), "--backend", backend)
+        started = run_server(*arguments)
+        assert started.returncode == 1
+        (error,) = errors_in(started.stderr)
+        refusal = error.partition(" rank=0 ")[2]
+        assert refusal.startswith("limits.max_shared_mib: 16777216: with this a rank sets aside ")
+        checked = run_server(*arguments, "--check-config")
+        assert (checked.returncode, checked.stderr) == (0, "")
+        right, said = checked.stdout.splitlines()
+        assert right == f"{config} is right: 0 table(s)"
+        assert said == f"here not even one rank would start: {refusal}"
+
+
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     """By --check-config and by a start, of the text, its values, its tables and the files that it names."""
     for name, mode in (("open", 0o666), ("closed", 0o600)):

@@ -40,6 +40,12 @@ class Connecting : public testing::Test {
   std::unique_ptr<Collective> collective_ = MakeMpiCollective();
 };
 
+TEST(Backend, IsAGpuIfItIsAskedForOrFound) {
+  EXPECT_TRUE(UsesGpu(v1::BACKEND_CUDA)) << "a host without one is told so when the device is made";
+  EXPECT_FALSE(UsesGpu(v1::BACKEND_CPU));
+  EXPECT_EQ(UsesGpu(v1::BACKEND_AUTO), CudaDeviceCount() > 0);
+}
+
 TEST_F(Connecting, WithAGpuOnSomeRanksIsRefusedOnAllWhateverTheirLimits) {
   const bool gpu = Value(collective_->rank()) == 1;
   const Status refused = Connected(gpu ? test::MakeApartDevice(0) : MakeCpuDevice(1));
