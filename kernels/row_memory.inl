@@ -67,14 +67,15 @@ class RowMemory {
   }
 
   // Makes room for `rows` rows, and ahead by half of the memory that is left, with what is kept beside each:
-  // the other half is for other tables. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc;
+  // the other half is for other tables. No ExactGrowth lets it go ahead. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc;
   // this->rows() is as it was then.
   void GrowAheadTo(Queue& queue, std::uint64_t rows) {
     const std::uint64_t beside = B::KeptBesideARow();
     const std::uint64_t more = BytesOf(rows) - std::min(BytesOf(rows), bytes());
     const std::uint64_t free = B::MemoryForTables(queue);
     if (more > free) throw std::bad_alloc();
-    const std::uint64_t most = rows + std::min((free - more) / 2 / (BytesOf(1) + beside), max_rows_ - rows);
+    const std::uint64_t left = ExactGrowth::IsAsked() ? 0 : free - more;
+    const std::uint64_t most = rows + std::min(left / 2 / (BytesOf(1) + beside), max_rows_ - rows);
     if (shared_) GrowAhead(*shared_, rows, most);
     GrowAhead(records_, rows * stride_, most * stride_);
   }

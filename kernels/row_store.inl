@@ -245,6 +245,7 @@ class RowStore {
   void SetListsAside(Queue& queue, std::uint64_t rows) {
     constexpr std::uint64_t kLeastAhead = 1 << 16;
     std::uint64_t ahead = std::min(std::max(rows / 8, kLeastAhead), max_rows_ - rows);
+    if (ExactGrowth::IsAsked()) ahead = 0;
     if (const std::uint64_t beside = B::KeptBesideARow(); beside > 0) {
       const std::uint64_t free = B::MemoryForTables(queue) / beside;
       const std::uint64_t more = rows - listed_rows_;

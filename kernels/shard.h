@@ -44,6 +44,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,6 +64,23 @@
 #include "slotwise/types.h"
 
 namespace slotwise {
+
+// While an ExactGrowth exists, tables take memory for the rows that they get, and for none ahead. A server that
+// starts again has to hold what it held before in the same memory, and what one table took ahead might be what
+// another one's rows need.
+// Thread-safety: safe from any thread. Concerns all devices of the process.
+class ExactGrowth {
+ public:
+  ExactGrowth() { ++scopes_; }
+  ~ExactGrowth() { --scopes_; }
+  ExactGrowth(const ExactGrowth&) = delete;
+  ExactGrowth& operator=(const ExactGrowth&) = delete;
+
+  static bool IsAsked() { return scopes_ > 0; }
+
+ private:
+  inline static std::atomic<int> scopes_ = 0;
+};
 
 // Keys fall into kBuckets buckets by their hash; a map of buckets to ranks says who owns them.
 inline constexpr std::uint32_t kBuckets = sizing::kBuckets;

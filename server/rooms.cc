@@ -65,22 +65,23 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
 
 // Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective.
 // All ranks have an error, or none has. REQUIRES: all ranks have GPUs, or none has.
-Status DivideMemory(Collective& collective, Rooms& rooms) {
+Result<sizing::SetAside> DivideMemory(Collective& collective, Rooms& rooms) {
   const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
   const auto plan = FitLimits(memory, rooms.config);
   if (!plan.ok()) return plan.status();
-  const bool keeps = !rooms.config.durability().folder().empty();
-  if (!memory.gpu) {
-    KeepHostMemoryFromTables(plan->aside.all() << 20,
-                             keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes);
-  }
-  if (Value(collective.rank()) != 0) return {};
+  if (Value(collective.rank()) != 0) return plan->aside;
   spdlog::info("a round gathers {} MiB at most (limits.max_round_mib), and {} MiB of requests wait",
                plan->limits.round, plan->limits.inbox);
   spdlog::info("of the host's memory a rank has {} MiB, of which {} are set aside ({}){}", memory.host >> 20,
                plan->aside.all(), TextOf(plan->aside),
                memory.gpu ? "" : fmt::format(", and {} are for tables", plan->tables_mib));
-  return {};
+  return plan->aside;
+}
+
+// Keeps so much memory from tables. On a GPU's host they take none.
+void KeepFromTables(std::uint64_t mib, const Rooms& rooms) {
+  const bool keeps = !rooms.config.durability().folder().empty();
+  KeepHostMemoryFromTables(mib << 20, keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes);
 }
 
 DataType TypeOf(v1::DataType type) {
@@ -311,7 +312,11 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
       Exchanges::Make(*rooms.device, collective, {.deterministic = rooms.config.deterministic()});
   if (!exchanges.ok()) return exchanges.status();
   rooms.exchanges = std::move(*exchanges);
-  if (Status divided = DivideMemory(collective, rooms); !divided.ok()) return divided;
+  const auto aside = DivideMemory(collective, rooms);
+  if (!aside.ok()) return aside.status();
+  const bool on_host = rooms.device->SharesHostMemory();
+  // What the folder brings back was in memory once, and may take the spare: nobody calls meanwhile.
+  if (on_host) KeepFromTables(aside->all() - aside->spare, rooms);
   EngineOptions engine = EngineOptionsOf(rooms.config);
   engine.travel.costs =
       MeasureTravel(*rooms.device, collective, rooms.exchanges->bags(), engine.travel.partials);
@@ -332,6 +337,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   const FolderLock* const lock = rooms.data ? &*rooms.data : nullptr;
   if (const Status recovered = Recover(rooms.config, collective, lock, lost, *rooms.engine); !recovered.ok())
     return recovered;
+  if (on_host) KeepFromTables(aside->all(), rooms);
 
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <limits>
@@ -38,19 +39,21 @@ std::optional<std::size_t> NumberBehind(const std::string& path, std::string_vie
 struct GroupFiles {
   const char* limit;
   const char* used;
-  const char* inactive;  // a word of memory.stat
+  std::array<const char*, 2> files;  // words of memory.stat
 };
-constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
-constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", "inactive_file"};
+constexpr GroupFiles kVersion1{
+    "/memory.limit_in_bytes", "/memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
+constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", {"inactive_file", "active_file"}};
 
 void ApplyLimit(const std::string& group, const GroupFiles& files, HostMemoryBytes& memory) {
   const auto limit = NumberIn(group + files.limit);
   const auto used = NumberIn(group + files.used);
   if (!limit || !used) return;
-  // Pages of files that nobody has read lately are given up for whoever needs memory.
-  const std::size_t inactive =
-      std::min(*used, NumberBehind(group + "/memory.stat", files.inactive).value_or(0));
-  const std::size_t taken = *used - inactive;
+  // The kernel gives up pages of files before it refuses memory, those that were read twice, too: a recovery
+  // reads a journal twice.
+  std::size_t of_files = 0;
+  for (const char* word : files.files) of_files += NumberBehind(group + "/memory.stat", word).value_or(0);
+  const std::size_t taken = *used - std::min(*used, of_files);
   memory.total = std::min(memory.total, *limit);
   memory.available = std::min(memory.available, *limit - std::min(*limit, taken));
 }

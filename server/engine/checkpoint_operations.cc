@@ -78,6 +78,7 @@ void Operations::LoadCheckpoint(const Round& round) {
   CheckpointLoader loader(checkpointing_.checkpoints(), checkpointing_.threads(), device_, collective_,
                           maker_, tables_);
   const Watchdog::Patience patience(collective_.watchdog(), kLongestLoad);
+  const ExactGrowth exact;
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
   const Status fits = chain.ok() ? FitsHere(chain->back()) : chain.status();
   Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages) : fits;

@@ -109,6 +109,7 @@ class Engine::Impl {
 
   Result<Recovered> Recover(const DurabilityOptions& durability) {
     device_.UseOnThisThread();
+    const ExactGrowth exact;
     Recovery recovery(durability, device_, collective_, tables_, maker_);
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;

@@ -6,7 +6,9 @@ and then sends what may take the most memory, from many callers at once.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -203,6 +205,39 @@ def test_a_full_table_is_saved_and_exported(start_cluster: StartCluster, tmp_pat
         exported = sum(len(message.keys) // 8 for message in export(request, timeout=CALL_TIMEOUT))
         assert exported == cluster.describe(table).shards[0].rows >= rows
         assert save.result(timeout=CALL_TIMEOUT).rows >= rows
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["journal", "checkpoint"])
+def test_tables_that_fill_the_memory_come_back_into_it(
+    start_cluster: StartCluster, tmp_path: Path, saved: bool
+) -> None:
+    """The group has the pages of the journal's files, too, which the recovery reads twice."""
+    config = f'durability {{ folder: "{tmp_path}/data" mode: DURABILITY_MODE_SYNC }}'
+    random = np.random.default_rng(SEED)
+    with memory_group(512) as group:
+        cluster = start_cluster(None, config, within=group.enter())
+        growing = [cluster.create(dim=dim, initializer=constant(cluster)) for dim in (1, 16, 7, 16)]
+        tables = list(growing)
+        while growing:  # each takes a little of what is left, in turn
+            for table in list(growing):
+                try:
+                    cluster.lookup(table, random.integers(0, 2**64, 20_000, dtype=np.uint64), 20_000)
+                except grpc.RpcError as error:
+                    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+                    growing.remove(table)
+        if saved:
+            saving = cluster.ranks[0].admin.SaveCheckpoint(cluster.protocol.SaveCheckpointRequest())
+            print(f"{saving.rows} rows are saved")
+        before = [cluster.digest(table) for table in tables]
+        os.kill(cluster.pid(0), signal.SIGKILL)
+        cluster.process.wait()
+        cluster = start_cluster(None, config, within=group.enter())
+        assert [cluster.digest(table) for table in tables] == before
+        assert sum(rows for _, rows, _ in before) > 1_000_000
+        outcomes = besiege(cluster, tables[1], 16)
+        assert outcomes["answered"] > 0
+        assert group.killed() == 0, cluster.logs()
+        cluster.stop()
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["", "replayed"])

@@ -37,11 +37,12 @@ class AHost : public ::testing::Test {
     std::ofstream(root_ + path) << text;
   }
   void Group2(const std::string& path, const std::string& limit, std::size_t used_mib,
-              std::size_t inactive_mib) {
+              std::size_t files_mib) {
     Write("/sys/fs/cgroup" + path + "/memory.max", limit + "\n");
     Write("/sys/fs/cgroup" + path + "/memory.current", std::to_string(used_mib * kMiB) + "\n");
     Write("/sys/fs/cgroup" + path + "/memory.stat",
-          "anon 17\nfile 4\ninactive_file " + std::to_string(inactive_mib * kMiB) + "\nactive_file 3\n");
+          "anon 17\nfile 4\ninactive_file " + std::to_string((files_mib - files_mib / 4) * kMiB) +
+              "\nactive_file " + std::to_string(files_mib / 4 * kMiB) + "\n");
   }
   void Expect(std::size_t total_mib, std::size_t available_mib) {
     const HostMemoryBytes memory = ReadHostMemory(root_);
@@ -83,7 +84,8 @@ TEST_F(AHost, WithVersion1HasWhatItsGroupLeaves) {
   const std::string group = "/sys/fs/cgroup/memory/docker/1";
   Write(group + "/memory.limit_in_bytes", std::to_string(500 * kMiB));
   Write(group + "/memory.usage_in_bytes", std::to_string(100 * kMiB));
-  Write(group + "/memory.stat", "inactive_file 1\ntotal_inactive_file " + std::to_string(40 * kMiB) + "\n");
+  Write(group + "/memory.stat", "inactive_file 1\ntotal_inactive_file " + std::to_string(30 * kMiB) +
+                                    "\ntotal_active_file " + std::to_string(10 * kMiB) + "\n");
   Expect(500, 440);
   Write(group + "/memory.limit_in_bytes", "9223372036854771712");  // none
   Expect(1000, 600);

@@ -214,6 +214,26 @@ TEST(CopyMemory, GivesBackWhatIsMoreThanItsShareOfABudget) {
   EXPECT_EQ(memory.floats(), 10U);
 }
 
+TEST_F(ARowStore, TakesNothingAheadWhereGrowthIsExact) {
+  MeasuredBackend::beside = 100;
+  constexpr std::uint32_t kRows = 4'000'000;
+  TableOptions options = MakeOptions(1);
+  options.max_rows = 2 * kRows;
+  const auto bytes_and_lists = [&] {
+    SmallStore store(queue_, options, kTestSecret, 0);
+    store.MakeRoomFor(queue_, kRows);
+    const std::size_t cells = store.hash_table().Cells() * sizeof(body::Cell);
+    return std::pair(store.Usage().bytes - cells, MeasuredBackend::counted - cells);
+  };
+  const auto ahead = bytes_and_lists();
+  const ExactGrowth exact;
+  const auto no_more = bytes_and_lists();
+  EXPECT_EQ(no_more.second, std::size_t{100} * kRows);
+  EXPECT_LT(no_more.first, std::size_t{4} * kRows + kLargePage);
+  EXPECT_GT(ahead.second, no_more.second);
+  EXPECT_GT(ahead.first, no_more.first);
+}
+
 // Repeated keys are counted in a table of their own, beside one that may be full.
 TEST_F(ARowStore, CountsDistinctKeysInFewCellsWhateverItsOwnLoad) {
   TableOptions options = MakeOptions(1);
