@@ -149,6 +149,7 @@ bool Journal::NeedsNewSegment(std::uint64_t record_bytes) const {
 }
 
 Status Journal::Reserve(std::uint64_t body_bytes) {
+  blocked_.store(false, std::memory_order_relaxed);
   if (failed()) return Unavailable("the journal in " + RankPath(options_.rank) + " has failed");
   if (body_bytes > kMaxRecordBytes) {
     return ResourceExhausted("the journal has no records of " + std::to_string(body_bytes) +
@@ -162,9 +163,7 @@ Status Journal::Reserve(std::uint64_t body_bytes) {
                        std::to_string(bytes) + " more would pass max_queued_bytes, " +
                        std::to_string(options_.max_queued_bytes) + ": try again");
   }
-  Status room = Room(bytes);
-  if (room.ok()) blocked_.store(false, std::memory_order_relaxed);
-  return room;
+  return Room(bytes);
 }
 
 Status Journal::Room(std::uint64_t record_bytes) {
@@ -250,19 +249,23 @@ Status Journal::RemoveEarlierIncarnations(const std::string& folder, std::uint64
 
 void Journal::NoteComplete(std::uint64_t round) {
   std::uint64_t known = complete_.load();
+  bool rests = false;
   {
     const std::scoped_lock lock(mutex_);
     while (known < round && !complete_.compare_exchange_weak(known, round)) {
     }
+    rests = rests_;
   }
-  work_.notify_one();
+  if (rests) work_.notify_one();
 }
 
 Journal::Work Journal::WaitForWork() {
   std::unique_lock lock(mutex_);
   const auto has_work = [this] { return stopping_ || !queue_.empty(); };
   while (!has_work()) {
+    rests_ = true;
     options_.threads->Wait(work_, lock, [&] { return has_work() || MarkIsDue(); });
+    rests_ = false;
     if (has_work()) break;
     if (!options_.threads->WaitFor(work_, lock, has_work, options_.mark_after)) return Work::kMark;
   }

@@ -179,9 +179,10 @@ class Journal {
 
   std::shared_ptr<Segment> written_;  // the segment that was written to last; the writing thread's
 
-  std::mutex mutex_;  // of queue_ and stopping_
+  std::mutex mutex_;  // of queue_, rests_ and stopping_
   std::condition_variable work_;
   std::vector<Record> queue_;
+  bool rests_ = false;  // the writing thread waits, and not only for so long
   bool stopping_ = false;
 
   std::atomic<std::uint64_t> durable_;

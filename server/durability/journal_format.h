@@ -64,7 +64,7 @@ struct JournalPosition {
   std::uint64_t incarnation = 0;  // the one before; 0 if there is none
   std::uint64_t round = 0;        // the last round that counts
   std::uint64_t generation = 0;   // the highest so far
-  // Those that have rounds that no checkpoint has, in order. Of others a recovery needs nothing any more.
+  // The incarnations that have rounds which no checkpoint has, in order. A recovery needs no others.
   std::vector<EarlierRun> runs = {};
   friend bool operator==(const JournalPosition&, const JournalPosition&) = default;
 };

@@ -228,6 +228,10 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     if ((*mark)->complete > whole.last_round)
       return Damaged(path, whole.end, "this mark is of a round that is not here");
     whole.complete = std::max(whole.complete, (*mark)->complete);
+    // The next group begins where the mark is, and a crash may have kept the mark and what lies behind it.
+    rest = reader.RestFrom(whole.end + kRecordHeaderBytes, header.incarnation);
+    if (!rest.ok()) return rest.status();
+    if (!rest->is_zero) whole.torn = "bytes that are no record";
   } else if (!rest->is_zero) {
     whole.torn = "bytes that are no record";
   }

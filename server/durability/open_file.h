@@ -1,4 +1,4 @@
-// This header is how files in a folder of the user's are opened to be written: no other place does.
+// OpenFile opens the files in a data folder. All of the server's files that are written are opened by it.
 //
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_OPEN_FILE_H_
@@ -13,13 +13,15 @@
 namespace slotwise {
 
 // Opens a file as open(2) does with `flags`, and returns its descriptor, which the caller owns, and what
-// fstat says. What is no regular file is refused, and nobody waits for a FIFO's other end. A file that is
+// fstat says. Only regular files are opened, and the call never waits for a FIFO's other end. A file that is
 // opened to be written, or made, is the one of that name: a symbolic link in its place is not followed, so
-// that whoever can put one into the folder cannot have another file overwritten. Links on the way to the name
-// are.
+// nobody can have another file overwritten by putting a link into the folder. Links on the way to the name
+// are followed.
 // REQUIRES: `flags` do not have O_TRUNC, which would empty the file before it is looked at.
-// FAILED_PRECONDITION: it is a link, a FIFO, a device. NOT_FOUND: it is a folder. Others are SystemFailure's.
-// `operation`: what to say of a failure, as in "cannot OPERATION PATH".
+// FAILED_PRECONDITION: the path is a FIFO or a device, or is a link and the file would be written. NOT_FOUND:
+// the path is a folder, and the file would only be read. Others are SystemFailure's, for a folder that would
+// be written, too.
+// `operation`: the verb of the message, as in "cannot OPERATION PATH".
 struct OpenedFile {
   int number = -1;
   struct stat facts {};

@@ -368,6 +368,8 @@ void Checkpointing::BeginAnew(const std::string& lost) {
   again_ = broken_.empty() && (options_.mode != DurabilityMode::kNone || Every().count() > 0);
   broken_ = lost;
   base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
+  base_.newest_round =
+      previous_round_;  // recovery needs the journal from there on, until the next is verified
   base_.links = 0;
   folds_newest_ = false;
   durable_changed_ = kNothing;

@@ -159,7 +159,7 @@ class Checkpointing {
   bool again_ = false;    // a checkpoint is due now: the newest one cannot be restored
   std::string broken_;    // the newest checkpoint's id, from when it could not be restored until one can
   bool decided_ = false;  // OnDecision was called
-  bool saved_ = false;    // a checkpoint was to be made since the start
+  bool saved_ = false;    // a checkpoint was begun since the start
   std::uint64_t now_ms_ = 0;
   std::int64_t cut_ms_ = 0;                 // when the newest checkpoint was to be made
   std::uint64_t changed_ = 0;               // the last round that changed state

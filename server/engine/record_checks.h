@@ -1,6 +1,6 @@
-// What a round's records have to be before they are applied again. A checksum says that a record is the one
-// that was written; whoever can write to the folder can write the checksum, too. So what a server refuses of
-// a client it refuses of a journal.
+// Checks of a round's records, before a recovery applies them again. A checksum says that a record is the one
+// that was written; but somebody who can write to the folder can write the checksum, too. So a server refuses
+// of a journal all that it refuses of a client.
 //
 // Errors: DATA_LOSS, with the field and its value.
 // Thread-safety: free functions.

@@ -24,7 +24,8 @@ void RoomReports::OnNone(const Status& why, std::uint64_t bytes, Time now) {
                 SecondsBetween(*since_, now), why.message(), bytes);
 }
 
-void RoomReports::Close(Time now) {
+void RoomReports::OnRoom(Time now) {
+  if (!since_) return;
   if (open_)
     spdlog::info("the journal goes on: it had no room for {:.0f} s, in which {} updates were refused",
                  SecondsBetween(*since_, now), rounds_);

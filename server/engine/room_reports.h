@@ -19,14 +19,12 @@ class RoomReports {
 
   // A round found no room for so many bytes: `why` names the folder and the system's reason.
   void OnNone(const Status& why, std::uint64_t bytes, Time now);
+  // Whether the last round found none.
+  bool none() const { return since_.has_value(); }
   // A round found room.
-  void OnRoom(Time now) {
-    if (since_) Close(now);
-  }
+  void OnRoom(Time now);
 
  private:
-  void Close(Time now);
-
   std::optional<Time> since_;  // when the first round found none, if the last one did not find any either
   std::optional<Time> said_;   // when the log was told last
   bool open_ = false;          // the last line says that there is none

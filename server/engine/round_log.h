@@ -35,7 +35,7 @@ class RoundLog {
   Status Reserve(std::uint64_t bytes) {
     Status room = journal_->Reserve(bytes);
     if (room.ok()) {
-      reports_.OnRoom(std::chrono::steady_clock::now());
+      if (reports_.none()) reports_.OnRoom(std::chrono::steady_clock::now());
     } else if (journal_->blocked()) {
       reports_.OnNone(room, bytes, std::chrono::steady_clock::now());
     }

@@ -84,7 +84,8 @@ class Stage {
   // that waited for it. Does nothing if there is no round.
   void Finish();
 
-  // The travel arrays of further tables are kept for the next round as long as they take no more.
+  // The travel arrays of further tables are kept for the next round as long as they take no more. A CPU's are
+  // main memory, which its tables need, and are soon made anew.
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;
   static constexpr std::size_t kMostKeptOnCpu = std::size_t{16} << 20;
 

@@ -51,11 +51,13 @@ bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   Status refused = room(bring());
   if (refused.ok()) return true;
   // What is only a bound may have been too much.
+  bool is_bound = false;
   for (Prepared& prepared : tables) {
-    if (prepared.rows.ok() && !prepared.rows->exact)
-      prepared.rows = NewRows{prepared.table->shard->ExactNewRows(), true};
+    if (!prepared.rows.ok() || prepared.rows->exact) continue;
+    prepared.rows = NewRows{prepared.table->shard->ExactNewRows(), true};
+    is_bound = true;
   }
-  refused = room(bring());
+  if (is_bound) refused = room(bring());
   if (!refused.ok()) tables.front().rows = refused;
   return refused.ok();
 }
@@ -114,7 +116,9 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
     if (sums.front().without_room == 0) refused_ = tables[t].table;
     const Result<NewRows>& mine = tables[t].rows;
     if (!mine.ok()) return mine.status();
-    return OnAnotherRank(sums[t].refusals, "another rank has no memory for the batch's new keys");
+    return OnAnotherRank(sums[t].refusals, sums.front().without_room > 0
+                                               ? "another rank's journal has no room for the round"
+                                               : "another rank has no memory for the batch's new keys");
   }
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -291,6 +291,22 @@ TEST_F(JournalDamageTest, AnEndThatAMarkNeedsIsNotTorn) {
   }
 }
 
+// The next group begins where the mark is, and its first page is not on disk.
+TEST_F(JournalDamageTest, AGroupThatIsTornBehindAMarkIsSaid) {
+  auto rank = Start(OptionsOf(0, 1, 5));
+  Write(*rank, 1, 3);
+  rank->journal->NoteComplete(3);
+  rank->journal->WriteMark();
+  EXPECT_THAT(Recover(files_).set.broken_off, IsEmpty());
+  Bytes torn = files_.Contents(kFirst);
+  torn.resize(std::size_t{1} << 16);
+  torn.back() = std::byte{1};
+  files_.SetContents(kFirst, torn);
+  const Recovered recovered = Recover(files_);
+  EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 3));
+  EXPECT_THAT(recovered.set.broken_off, ElementsAre(HasSubstr("bytes that are no record")));
+}
+
 TEST_F(JournalDamageTest, TheNextRecordTakesAMarksPlace) {
   auto rank = Start(OptionsOf(0, 1, 5));
   for (std::uint64_t round = 1; round <= 40; ++round) {

@@ -152,6 +152,9 @@ TEST_F(JournalTest, AFullDiskRefusesARecordBeforeItIsAppended) {
   EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 has no space"));
   EXPECT_TRUE(rank->journal->Stats().blocked);
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
+  EXPECT_FALSE(rank->journal->Stats().blocked) << "the last one was not refused for the disk";
+  EXPECT_EQ(rank->journal->Reserve(3000).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(rank->journal->Stats().blocked);
   Append(*rank, 2);  // a small one fits into what was taken before
   EXPECT_FALSE(rank->journal->Stats().blocked);
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);

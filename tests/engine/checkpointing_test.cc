@@ -38,6 +38,7 @@ class Saver {
     std::size_t buffer_bytes = 4096;
     std::chrono::seconds every{0};
     std::chrono::milliseconds age{0};  // of what the start has found
+    bool journal = false;
   };
   explicit Saver(DurabilityMode mode) : Saver(mode, Options()) {}
   Saver(DurabilityMode mode, const Options& with) {
@@ -70,7 +71,14 @@ class Saver {
     CheckpointBase base;
     base.lineage = 77;
     base.age = with.age;
-    checkpointing_.Use(options, 7, base, nullptr);
+    if (with.journal) {
+      auto journal = Journal::Start(
+          files_, {.folder = kJournal, .incarnation = 7, .lineage = 77, .seed = 3, .follows = {}},
+          {.on_durable = [](std::uint64_t) {}, .on_failure = [](const std::string&) {}});
+      EXPECT_TRUE(journal.ok()) << journal.status().message();
+      journal_ = std::move(*journal);
+    }
+    checkpointing_.Use(options, 7, base, journal_.get());
   }
 
   std::atomic<bool> ours = true;  // the folder is
@@ -79,6 +87,11 @@ class Saver {
   // A round changes state at a time.
   void Change(std::uint64_t now_ms) {
     changed_ = ++round_;
+    if (journal_ != nullptr) {
+      EXPECT_TRUE(journal_->Reserve(0).ok());
+      journal_->Append(round_, 1, {});
+      journal_->WriteQueued();
+    }
     Decide(now_ms);
   }
   // A decision at a time at which no round changes state.
@@ -178,11 +191,20 @@ class Saver {
   std::size_t Count() { return Checkpoints(files_, "data/checkpoints").List()->size(); }
   Status MayUpdate() const { return checkpointing_.MayUpdate(); }
   CheckpointStats Stats() const { return *checkpointing_.Stats(); }
+  // The first round that the journal may have.
+  std::uint64_t JournalBegins() {
+    std::uint64_t first = ~std::uint64_t{0};
+    const auto names = files_.List(kJournal + "/rank-0");
+    for (const std::string& name : *names) first = std::min(first, ParseSegmentName(name)->first_round);
+    return first;
+  }
   Status CanBeRestored(const std::string& id) {
     return Checkpoints(files_, "data/checkpoints").CheckChain(id);
   }
 
  private:
+  inline static const std::string kJournal = "data/journal";
+
   Round Next(Operation operation) {
     Round round;
     round.number = ++round_;
@@ -208,6 +230,7 @@ class Saver {
   Tables tables_{10};
   std::uint64_t round_ = 0;
   std::uint64_t changed_ = 0;
+  std::unique_ptr<Journal> journal_;
   Checkpointing checkpointing_{*device_, *collective_, tables_,
                                [this](Request request) { Take(std::move(request)); }, [] {}};
 };
@@ -396,6 +419,25 @@ TEST(AJournalsServer, AsksForABaseAtOnceIfOneIsGone) {
   EXPECT_FALSE(server.Verify());
   EXPECT_TRUE(server.MayUpdate().ok()) << "the journal has them";
   EXPECT_TRUE(server.AsksAt(2));
+}
+
+// Should the newest checkpoint turn out to be lost, recovery falls back on the one before it, and goes on from
+// there by the journal. A checkpoint that was never read back is no such one.
+TEST(AJournalsServer, KeepsTheJournalFromTheCheckpointBeforeTheNewest) {
+  Saver server(DurabilityMode::kSync, {.journal = true});
+  server.Change(1);
+  const std::uint64_t first = OriginOf(server.SaveAndVerify().id)->round;
+  server.Change(2);
+  server.ReadBack(false);
+  server.Save();
+  EXPECT_FALSE(server.Verify());
+  server.ReadBack(true);
+  server.Change(3);
+  server.SaveAndVerify();
+  server.Change(4);
+  EXPECT_EQ(server.JournalBegins(), first + 1);
+  server.SaveAndVerify();
+  EXPECT_GT(server.JournalBegins(), first + 1) << "what no checkpoint needs goes";
 }
 
 }  // namespace
