@@ -273,6 +273,9 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
             "server.pbtxt:1:10: limits.collective_timeout_ms is 999: must be 1000 to 86400000");
   EXPECT_EQ(ErrorOf("limits { max_rank_percent: 109 }"),
             "server.pbtxt:1:10: limits.max_rank_percent is 109: must be 110 to 1000000");
+  EXPECT_EQ(ErrorOf("limits { max_ledger_mib: 1025 }"),
+            "server.pbtxt:1:10: limits.max_ledger_mib is 1025: must be 1 to 1024")
+      << "a reader of checkpoints takes no larger file of them";
   EXPECT_EQ(
       ErrorOf("limits { max_inbox_mib: 10 max_message_mib: 11 }"),
       "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 11");
