@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+import pytest
+
 AGAIN = 2  # times that a failed test is run again
 MOST_AGAIN = 10
 MOST_FLAKY = 3
@@ -29,7 +31,7 @@ class Outcome:
     """What became of a suite's tests."""
 
     passed: int = 0
-    skipped: int = 0
+    skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     flaky: list[str] = field(default_factory=list)
 
@@ -50,6 +52,8 @@ def broken(what: str) -> NoReturn:
 class Suite:
     """Tests that one program runs. Its results lie in files of `folder`, which is emptied before each run."""
 
+    tests_failed: int  # how the program exits if tests failed, and nothing else did
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._report = folder / "report.xml"
@@ -61,6 +65,8 @@ class Suite:
         status = subprocess.run(self.command(), check=False).returncode
         outcome = self._count()
         outcome.failed = self.failures()
+        if status not in (0, self.tests_failed):
+            broken(f"{self.command()[0]} exited {status}: not all tests ran")
         if status != 0 and not outcome.failed:
             broken(f"{self.command()[0]} exited {status} and names no test that failed")
         if len(outcome.failed) > MOST_AGAIN:
@@ -96,7 +102,7 @@ class Suite:
         outcome = Outcome()
         for case in ElementTree.parse(self._report).iter("testcase"):
             if case.find("skipped") is not None or case.get("status") in ("disabled", "notrun"):
-                outcome.skipped += 1
+                outcome.skipped.append(case.get("name", "?"))
             elif case.find("failure") is None and case.find("error") is None:
                 outcome.passed += 1
         return outcome
@@ -104,6 +110,8 @@ class Suite:
 
 class CppTests(Suite):
     """The tests that CMake knows."""
+
+    tests_failed = 8
 
     def __init__(self, build: Path, arguments: list[str]) -> None:
         super().__init__(build / "ctest_report")
@@ -126,6 +134,8 @@ class CppTests(Suite):
 
 class PythonTests(Suite):
     """The tests that pytest finds in `folders`."""
+
+    tests_failed = int(pytest.ExitCode.TESTS_FAILED)
 
     def __init__(self, build: Path, arguments: list[str], folders: tuple[str, ...], processes: int) -> None:
         super().__init__(build / "pytest_report")
@@ -169,13 +179,15 @@ def main() -> int:
     outcome = Outcome()
     for suite in suites:
         outcome.add(suite.run(again=not options.arguments))
+    for name in outcome.skipped:
+        print(f"skipped: {name}")
     for name in outcome.failed:
         print(f"failed: {name}")
     for name in outcome.flaky:
         print(f"flaky: {name}")
     if len(outcome.flaky) > MOST_FLAKY:
         print(f"tests: {len(outcome.flaky)} are flaky, and more than {MOST_FLAKY} fail the run")
-    print(f"{outcome.passed} passed, {len(outcome.failed)} failed, {outcome.skipped} skipped", flush=True)
+    print(f"{outcome.passed} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped", flush=True)
     return int(bool(outcome.failed) or len(outcome.flaky) > MOST_FLAKY)
 
 

@@ -31,7 +31,9 @@ def cpp_test(name: str, run: int) -> str:
     return f'add_test({name} "sh" "-c" "{script}")\n'
 
 
-def run(folder: Path, suite: str, *, python: str = "", cpp: str = "") -> tuple[int, list[str]]:
+def run(
+    folder: Path, suite: str, *, python: str = "", cpp: str = "", processes: int = 2
+) -> tuple[int, list[str]]:
     """Runs those tests; the status, and the lines that were printed."""
     (folder / "build").mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -39,7 +41,7 @@ def run(folder: Path, suite: str, *, python: str = "", cpp: str = "") -> tuple[i
     (folder / "cases/test_cases.py").write_text(FROM_RUN + python)
     (folder / "build/CTestTestfile.cmake").write_text(cpp.replace("$", "\\$"))
     program = [sys.executable, str(ROOT / "tests/run_tests.py"), "--build", "build", "--folder", "cases"]
-    command = [*program, "--processes", "2", suite]
+    command = [*program, "--processes", str(processes), suite]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     print(ended.stdout, ended.stderr)
     return ended.returncode, ended.stdout.splitlines()
@@ -49,7 +51,7 @@ def test_both_suites_are_counted_together(tmp_path: Path) -> None:
     skipped = "\nimport pytest\n@pytest.mark.skip\ndef test_not(): pass\n"
     cpp = cpp_test("two", 1) + cpp_test("three", 1)
     status, lines = run(tmp_path, "both", python=python_test("one", 1) + skipped, cpp=cpp)
-    assert lines[-1] == "3 passed, 0 failed, 1 skipped"
+    assert lines[-2:] == ["skipped: test_not", "3 passed, 0 failed, 1 skipped"]
     assert status == 0
 
 
@@ -96,3 +98,10 @@ def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
 def test_tests_that_cannot_be_read_fail_the_run(tmp_path: Path) -> None:
     status, _ = run(tmp_path, "python", python="\nimport no_such_module\n")
     assert status == 1
+
+
+def test_a_run_that_breaks_off_fails_whatever_has_failed_before(tmp_path: Path) -> None:
+    breaks_off = "\nimport pytest\ndef test_x(): pytest.exit('enough', returncode=3)\n"
+    status, lines = run(tmp_path, "python", python=python_test("bad", 2) + breaks_off, processes=1)
+    assert status == 1
+    assert not any(line.endswith("skipped") for line in lines), "not all tests ran"
