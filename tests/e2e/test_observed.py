@@ -90,8 +90,17 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         },
     ),
     "SlotwiseMemoryShort": (
-        {"slotwise_device_memory_for_tables_bytes": "1x120", "slotwise_device_memory_bytes": "100x120"},
-        {"slotwise_device_memory_for_tables_bytes": "3x120", "slotwise_device_memory_bytes": "100x120"},
+        {
+            "slotwise_device_memory_for_tables_bytes": "1x120",
+            'slotwise_table_bytes{table="a"}': "50x120",
+            'slotwise_table_bytes{table="b"}': "49x120",
+        },
+        {
+            "slotwise_device_memory_for_tables_bytes": "3x120",  # of a device that has far more
+            'slotwise_table_bytes{table="a"}': "50x120",
+            'slotwise_table_bytes{table="b"}': "47x120",
+            "slotwise_device_memory_bytes": "1000x120",
+        },
     ),
     "SlotwiseDiskShort": (
         {"slotwise_data_folder_free_bytes": "9x120", "slotwise_data_folder_bytes": "100x120"},
