@@ -199,11 +199,23 @@ class KillRun:
 
     def _connect_all(self, plan: Plan) -> list[slotwise.Client]:
         try:
-            return [self._connect() for _ in self.trainers]
+            if self._answers():
+                return [self._connect() for _ in self.trainers]
         except slotwise.Unavailable:
             assert self.server.ended, self.server.log
         self._start_again(plan)
         return [self._connect() for _ in self.trainers]
+
+    def _answers(self) -> bool:
+        """Whether the server lives and answers: a client of a dead one would wait for all of `PATIENCE`."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.server.ended:
+            try:
+                self._connect(1.0).close()
+                return True
+            except slotwise.Error:
+                assert time.monotonic() < deadline, self.server.log
+        return False
 
     def _start_again(self, plan: Plan) -> None:
         """The server came to its point before there was work. Starts it again, for another end."""

@@ -81,8 +81,8 @@ def server(tmp_path: Path) -> Iterator[CrashingServer]:
 class Pusher:
     """Pushes steps of 2 MiB, each of which adds KEYS_A_PUSH to the row of its own number."""
 
-    def __init__(self, server: CrashingServer) -> None:
-        self._client = slotwise.connect(*server.addresses, timeout=20)
+    def __init__(self, server: CrashingServer, timeout: float = 20) -> None:
+        self._client = slotwise.connect(*server.addresses, timeout=timeout)
         zeros = slotwise.Constant(0.0)
         self._client.create_table("big", dim=DIM, optimizer=slotwise.SGD(lr=1.0), initializer=zeros)
         self.acknowledged: list[int] = []
@@ -120,7 +120,8 @@ def test_a_full_disk_refuses_pushes_and_serves_lookups(
 ) -> None:
     full = tmp_path / "full"
     assert server.start(ranks, {"SLOTWISE_FULL_WHILE": str(full)}), server.log
-    pusher = Pusher(server)
+    # A refused push is tried again until its timeout.
+    pusher = Pusher(server, timeout=6)
     pusher.push(1)
     full.touch()
     number = 1
@@ -138,7 +139,9 @@ def test_a_full_disk_refuses_pushes_and_serves_lookups(
         pusher.push(number)
     assert pusher.has(range(1, number + 1)) == applied
 
+    pusher.close()
     full.unlink()
+    pusher = Pusher(server)
     pusher.push(number)
     pusher.push(number + 1)
     pusher.close()

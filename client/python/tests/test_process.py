@@ -18,12 +18,13 @@ import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
 from free_ports import free_ports
+from judged_times import LONG_FORMS
 from real_server import RealServer, empty_client
 from waiting import LIMIT, wait_until
 
 import slotwise
 
-LOOKUPS = int(os.environ.get("SLOTWISE_TEST_LOOKUPS", "20000"))
+LOOKUPS = 20_000 if LONG_FORMS else 8000
 
 
 def run(program: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
@@ -263,7 +264,7 @@ def references(*things: Any) -> list[int]:
 
 
 def test_references_and_memory_stay_flat(real: RealServer) -> None:
-    """$SLOTWISE_TEST_LOOKUPS calls, half of them with futures, a tenth of them refused."""
+    """Many calls, half of them with futures, a tenth of them refused."""
     keys, wrong = np.arange(64), np.array([0, 2, 1, 64])
     with empty_client(real) as ps:
         ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=0.5))
