@@ -89,34 +89,36 @@ Result<std::vector<grpc::ByteBuffer>> RepliesIn(const grpc::ByteBuffer& reply, c
   return replies;
 }
 
-Status ReadValues(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply, DataType type,
+Status ReadValues(Batches& batches, std::size_t request, const grpc::ByteBuffer& reply, DataType type,
                   client::AcknowledgedSteps& acknowledged, client::OldestStates& states) {
-  const auto replies = RepliesIn(reply, request, batches.many);
+  const Pieces& pieces = batches.requests[request];
+  const auto replies = RepliesIn(reply, pieces, batches.many);
   if (!replies.ok()) return replies.status();
-  for (std::size_t i = 0; i < request.size(); ++i) {
-    const TableBatch& table = batches.tables[request[i].table];
-    const SampleRange samples = request[i].samples;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const TableBatch& table = batches.tables[pieces[i].table];
+    const SampleRange samples = pieces[i].samples;
     const std::uint32_t width = table.checked.width;
     const auto out = table.out.subspan(samples.first * width, samples.size() * width);
     const auto met = client::ReadLookupReply((*replies)[i], samples.size(), width, type, out);
     if (!met.ok()) return met.status();
-    batches.starts->Note(met->incarnation);
+    batches.answers[request].incarnation = met->incarnation;
     if (Status status = acknowledged.Check(table.table, table.before, *met); !status.ok()) return status;
-    states.Meet(request[i].table, *met);
+    states.Meet(pieces[i].table, *met);
   }
   return {};
 }
 
 // The same of a reply by the data transport, of which the values are in place.
-Status ReadStates(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
+Status ReadStates(Batches& batches, std::size_t request, const v1::DataReply& reply,
                   client::AcknowledgedSteps& acknowledged, client::OldestStates& states) {
-  for (std::size_t i = 0; i < request.size(); ++i) {
-    const TableBatch& table = batches.tables[request[i].table];
+  const Pieces& pieces = batches.requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const TableBatch& table = batches.tables[pieces[i].table];
     const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
     const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation()};
-    batches.starts->Note(met.incarnation);
+    batches.answers[request].incarnation = met.incarnation;
     if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
-    states.Meet(request[i].table, met);
+    states.Meet(pieces[i].table, met);
   }
   return {};
 }
@@ -137,27 +139,29 @@ Status ReadStep(const TableBatch& table, const Piece& piece, const v1::PushReply
 }
 
 // Reads the answers to a request of a push.
-Status ReadSteps(const Batches& batches, const Pieces& request, const grpc::ByteBuffer& reply,
+Status ReadSteps(Batches& batches, std::size_t request, const grpc::ByteBuffer& reply,
                  client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
-  const auto replies = RepliesIn(reply, request, batches.many);
+  const Pieces& pieces = batches.requests[request];
+  const auto replies = RepliesIn(reply, pieces, batches.many);
   if (!replies.ok()) return replies.status();
-  for (std::size_t i = 0; i < request.size(); ++i) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
     v1::PushReply parsed;
     if (Status status = client::Deserialize((*replies)[i], parsed); !status.ok()) return status;
-    batches.starts->Note(parsed.incarnation());
-    if (Status status = ReadStep(batches.tables[request[i].table], request[i], parsed, acknowledged, steps);
+    batches.answers[request].incarnation = parsed.incarnation();
+    if (Status status = ReadStep(batches.tables[pieces[i].table], pieces[i], parsed, acknowledged, steps);
         !status.ok()) {
       return status;
     }
   }
   return {};
 }
-Status ReadSteps(const Batches& batches, const Pieces& request, const v1::DataReply& reply,
+Status ReadSteps(Batches& batches, std::size_t request, const v1::DataReply& reply,
                  client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
-  for (std::size_t i = 0; i < request.size(); ++i) {
+  const Pieces& pieces = batches.requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
     const v1::PushReply& push = reply.pushes(static_cast<int>(i));
-    batches.starts->Note(push.incarnation());
-    if (Status status = ReadStep(batches.tables[request[i].table], request[i], push, acknowledged, steps);
+    batches.answers[request].incarnation = push.incarnation();
+    if (Status status = ReadStep(batches.tables[pieces[i].table], pieces[i], push, acknowledged, steps);
         !status.ok()) {
       return status;
     }
@@ -198,9 +202,13 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
   };
   // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
   const auto finish = [&impl, call, batches, conclude](const Status& status) {
-    if (impl.HasMetAll(batches->starts->all())) return conclude(status);
-    impl.LearnOfNewStart(call, [conclude, status] { conclude(status); });
+    const auto other = std::ranges::find_if(batches->answers, [&](const client::Answer& answer) {
+      return answer.incarnation != 0 && answer.incarnation != batches->known_start;
+    });
+    if (other == batches->answers.end()) return conclude(status);
+    impl.LearnOfNewStart(call, *other, [conclude, status] { conclude(status); });
   };
+  batches->known_start = impl.incarnation();
   if (batches->tables.empty()) return finish({});
   for (TableBatch& table : batches->tables) table.before = impl.acknowledged().Of(table.table);
   impl.WithTables(call, NamesOf(batches->tables),
@@ -213,6 +221,12 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
                     auto requests = make_requests(impl, call, batches);
                     if (!requests.ok()) return finish(requests.status());
                     impl.Address(*requests);
+                    // The batches outlive the requests, and keep what is known of each one's answer.
+                    batches->answers.assign(requests->size(), {});
+                    for (std::size_t i = 0; i < requests->size(); ++i) {
+                      (*requests)[i].answered_by =
+                          std::shared_ptr<std::string>(batches, &batches->answers[i].address);
+                    }
                     impl.Start(call, std::move(*requests), on_reply, finish);
                   });
 }
@@ -283,17 +297,15 @@ void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, Lo
              [&client, cut = std::weak_ptr(cut), answered, states](std::size_t request,
                                                                    const v1::DataReply& reply) {
                const auto sent = cut.lock();
-               Status status =
-                   ReadStates(*sent, sent->requests[request], reply, client.acknowledged(), *states);
+               Status status = ReadStates(*sent, request, reply, client.acknowledged(), *states);
                if (status.ok()) answered->Add(sent->requests[request]);
                return status;
              }});
   };
   const auto read = [&impl, batches, answered, states, type = call.data_type](std::size_t request,
                                                                               const grpc::ByteBuffer& reply) {
-    const Pieces& pieces = batches->requests[request];
-    Status status = ReadValues(*batches, pieces, reply, type, impl.acknowledged(), *states);
-    if (status.ok()) answered->Add(pieces);
+    Status status = ReadValues(*batches, request, reply, type, impl.acknowledged(), *states);
+    if (status.ok()) answered->Add(batches->requests[request]);
     return status;
   };
   Start(impl, call, batches, make, read,
@@ -374,13 +386,13 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
              [&client, cut = std::weak_ptr(cut), table_steps](std::size_t request,
                                                               const v1::DataReply& reply) {
                const auto sent = cut.lock();
-               return ReadSteps(*sent, sent->requests[request], reply, client.acknowledged(), *table_steps);
+               return ReadSteps(*sent, request, reply, client.acknowledged(), *table_steps);
              }});
     for (Request& request : requests) request.sent_again = sent_again;
     return requests;
   };
   const auto read = [&impl, batches, table_steps](std::size_t request, const grpc::ByteBuffer& reply) {
-    return ReadSteps(*batches, batches->requests[request], reply, impl.acknowledged(), *table_steps);
+    return ReadSteps(*batches, request, reply, impl.acknowledged(), *table_steps);
   };
   Start(impl, call, batches, make, read, [table_steps, done = std::move(done)](const Status& status) {
     if (!status.ok()) return done(status);

@@ -7,12 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "client/cpp/call.h"
 #include "client/cpp/cut.h"
 #include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_arena.h"
@@ -48,24 +47,6 @@ struct GpuBatches {
   std::vector<GpuRows> rows = {};           // by table, once a lookup is answered
 };
 
-// The starts of the server that have answered a call's requests, by their incarnations.
-// Thread-safety: safe from any thread.
-class AnsweringStarts {
- public:
-  void Note(std::uint64_t incarnation) {
-    const std::lock_guard lock(mutex_);
-    if (incarnation != 0) seen_.insert(incarnation);
-  }
-  std::set<std::uint64_t> all() const {
-    const std::lock_guard lock(mutex_);
-    return seen_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::set<std::uint64_t> seen_;
-};
-
 // The state of one call, which its callbacks share.
 struct Batches {
   TableBatches tables;
@@ -73,7 +54,8 @@ struct Batches {
   bool pushes = false;
   std::vector<Pieces> requests = {};          // the pieces of each, once the batches are cut
   std::shared_ptr<GpuBatches> gpu = nullptr;  // null: the arrays lie in the host's memory
-  std::shared_ptr<AnsweringStarts> starts = std::make_shared<AnsweringStarts>();
+  std::uint64_t known_start = 0;              // the incarnation that the client had met when the call began
+  std::vector<Answer> answers = {};           // to each request; whoever reads a request's reply sets it
 };
 
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.

@@ -4,6 +4,7 @@
 #define SLOTWISE_CLIENT_CPP_CALL_H_
 
 #include <chrono>
+#include <cstdint>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -24,6 +25,12 @@ struct Call {
   DataType data_type = DataType::kFloat32;    // of values and gradients on the wire
   std::string traceparent = {};               // as the Trace Context has it; empty: none
   std::vector<LookedUpState> looked_up = {};  // as CallOptions'
+};
+
+// What a request's answer says of who gave it.
+struct Answer {
+  std::uint64_t incarnation = 0;  // which start of the server; 0: nobody knows
+  std::string address = {};       // the rank's
 };
 
 // Work that the client must end before it is destroyed.

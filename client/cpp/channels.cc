@@ -38,6 +38,7 @@ Connections::Connections(const std::shared_ptr<Access>& access, std::vector<Rank
   for (const RankAddress& address : addresses_) {
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
+      made.address = address.address;
       made.channel = grpc::CreateCustomChannel(address.address, access->channel(), arguments);
       made.stub = std::make_unique<grpc::GenericStub>(made.channel);
       if (address.data) made.data = std::make_unique<DataLink>(threads, address, access);
@@ -46,7 +47,9 @@ Connections::Connections(const std::shared_ptr<Access>& access, std::vector<Rank
     if (!address.data || address.gpu.empty() || gpus_.contains(address.gpu)) continue;
     RankAddress by_gpu = address;
     by_gpu.by_gpu = true;
-    gpus_[address.gpu].data = std::make_unique<DataLink>(threads, by_gpu, access);
+    Channel& made = gpus_[address.gpu];
+    made.address = address.address;
+    made.data = std::make_unique<DataLink>(threads, by_gpu, access);
   }
 }
 

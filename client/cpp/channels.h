@@ -39,6 +39,7 @@ class Arrival {
 class Connections {
  public:
   struct Channel {
+    std::string address;  // of the rank
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> stub;
     std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC; of a GPU's channel: by its memory
@@ -80,7 +81,6 @@ class Connections {
   std::vector<std::string> gpus() const;
   std::size_t ranks() const { return addresses_.size(); }
   const std::vector<RankAddress>& addresses() const { return addresses_; }
-  const std::string& address(std::size_t rank) const { return addresses_[rank % ranks()].address; }
   // Both `rank` and `channel` wrap around.
   Channel& at(std::size_t rank, std::size_t channel) {
     return channels_[rank % ranks() * channels_per_rank_ + channel % channels_per_rank_];

@@ -114,7 +114,7 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   for (const ServerRank& rank : topology->ranks) {
     if (Status status = (*access)->Check(rank.address); !status.ok()) return status;
   }
-  return Client(std::make_unique<Impl>(std::move(seeds), options, *topology, *access));
+  return Client(std::make_unique<Impl>(seeds, options, *topology, *access));
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {

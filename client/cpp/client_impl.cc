@@ -23,14 +23,6 @@ namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
-// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look
-// again.
-constexpr std::size_t kAskedRanks = 3;
-constexpr std::chrono::seconds kLookLimit{2};
-// A call that met a new start asks so many of the ranks that are known, and waits so long for one that says
-// which there are now: the one that has answered the call does at once.
-constexpr std::size_t kAskedToLearn = 16;
-constexpr std::chrono::milliseconds kLearnLimit{10'000};
 
 Status Closed() { return FailedPrecondition("the client is closed"); }
 // Checked before any lock: a thread that a forked child does not have may have held the mutex.
@@ -90,10 +82,10 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
       session_({.id = Session::NewId()}),
       channels_(std::move(access), SeedsOf(seeds), options.channels_per_rank, options.threads, options.log) {}
 
-Client::Impl::Impl(std::vector<std::string> seeds, const ClientOptions& options,
+Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& options,
                    const ServerTopology& topology, const std::shared_ptr<Access>& access)
     : options_(options),
-      seeds_(std::move(seeds)),
+      seeds_(SeedsOf(seeds)),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
       incarnation_(topology.incarnation),
       limits_(topology),
@@ -121,84 +113,6 @@ void Client::Impl::Meet(const ServerTopology& topology) {
   }
   if (is_first) return;
   channels_.Log("the server was started again, with " + std::to_string(topology.ranks.size()) + " rank(s)");
-}
-
-void Client::Impl::LookForNewStart() {
-  std::size_t look = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    look_again_ = questions_ > 0;
-    if (look_again_ || closing_) return;
-    questions_ = kAskedRanks + 1;
-    look = looks_++;
-    if (to_seeds_ == nullptr) to_seeds_ = channels_.To(SeedsOf(seeds_));
-  }
-  const auto ended = [this](const Status&) { LookEnded(); };
-  for (std::size_t i = 0; i < kAskedRanks; ++i)
-    AskForTopology(look * kAskedRanks + i, channels_.now(), kLookLimit, ended);
-  AskForTopology(look, to_seeds_, kLookLimit, ended);
-}
-
-bool Client::Impl::HasMetAll(const std::set<std::uint64_t>& incarnations) const {
-  const std::uint64_t met = incarnation_;
-  return std::ranges::all_of(incarnations, [met](std::uint64_t seen) { return seen == met; });
-}
-
-void Client::Impl::LearnOfNewStart(const Call& call, std::function<void()> then) {
-  using std::chrono::milliseconds;
-  const auto left = std::chrono::ceil<milliseconds>(call.deadline - std::chrono::steady_clock::now());
-  const auto to = channels_.now();
-  std::shared_ptr<Learning> learning;
-  std::size_t first = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (learning_ != nullptr) return learning_->waiting.push_back(std::move(then));
-    learning = learning_ = std::make_shared<Learning>();
-    learning->questions = std::min(kAskedToLearn, to->ranks());
-    learning->waiting.push_back(std::move(then));
-    first = learnings_++ * kAskedToLearn;
-  }
-  const std::size_t questions = learning->questions;  // nobody else changes it until all are asked
-  for (std::size_t i = 0; i < questions; ++i) {
-    AskForTopology(first + i, to, std::clamp(left, milliseconds(1), kLearnLimit),
-                   [this, learning](const Status& status) { Learned(learning, status.ok()); });
-  }
-}
-
-void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, bool answered) {
-  std::vector<std::function<void()>> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    --learning->questions;
-    if (!answered && learning->questions > 0) return;
-    waiting.swap(learning->waiting);
-    if (learning_ == learning) learning_ = nullptr;  // whoever comes now asks anew
-  }
-  for (const auto& then : waiting) then();
-}
-
-void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
-                                  std::chrono::milliseconds limit, std::function<void(const Status&)> ended) {
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
-                 .message = client::Serialize(v1::GetTopologyRequest()),
-                 .rank = rank,
-                 .once = true};
-  const auto read = [this](std::size_t, const grpc::ByteBuffer& bytes) {
-    v1::GetTopologyReply reply;
-    Status status = client::Deserialize(bytes, reply);
-    if (status.ok()) Meet(client::TopologyOf(reply));
-    return status;
-  };
-  Start(Begin({.timeout = limit}), std::move(requests), read, std::move(ended), std::move(to));
-}
-
-void Client::Impl::LookEnded() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (--questions_ > 0 || !look_again_) return;
-  }
-  LookForNewStart();
 }
 
 void Client::Impl::Close() {

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -36,7 +35,7 @@ class Client::Impl {
   // For a server that nothing is known of yet but some of its addresses.
   Impl(const std::vector<std::string>& seeds, const ClientOptions& options, std::shared_ptr<Access> access);
   // For the server that has told its topology when asked at one of `seeds`.
-  Impl(std::vector<std::string> seeds, const ClientOptions& options, const ServerTopology& topology,
+  Impl(const std::vector<std::string>& seeds, const ClientOptions& options, const ServerTopology& topology,
        const std::shared_ptr<Access>& access);
   ~Impl() { Close(); }
   Impl(const Impl&) = delete;
@@ -62,14 +61,6 @@ class Client::Impl {
   Status Ask(const CallOptions& options, std::string_view method,
              const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
 
-  // Moves to the ranks of `topology`, and keeps to its limits, if the server has been started again since the
-  // last one.
-  void Meet(const ServerTopology& topology);
-  // Returns whether this client knows the ranks of those starts of the server.
-  bool HasMetAll(const std::set<std::uint64_t>& incarnations) const;
-  // Asks ranks for the topology, which one of them has just answered as another start of the server. Calls
-  // `then` once one has said it, or none did until the call's deadline or kLearnLimit.
-  void LearnOfNewStart(const client::Call& call, std::function<void()> then);
   // The same for a call that is answered once a checkpoint was written or read: it waits for kLongCall, if
   // the options name no timeout, and tries again what fails within the client's own timeout.
   Status AskLong(const CallOptions& options, std::string_view method,
@@ -77,6 +68,17 @@ class Client::Impl {
   // The same for a call that must not come twice: nothing is tried again.
   Status AskLongOnce(const CallOptions& options, std::string_view method,
                      const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
+
+  // Moves to the ranks of `topology`, and keeps to its limits, if the server has been started again since the
+  // last one.
+  void Meet(const ServerTopology& topology);
+  // Returns the start of the server that this client has met: whose ranks it knows.
+  std::uint64_t incarnation() const { return incarnation_; }
+  // Asks ranks for the topology, the one that has given `answer` first, unless the client knows the ranks of
+  // the start that has given it. Calls `then` once a rank has said another start than is known now, or none
+  // did within 10 s, or at the call's deadline, or when the call is cancelled. While ranks are being asked,
+  // later calls wait for the same answers.
+  void LearnOfNewStart(const client::Call& call, const client::Answer& answer, std::function<void()> then);
 
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
@@ -128,19 +130,17 @@ class Client::Impl {
   // asked already, asks once more after that.
   void LookForNewStart();
   void LookEnded();
-  // Asks a rank of `to` for the topology, once, and meets what it says; calls `ended` then.
+  // Asks a rank of `to` for the topology, once, and meets what it says. Calls `ended` with its incarnation
+  // then, or with 0 if it says none within `limit`.
   void AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
-                      std::chrono::milliseconds limit, std::function<void(const Status&)> ended);
-  // Ranks are being asked for a new start's topology, and calls wait for it.
-  struct Learning {
-    std::size_t questions = 0;
-    std::vector<std::function<void()>> waiting;
-  };
-  void Learned(const std::shared_ptr<Learning>& learning, bool answered);
+                      std::chrono::milliseconds limit, const std::function<void(std::uint64_t)>& ended);
+  class Learner;
+  struct Learning;
+  void Learned(const std::shared_ptr<Learning>& learning, std::uint64_t incarnation);
 
   const pid_t process_ = getpid();
   const ClientOptions options_;
-  const std::vector<std::string> seeds_;
+  const std::vector<client::RankAddress> seeds_;
   Session session_;
   client::AcknowledgedSteps acknowledged_;
   client::LookedUpStates looked_up_;
@@ -159,8 +159,7 @@ class Client::Impl {
   int questions_ = 0;  // for the topology, that are under way
   bool look_again_ = false;
   std::size_t looks_ = 0;
-  std::shared_ptr<Learning> learning_;  // null: nobody waits
-  std::size_t learnings_ = 0;
+  std::shared_ptr<Learning> learning_;             // null: nobody waits
   std::shared_ptr<client::Connections> to_seeds_;  // made when first needed
 
   client::Channels channels_;  // last, so that its threads end before the members they use

@@ -123,7 +123,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   void FinishedLocked(Lock lock) {
     const grpc::Status status = WithRetryAfter(attempt_->status, attempt_->context);
     if (!status.ok() && owner_->failure_.ok()) {
-      const std::string& address = owner_->ranks_->address(rank_);
+      const std::string& address = owner_->ranks_->at(rank_, 0).address;
       const auto backoff = WaitToRetry(RetryAfter(status), attempts_, random_);
       if (!began_ && IsWorthAnotherTry(status) && steady_clock::now() + backoff < deadline_) {
         state_ = State::kWaiting;

@@ -39,7 +39,7 @@ class Run::Flight {
     Connections::Channel& channel = Channel();
     if (status.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
     if (!status.ok() && IsWorthAnotherTry(status) && RetryAfter(status).count() == 0) channel.NoteFailure();
-    run_->FlightEnded(index_, connections_->address(rank_), status, read);
+    run_->FlightEnded(index_, channel.address, status, read);
   }
 
   const std::shared_ptr<Run> run_;
@@ -221,6 +221,7 @@ void Run::FlightEnded(std::size_t index, const std::string& address, const grpc:
       return RetryAfter(status).count() == 0 ? channels_.NoteLost() : void();
     }
   } else if (failure_.ok()) {
+    if (const auto& answered_by = requests_[index].answered_by) *answered_by = address;
     lock.unlock();
     Status status_of_reply = read();
     lock.lock();

@@ -45,6 +45,8 @@ struct Request {
   bool once = false;
   // If given, the run sets it before it sends the request again: an earlier try may have arrived.
   std::shared_ptr<std::atomic<bool>> sent_again = nullptr;
+  // If given, the run sets it to the address of the rank that has answered.
+  std::shared_ptr<std::string> answered_by = nullptr;
 };
 
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {

@@ -1,6 +1,7 @@
 #include "tests/client/fake_server.h"
 
 #include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
@@ -219,7 +220,9 @@ int FakeServer::calls(const std::string& method) {
 
 void FakeServer::AwaitCalls(const std::string& method, int times) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return std::ranges::count(calls_, method) >= times; });
+  const auto called = [&] { return std::ranges::count(calls_, method) >= times; };
+  EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), called))
+      << method << " was called " << std::ranges::count(calls_, method) << " times, not " << times;
 }
 
 }  // namespace slotwise

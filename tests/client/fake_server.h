@@ -69,7 +69,7 @@ class FakeServer {
   std::vector<LoggedLookup> lookups();
   std::vector<LoggedPush> pushes();
   int calls(const std::string& method);
-  // Returns once a method was called `times` times.
+  // Returns once a method was called `times` times; fails the test after a minute without.
   void AwaitCalls(const std::string& method, int times);
 
  private:

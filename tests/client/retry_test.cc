@@ -29,10 +29,28 @@ std::vector<Key> LargeKeys() {
 
 class RetryTest : public testing::Test {
  protected:
-  Client Connect(FakeServer& fake, milliseconds timeout = seconds(30)) {
-    auto client = Client::Connect({fake.addresses()[0]}, {.timeout = timeout});
+  Client Connect(FakeServer& fake, const ClientOptions& options) {
+    auto client = Client::Connect({fake.addresses()[0]}, options);
     EXPECT_TRUE(client.ok()) << client.status().message();
     return std::move(*client);
+  }
+  Client Connect(FakeServer& fake, milliseconds timeout = seconds(30)) {
+    return Connect(fake, ClientOptions{.timeout = timeout});
+  }
+
+  // Counts the lines by which a client says that it has met a new start.
+  static std::function<void(std::string_view)> CountStarts(std::atomic<int>& met) {
+    return [&met](std::string_view line) {
+      if (line.find("was started again") != std::string_view::npos) ++met;
+    };
+  }
+
+  // Makes every call of a method hang.
+  static FakeServer::Fault HangIn(FakeServer& fake, const std::string& hanging) {
+    return [&fake, hanging](std::size_t, const std::string& method, const auto&) {
+      if (method == hanging) fake.Hang();
+      return grpc::Status::OK;
+    };
   }
 
   Result<std::uint64_t> PushOne(Client& client) {
@@ -218,15 +236,99 @@ TEST_F(RetryTest, WhoeverHasAnAnswerOfANewStartKnowsItsRanks) {
 TEST_F(RetryTest, AnAnswerOfANewStartThatSaysNoRanksIsAnAnswer) {
   FakeServer fake;
   std::atomic<int> met = 0;
-  auto client = Client::Connect({fake.addresses()[0]}, {.log = [&met](std::string_view line) {
-                                  if (line.find("was started again") != std::string_view::npos) ++met;
-                                }});
-  ASSERT_TRUE(client.ok());
+  Client client = Connect(fake, {.log = CountStarts(met)});
   fake.SayThatItIs(2, fake.addresses());
   fake.before = FakeServer::FailFirst(2, "GetTopology", grpc::StatusCode::UNAVAILABLE);
-  ASSERT_TRUE(PushOne(*client).ok());
+  ASSERT_TRUE(PushOne(client).ok());
   EXPECT_EQ(met, 0) << "both ranks refused to say";
-  ASSERT_TRUE(PushOne(*client).ok());
+  ASSERT_TRUE(PushOne(client).ok());
+  EXPECT_EQ(met, 1);
+}
+
+// Calls wait for the same questions, each until its own deadline.
+TEST_F(RetryTest, ACallThatWaitsForANewStartsRanksHasItsOwnDeadline) {
+  for (const bool begins : {false, true}) {  // who has less time is whoever asks, or joins another
+    FakeServer fake;
+    std::atomic<int> met = 0;
+    Client client = Connect(fake, {.timeout = seconds(600), .log = CountStarts(met)});
+    const int before = fake.calls("GetTopology");
+    fake.SayThatItIs(2, fake.addresses());
+    fake.before = HangIn(fake, "GetTopology");
+    std::vector<float> out(2);
+    const auto call = [&](milliseconds timeout, std::vector<float>& rows) {
+      return client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, rows, {.timeout = timeout});
+    };
+    out_.resize(2);
+    auto first = call(begins ? seconds(2) : seconds(600), out);
+    fake.AwaitCalls("GetTopology", before + 2);
+    auto second = call(begins ? seconds(600) : seconds(2), out_);
+    std::future<Status>& brief = begins ? first : second;
+    std::future<Status>& patient = begins ? second : first;
+    EXPECT_TRUE(brief.get().ok()) << "it was answered before";
+    EXPECT_EQ(patient.wait_for(seconds(0)), std::future_status::timeout);
+    EXPECT_EQ(met, 0);
+    EXPECT_EQ(fake.calls("GetTopology"), before + 2) << "one question to each rank was enough for both calls";
+    fake.Release();
+    EXPECT_TRUE(patient.get().ok());
+    EXPECT_EQ(met, 1);
+  }
+}
+
+TEST_F(RetryTest, ACallThatWaitsForANewStartsRanksIsCancelled) {
+  FakeServer fake;
+  Client client = Connect(fake, {.timeout = seconds(600)});
+  const int before = fake.calls("GetTopology");
+  fake.SayThatItIs(2, fake.addresses());
+  fake.before = HangIn(fake, "GetTopology");
+  out_.resize(2);
+  std::vector<float> out(2);
+  auto other = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+  fake.AwaitCalls("GetTopology", before + 2);
+  std::stop_source stop;
+  auto cancelled =
+      client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out_, {.stop = stop.get_token()});
+  fake.AwaitCalls("Lookup", 2);
+  stop.request_stop();
+  // The answer may have come before the caller cancelled the call.
+  const Status status = cancelled.get();
+  EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled) << status.message();
+  EXPECT_EQ(other.wait_for(seconds(0)), std::future_status::timeout);
+}
+
+// Sixteen ranks at most are asked: the one that has answered is one of them.
+TEST_F(RetryTest, TheRankThatHasAnsweredAsANewStartIsAskedForItsRanks) {
+  constexpr std::size_t kLast = 16;
+  FakeServer fake(kLast + 1);
+  std::atomic<int> met = 0;
+  Client client = Connect(fake, {.timeout = seconds(600), .log = CountStarts(met)});
+  for (std::size_t rank = 0; rank < kLast; ++rank) ASSERT_TRUE(LookUp(client, one_).ok());
+  fake.SayThatItIs(2, fake.addresses());
+  fake.before = [&fake](std::size_t rank, const std::string& method, const auto&) {
+    if (method == "GetTopology" && rank != kLast) fake.Hang();
+    return grpc::Status::OK;
+  };
+  ASSERT_TRUE(LookUp(client, one_).ok());
+  EXPECT_EQ(fake.lookups().back().rank, kLast);
+  EXPECT_EQ(met, 1);
+}
+
+// A rank of the start that is known already says nothing new.
+TEST_F(RetryTest, ACallWaitsForTheRankThatKnowsTheNewStart) {
+  FakeServer fake(1);
+  FakeServer still_there(1);
+  const std::vector<std::string> both{fake.addresses()[0], still_there.addresses()[0]};
+  fake.SayThatItIs(1, both);
+  still_there.SayThatItIs(1, both);
+  std::atomic<int> met = 0;
+  Client client = Connect(fake, {.log = CountStarts(met)});
+  fake.SayThatItIs(2, both);
+  fake.before = [&still_there](std::size_t, const std::string& method, const auto&) {
+    if (method != "GetTopology") return grpc::Status::OK;
+    still_there.AwaitCalls("GetTopology", 1);
+    std::this_thread::sleep_for(milliseconds(200));  // so the other answer comes first
+    return grpc::Status::OK;
+  };
+  ASSERT_TRUE(LookUp(client, one_).ok());
   EXPECT_EQ(met, 1);
 }
 
@@ -235,15 +337,14 @@ TEST_F(RetryTest, AClientThatLearnsOfANewStartIsClosed) {
   std::vector<float> out(2);
   std::future<Status> answer;
   {
-    Client client = Connect(fake, seconds(600));
+    Client client = Connect(fake, {.timeout = seconds(600)});
+    const int before = fake.calls("GetTopology");
     fake.SayThatItIs(2, fake.addresses());
-    fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
-      if (method == "GetTopology") fake.Hang();
-      return grpc::Status::OK;
-    };
+    fake.before = HangIn(fake, "GetTopology");
     answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
-    fake.AwaitCalls("GetTopology", 2);
+    fake.AwaitCalls("GetTopology", before + 2);
   }
+  ASSERT_EQ(answer.wait_for(seconds(0)), std::future_status::ready);
   EXPECT_TRUE(answer.get().ok()) << "it was answered before";
 }
 
@@ -499,10 +600,7 @@ TEST_F(RetryTest, AServerThatStaysUnavailableIsGivenUpInTime) {
 
 TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
   FakeServer fake;
-  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
-    if (method == "Lookup") fake.Hang();
-    return grpc::Status::OK;
-  };
+  fake.before = HangIn(fake, "Lookup");
   Client client = Connect(fake, milliseconds(500));
   const Status status = LookUp(client, one_);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -556,10 +654,7 @@ TEST_F(RetryTest, AMalformedReplyIsAnErrorThatSaysSo) {
 
 TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
   FakeServer fake;
-  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
-    if (method == "Lookup") fake.Hang();
-    return grpc::Status::OK;
-  };
+  fake.before = HangIn(fake, "Lookup");
   std::vector<float> out(2);
   std::future<Status> answer;
   {
@@ -572,10 +667,7 @@ TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
 
 TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
   FakeServer fake;
-  fake.before = [&fake](std::size_t, const std::string& method, const auto&) {
-    if (method == "Lookup") fake.Hang();
-    return grpc::Status::OK;
-  };
+  fake.before = HangIn(fake, "Lookup");
   Client client = Connect(fake, seconds(600));
   std::vector<std::vector<float>> outs(50, std::vector<float>(2));
   std::vector<std::future<Status>> answers;

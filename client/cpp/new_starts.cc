@@ -1,0 +1,158 @@
+// How a client hears that the server was started again: it looks for a new start when something is lost, and
+// learns the ranks of one that has answered a call.
+#include <grpcpp/alarm.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cpp/backoff.h"
+#include "client/cpp/client_impl.h"
+#include "client/cpp/messages.h"
+#include "slotwise/v1/admin.pb.h"
+
+namespace slotwise {
+
+using client::Call;
+using client::Request;
+
+namespace {
+
+// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look
+// again.
+constexpr std::size_t kAskedRanks = 3;
+constexpr std::chrono::seconds kLookLimit{2};
+// A call that met a new start asks so many of the ranks that are known, from the one that has answered it on,
+// and waits so long for one that says which there are now.
+constexpr std::size_t kAskedToLearn = 16;
+constexpr std::chrono::seconds kLearnLimit{10};
+
+}  // namespace
+
+// A Learner is a call that waits until the ranks of a new start are known. Its alarm ends the wait: at the
+// call's deadline, or when somebody cancels the alarm.
+// Thread-safety: safe from any thread.
+class Client::Impl::Learner final : public client::Ongoing,
+                                    public client::Arrival,
+                                    public std::enable_shared_from_this<Learner> {
+ public:
+  Learner(Impl& impl, std::function<void()> then) : impl_(impl), then_(std::move(then)) {}
+
+  // REQUIRES: the client has entered the learner.
+  void WaitUntil(std::chrono::steady_clock::time_point time) {
+    const std::lock_guard lock(mutex_);
+    alarm_.Set(&impl_.channels_.queue(), client::Until(ended_ ? std::chrono::steady_clock::now() : time),
+               static_cast<client::Arrival*>(this));
+  }
+  void End() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    alarm_.Cancel();  // nothing, if it is not set or over
+  }
+  // The call was answered before it began to wait, and ends with that answer.
+  void Cancel(const Status&) override { End(); }
+
+  void Arrive(bool) override {
+    then_();
+    impl_.Leave(shared_from_this());
+  }
+
+ private:
+  Impl& impl_;
+  const std::function<void()> then_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  bool ended_ = false;
+  grpc::Alarm alarm_;
+};
+
+// Ranks are being asked for the topology, and calls wait for it.
+struct Client::Impl::Learning {
+  std::uint64_t known = 0;  // the start that the client had met before
+  std::size_t questions = 0;
+  std::vector<std::shared_ptr<Learner>> waiting = {};
+};
+
+void Client::Impl::LookForNewStart() {
+  std::size_t look = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    look_again_ = questions_ > 0;
+    if (look_again_ || closing_) return;
+    questions_ = kAskedRanks + 1;
+    look = looks_++;
+    if (to_seeds_ == nullptr) to_seeds_ = channels_.To(seeds_);
+  }
+  const auto ended = [this](std::uint64_t) { LookEnded(); };
+  for (std::size_t i = 0; i < kAskedRanks; ++i)
+    AskForTopology(look * kAskedRanks + i, channels_.now(), kLookLimit, ended);
+  AskForTopology(look, to_seeds_, kLookLimit, ended);
+}
+
+void Client::Impl::LookEnded() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--questions_ > 0 || !look_again_) return;
+  }
+  LookForNewStart();
+}
+
+void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answer,
+                                   std::function<void()> then) {
+  const std::uint64_t known = incarnation_;
+  if (answer.incarnation == known) return then();
+  const auto learner = std::make_shared<Learner>(*this, then);
+  if (!Enter(learner, call.stop).ok()) return then();
+  learner->WaitUntil(call.deadline);
+  const auto to = channels_.now();
+  const std::size_t questions = std::min(kAskedToLearn, to->ranks());
+  std::shared_ptr<Learning> learning;
+  {
+    const std::lock_guard lock(mutex_);
+    if (learning_ != nullptr) return learning_->waiting.push_back(learner);
+    learning = learning_ = std::make_shared<Learning>(Learning{known, questions, {learner}});
+  }
+  // If the client has moved since, the answering rank may be none of these.
+  const auto& ranks = to->addresses();
+  const auto answering = std::ranges::find(ranks, answer.address, &client::RankAddress::address);
+  const auto first = static_cast<std::size_t>(answering - ranks.begin());
+  for (std::size_t i = 0; i < questions; ++i) {
+    AskForTopology(first + i, to, kLearnLimit,
+                   [this, learning](std::uint64_t incarnation) { Learned(learning, incarnation); });
+  }
+}
+
+void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint64_t incarnation) {
+  std::vector<std::shared_ptr<Learner>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_news = incarnation != 0 && incarnation != learning->known;
+    if (--learning->questions > 0 && !is_news) return;
+    waiting.swap(learning->waiting);
+    if (learning_ == learning) learning_ = nullptr;  // whoever comes now asks anew
+  }
+  for (const auto& learner : waiting) learner->End();
+}
+
+void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
+                                  std::chrono::milliseconds limit,
+                                  const std::function<void(std::uint64_t)>& ended) {
+  std::vector<Request> requests(1);
+  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
+                 .message = client::Serialize(v1::GetTopologyRequest()),
+                 .rank = rank,
+                 .once = true};
+  const auto incarnation = std::make_shared<std::uint64_t>(0);
+  const auto read = [this, incarnation](std::size_t, const grpc::ByteBuffer& bytes) {
+    v1::GetTopologyReply reply;
+    Status status = client::Deserialize(bytes, reply);
+    if (!status.ok()) return status;
+    Meet(client::TopologyOf(reply));
+    *incarnation = reply.incarnation();
+    return status;
+  };
+  Start(
+      Begin({.timeout = limit}), std::move(requests), read,
+      [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
+}
+
+}  // namespace slotwise
