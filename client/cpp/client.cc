@@ -108,7 +108,8 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   one_channel.channels_per_rank = one_channel.threads = 1;
   auto topology = Client(std::make_unique<Impl>(seeds, one_channel, *access)).Topology({.stop = stop});
   if (!topology.ok()) {
-    return Status(topology.status().code(), "cannot connect: " + topology.status().message());
+    const Status& why = topology.status();
+    return Status(why.code(), "cannot connect: " + why.message(), why.retry_after());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
   for (const ServerRank& rank : topology->ranks) {

@@ -52,9 +52,10 @@ std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
 
 // Adds to an error how much was done before it, if the call took several messages.
 Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, const char* done) {
-  return {error.code(), error.message() + "; of the " + std::to_string(count) + " rows, which took several " +
-                            "messages, " + std::to_string(rows) + " were " + done +
-                            " before, and more may have been"};
+  return {error.code(),
+          error.message() + "; of the " + std::to_string(count) + " rows, which took several messages, " +
+              std::to_string(rows) + " were " + done + " before, and more may have been",
+          error.retry_after()};
 }
 
 // Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded,

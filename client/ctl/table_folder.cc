@@ -261,8 +261,10 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
     if (!imported.ok()) {
       const Status& why = imported.status();
       if (given == 0) return why;
-      return Status(why.code(), why.message() + "; " + std::to_string(given) + " earlier rows of " +
-                                    folder.string() + " were written before");
+      return Status(why.code(),
+                    why.message() + "; " + std::to_string(given) + " earlier rows of " + folder.string() +
+                        " were written before",
+                    why.retry_after());
     }
     given += *imported;
     first += each;

@@ -19,9 +19,9 @@ class FakeServer::Admin final : public v1::Admin::Service {
  public:
   Admin(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
 
-  grpc::Status GetTopology(ServerContext*, const v1::GetTopologyRequest* request,
+  grpc::Status GetTopology(ServerContext* context, const v1::GetTopologyRequest* request,
                            v1::GetTopologyReply* reply) override {
-    if (auto status = fake_.Enter(rank_, "GetTopology", *request); !status.ok()) return status;
+    if (auto status = fake_.Enter(*context, rank_, "GetTopology", *request); !status.ok()) return status;
     reply->set_version("fake");
     reply->set_epoch(fake_.epoch);
     reply->set_max_message_bytes(fake_.max_message_bytes_);
@@ -34,18 +34,18 @@ class FakeServer::Admin final : public v1::Admin::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status DescribeTable(ServerContext*, const v1::DescribeTableRequest* request,
+  grpc::Status DescribeTable(ServerContext* context, const v1::DescribeTableRequest* request,
                              v1::DescribeTableReply* reply) override {
-    if (auto status = fake_.Enter(rank_, "DescribeTable", *request); !status.ok()) return status;
+    if (auto status = fake_.Enter(*context, rank_, "DescribeTable", *request); !status.ok()) return status;
     reply->mutable_options()->set_name(request->table());
     reply->mutable_options()->set_dim(2);
     reply->mutable_options()->mutable_optimizer()->set_learning_rate(0.5F);
     return grpc::Status::OK;
   }
 
-  grpc::Status ListTables(ServerContext*, const v1::ListTablesRequest* request,
+  grpc::Status ListTables(ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesReply*) override {
-    return fake_.Enter(rank_, "ListTables", *request);
+    return fake_.Enter(*context, rank_, "ListTables", *request);
   }
 
  private:
@@ -63,10 +63,7 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
       const std::lock_guard lock(fake_.mutex_);
       fake_.lookups_.push_back({rank_, *request, context->deadline() - std::chrono::system_clock::now()});
     }
-    if (auto status = fake_.Enter(rank_, "Lookup", *request); !status.ok()) {
-      fake_.SayWhenToRetry(*context, status);
-      return status;
-    }
+    if (auto status = fake_.Enter(*context, rank_, "Lookup", *request); !status.ok()) return status;
     std::vector<float> values;
     for (std::size_t i = 0; i < request->keys().size() / sizeof(std::uint64_t); ++i) {
       std::uint64_t key = 0;
@@ -88,10 +85,7 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
       const std::lock_guard lock(fake_.mutex_);
       fake_.pushes_.push_back({rank_, *request});
     }
-    if (auto status = fake_.Enter(rank_, "Push", *request); !status.ok()) {
-      fake_.SayWhenToRetry(*context, status);
-      return status;
-    }
+    if (auto status = fake_.Enter(*context, rank_, "Push", *request); !status.ok()) return status;
     const auto status = fake_.TakePart(*context, *request);
     reply->set_table_step(1);
     reply->set_incarnation(fake_.incarnation());
@@ -103,15 +97,41 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
   const std::size_t rank_;
 };
 
+class FakeServer::Rows final : public v1::Rows::Service {
+ public:
+  Rows(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+
+  grpc::Status Erase(ServerContext* context, const v1::EraseRequest* request,
+                     v1::EraseReply* reply) override {
+    reply->set_rows(request->keys().size() / sizeof(std::uint64_t));
+    return fake_.Enter(*context, rank_, "Erase", *request);
+  }
+
+  grpc::Status Import(ServerContext* context, grpc::ServerReader<v1::ImportRequest>* requests,
+                      v1::ImportReply* reply) override {
+    v1::ImportRequest request;
+    while (requests->Read(&request)) {
+      reply->set_rows(reply->rows() + request.keys().size() / sizeof(std::uint64_t));
+    }
+    return fake_.Enter(*context, rank_, "Import", request);
+  }
+
+ private:
+  FakeServer& fake_;
+  const std::size_t rank_;
+};
+
 FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
     : before([](const auto&...) { return grpc::Status::OK; }), max_message_bytes_(max_message_bytes) {
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    Rank made{std::make_unique<Admin>(*this, rank), std::make_unique<Embedding>(*this, rank), nullptr};
+    Rank made{std::make_unique<Admin>(*this, rank), std::make_unique<Embedding>(*this, rank),
+              std::make_unique<Rows>(*this, rank), nullptr};
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(made.admin.get());
     builder.RegisterService(made.embedding.get());
+    builder.RegisterService(made.rows.get());
     builder.SetMaxReceiveMessageSize(static_cast<int>(max_message_bytes));
     made.server = builder.BuildAndStart();
     addresses_.push_back("127.0.0.1:" + std::to_string(port));
@@ -122,11 +142,6 @@ FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
 FakeServer::~FakeServer() {
   Release();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) StopRank(rank);
-}
-
-void FakeServer::SayWhenToRetry(grpc::ServerContext& context, const grpc::Status& status) const {
-  const bool busy = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && !retry_after.empty();
-  if (busy) context.AddTrailingMetadata("grpc-retry-pushback-ms", retry_after);
 }
 
 void FakeServer::Spoil(Spoiler spoiler) {
@@ -169,14 +184,17 @@ FakeServer::Fault FakeServer::FailFirst(int times, const std::string& method, gr
   };
 }
 
-grpc::Status FakeServer::Enter(std::size_t rank, const std::string& method,
+grpc::Status FakeServer::Enter(ServerContext& context, std::size_t rank, const std::string& method,
                                const google::protobuf::Message& request) {
   {
     const std::lock_guard lock(mutex_);
     calls_.push_back(method);
     changed_.notify_all();
   }
-  return before(rank, method, request);
+  grpc::Status status = before(rank, method, request);
+  const bool busy = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && !retry_after.empty();
+  if (busy) context.AddTrailingMetadata("grpc-retry-pushback-ms", retry_after);
+  return status;
 }
 
 // Waits for the step's other parts, as a server does.

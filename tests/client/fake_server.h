@@ -21,6 +21,7 @@
 
 #include "slotwise/v1/admin.grpc.pb.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
+#include "slotwise/v1/rows.grpc.pb.h"
 
 namespace slotwise {
 
@@ -38,8 +39,7 @@ class FakeServer {
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
   // Makes a fault that refuses the first `times` pushes, because it does not know the session.
   static Fault ForgetSessions(int times);
-  // What refusals of lookups and pushes say in their metadata of when to try again; empty: nothing. Set
-  // before the first call.
+  // What refusals say in their metadata of when to try again; empty: nothing. Set before the first call.
   std::string retry_after;
   std::atomic<std::uint64_t> epoch{0};  // what GetTopology says
   // From now on, calls `spoiler` on each lookup's reply before it is sent; null ends that.
@@ -75,16 +75,17 @@ class FakeServer {
  private:
   class Admin;
   class Embedding;
+  class Rows;
   struct Rank {
     std::unique_ptr<Admin> admin;
     std::unique_ptr<Embedding> embedding;
+    std::unique_ptr<Rows> rows;
     std::unique_ptr<grpc::Server> server;
   };
 
   std::uint64_t incarnation();
-  // Says in a call's metadata what a refusal of it is to say.
-  void SayWhenToRetry(grpc::ServerContext& context, const grpc::Status& status) const;
-  grpc::Status Enter(std::size_t rank, const std::string& method, const google::protobuf::Message& request);
+  grpc::Status Enter(grpc::ServerContext& context, std::size_t rank, const std::string& method,
+                     const google::protobuf::Message& request);
   grpc::Status TakePart(grpc::ServerContext& context, const v1::PushRequest& request);
 
   std::atomic<std::uint64_t> max_message_bytes_;

@@ -116,6 +116,32 @@ TEST_F(RetryTest, ABusyServerIsNotWaitedForPastTheDeadline) {
   EXPECT_EQ(fake.pushes().size(), 1U);
 }
 
+// A call of one message, of several, and the one that connects: whatever the client adds to a refusal's
+// sentence, the time stays.
+TEST_F(RetryTest, WhatABusyServerSaysOfTimeReachesEveryCaller) {
+  FakeServer fake(1, 20'000);
+  fake.retry_after = "4000000";
+  Client client = Connect(fake, std::chrono::hours(1));
+  fake.before = [](std::size_t, const std::string& method, const auto&) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy with " + method);
+  };
+  const auto expect = [](const Status& status, const std::string& said) {
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << said;
+    EXPECT_EQ(status.retry_after(), milliseconds(4'000'000)) << said;
+    EXPECT_NE(status.message().find(said), std::string::npos) << status.message();
+  };
+  const std::vector<float> values(2 * large_.size());
+  expect(client.Erase("ads", one_).status(), "busy with Erase");
+  expect(client.Erase("ads", large_).status(),
+         "of the 17000 rows, which took several messages, 0 were erased");
+  expect(client.Import("ads", {.keys = one_, .values = std::span(values).first(2), .state = {}}).status(),
+         "busy with Import");
+  expect(client.Import("ads", {.keys = large_, .values = values, .state = {}}).status(),
+         "messages, 0 were written");
+  expect(Client::Connect({fake.addresses()[0]}, {.timeout = std::chrono::hours(1)}).status(),
+         "cannot connect: ");
+}
+
 TEST_F(RetryTest, WhatIsRefusedWithoutATimeIsNotSentAgain) {
   for (const char* said : {"", "0", "-1", "soon", "5x", "99999999999999"}) {
     FakeServer fake;
