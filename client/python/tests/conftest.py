@@ -19,7 +19,7 @@ def fake() -> Iterator[FakeServer]:
 @pytest.fixture
 def fake_ps(fake: FakeServer) -> Iterator[slotwise.Client]:
     """A client of `fake`, which the test can make fail."""
-    with slotwise.connect(fake.addresses[0], timeout=10.0) as ps:
+    with slotwise.connect(fake.addresses[0], timeout=30.0) as ps:
         yield ps
 
 

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
 import torch
-from fake_server import FakeServer
+from fake_server import FakeServer, Refused
 from torch import Tensor, nn
 
 import slotwise
@@ -198,16 +199,19 @@ def test_a_model_whose_table_is_gone_can_be_discarded(one_rank: FakeServer, kind
 
 
 def test_a_model_whose_server_is_gone_can_be_discarded_whatever_was_written(
-    fake: FakeServer,
+    fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
-        model, _, _ = make_adopted(ps)
-        model["words"].weight.data.fill_(3)
-        model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
-        fake.stop()
-        with pytest.raises(slotwise.Error):
-            model.state_dict()
-        st.release(model, discard=True)
+    def refuse(*_: Any) -> None:
+        raise Refused(grpc.StatusCode.PERMISSION_DENIED)
+
+    model, _, _ = make_adopted(fake_ps)
+    model["words"].weight.data.fill_(3)
+    model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
+    fake.before = refuse
+    with pytest.raises(slotwise.PermissionDenied):
+        model.state_dict()
+    fake.stop()
+    st.release(model, discard=True)
     assert type(model["words"]) is nn.Embedding and not model["words"].weight.any()
     with pytest.raises(slotwise.InvalidArgument, match="nothing in the model is adopted"):
         st.release(model, discard=True)

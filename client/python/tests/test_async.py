@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
 from slotwise_proto import admin_pb2
-from waiting import LIMIT, PATIENT, wait_until
+from waiting import LIMIT, PATIENT, connect_briefly, wait_until
 
 import slotwise
 
@@ -193,10 +193,10 @@ def test_closing_fails_what_is_in_flight(fake: FakeServer, fake_ps: slotwise.Cli
     gate.opened.set()
 
 
-def test_a_call_ends_at_its_timeout(fake: FakeServer) -> None:
+def test_a_call_ends_at_its_timeout(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     gate = Gate(fake, "Lookup")
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
         with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
             ps.lookup_async("ads", [1]).result(LIMIT)
         gate.opened.set()

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from fake_server import FakeServer, Fault, Refused
-from waiting import LIMIT, PATIENT
+from waiting import LIMIT, NO_ANSWER, PATIENT, connect_briefly
 
 import slotwise
 
@@ -170,39 +170,37 @@ def test_what_is_refused_without_a_time_is_not_sent_again(fake: FakeServer, ps: 
 
 def test_a_server_that_stays_unavailable_is_given_up_in_time(fake: FakeServer) -> None:
     fake.before = fail_first(10**9, "ListTables", grpc.StatusCode.UNAVAILABLE)
-    with slotwise.connect(fake.addresses[0], timeout=1.0) as ps:
-        started = time.monotonic()
-        with pytest.raises(slotwise.Unavailable, match="no answer from 127.0.0.1:.* within 1 s"):
+    with connect_briefly(fake.addresses[0], timeout=1.0) as ps:
+        with pytest.raises(NO_ANSWER, match="no answer from 127.0.0.1:.* within 1 s: as the test wishes"):
             ps.list_tables()
-        assert time.monotonic() - started < LIMIT
     assert len(fake.requests("ListTables")) > 1
 
 
 def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeServer) -> None:
     fake.before = lambda rank, method, request: time.sleep(2 if method == "Digest" else 0)
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
+    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
         with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
             ps.digest("ads")
 
 
-def test_a_save_is_tried_again_at_another_rank_for_the_clients_own_timeout(fake: FakeServer) -> None:
+def test_a_save_is_tried_again_at_another_rank_for_the_clients_own_timeout(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
     """The save itself may take a day."""
     fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.UNAVAILABLE)
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
-        with pytest.raises(slotwise.FailedPrecondition, match="keeps nothing"):
-            ps.save()
-        assert len({rank for rank, method, _ in fake.log if method == "SaveCheckpoint"}) == 2
-        fake.before = fail_first(10**9, "SaveCheckpoint", grpc.StatusCode.UNAVAILABLE)
-        begin = time.monotonic()
+    with pytest.raises(slotwise.FailedPrecondition, match="keeps nothing"):
+        fake_ps.save()
+    assert len({rank for rank, method, _ in fake.log if method == "SaveCheckpoint"}) == 2
+    fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.RESOURCE_EXHAUSTED)
+    with pytest.raises(slotwise.ResourceExhausted):
+        fake_ps.save()
+    fake.before = fail_first(1, "VerifyCheckpoint", grpc.StatusCode.DATA_LOSS)
+    with pytest.raises(slotwise.DataLoss, match="^as the test wishes$"):
+        fake_ps.verify("any")
+    fake.before = fail_first(10**9, "SaveCheckpoint", grpc.StatusCode.UNAVAILABLE)
+    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
         with pytest.raises(slotwise.Unavailable, match="as the test wishes"):
             ps.save()
-        assert time.monotonic() - begin < LIMIT, "a save may take a day"
-        fake.before = fail_first(1, "SaveCheckpoint", grpc.StatusCode.RESOURCE_EXHAUSTED)
-        with pytest.raises(slotwise.ResourceExhausted):
-            ps.save()
-        fake.before = fail_first(1, "VerifyCheckpoint", grpc.StatusCode.DATA_LOSS)
-        with pytest.raises(slotwise.DataLoss, match="^as the test wishes$"):
-            ps.verify("any")
 
 
 def test_a_load_is_never_tried_again(fake: FakeServer) -> None:

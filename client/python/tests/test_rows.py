@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
 from slotwise_proto import rows_pb2
+from waiting import connect_briefly
 
 import slotwise
 
@@ -214,7 +215,10 @@ def test_an_export_that_breaks_later_is_an_error(
         list(fake_ps.export_rows("ads"))
 
 
-def test_a_rank_that_never_answers_an_export_is_given_up_in_time(fake: FakeServer) -> None:
+def test_a_rank_that_never_answers_an_export_is_given_up_in_time(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
     released = threading.Event()
 
     def wait(rank: int, method: str, _: Any) -> None:
@@ -222,8 +226,7 @@ def test_a_rank_that_never_answers_an_export_is_given_up_in_time(fake: FakeServe
             released.wait(20)
 
     fake.before = wait
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
         with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
             list(ps.export_rows("ads"))
     released.set()

@@ -717,19 +717,23 @@ def test_a_loader_that_gives_no_more_does_not_hold_the_end(
     more.set()
 
 
-def test_a_server_that_is_gone_ends_the_loop_with_an_error(fake: FakeServer) -> None:
-    with slotwise.connect(fake.addresses[0], timeout=0.5) as ps:
-        bag, seen = counting(ps), []
+def test_a_server_that_stays_busy_ends_the_loop_with_an_error(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    bag, seen = counting(fake_ps), []
 
-        def gone(_: int, method: str, __: Any) -> None:
-            if method in ("Lookup", "Push") and fake.tables["count"].steps == 2:
-                raise Refused(grpc.StatusCode.UNAVAILABLE)
+    def busy(_: int, method: str, __: Any) -> None:
+        if method in ("Lookup", "Push") and fake.tables["count"].steps == 2:
+            longer_than_the_timeout = 3_600_000
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=longer_than_the_timeout
+            )
 
-        fake.before = gone
-        with pytest.raises((slotwise.Unavailable, slotwise.DeadlineExceeded)):
-            for _ in st.Prefetch([ONE] * 9, bag):
-                seen.append(count_up(bag))
-        assert seen == [0, 1]
+    fake.before = busy
+    with pytest.raises(slotwise.ResourceExhausted, match="no answer from"):
+        for _ in st.Prefetch([ONE] * 9, bag):
+            seen.append(count_up(bag))
+    assert seen == [0, 1]
 
 
 @pytest.mark.parametrize("call", ["save", "load", "adopt"])

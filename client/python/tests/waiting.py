@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import slotwise
+
 LIMIT = 60.0  # seconds; a busy machine of two cores
 PATIENT = 10 * LIMIT  # a client's timeout, where something else is to end its calls
+# What ends a call that was tried again until its timeout: the second one if a try was under way then.
+NO_ANSWER = (slotwise.Unavailable, slotwise.DeadlineExceeded)
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
@@ -15,3 +19,13 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {LIMIT} s"
         time.sleep(0.001)
+
+
+def connect_briefly(*addresses: str, timeout: float, door: str = "best") -> slotwise.Client:
+    """A client whose calls are to end at its timeout, which is short: connecting may take several tries."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            return slotwise.connect(*addresses, timeout=timeout, door=door)
+        except NO_ANSWER:
+            assert time.monotonic() < deadline, f"no connection within {LIMIT} s"
