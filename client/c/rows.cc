@@ -106,4 +106,7 @@ std::int32_t slotwise_rows_next(slotwise_rows* rows, std::int64_t most_ms, slotw
 }
 
 const char* slotwise_rows_message(const slotwise_rows* rows) { return rows->failure.message().c_str(); }
+std::int64_t slotwise_rows_retry_after_ms(const slotwise_rows* rows) {
+  return rows->failure.retry_after().count();
+}
 void slotwise_rows_free(slotwise_rows* rows) { delete rows; }

@@ -78,7 +78,8 @@ class Client::Impl {
   // the start that has given it. Calls `then` once a rank has said another start than is known now, or none
   // did within 10 s, or at the call's deadline, or when the call is cancelled. While ranks are being asked,
   // later calls wait for the same answers.
-  void LearnOfNewStart(const client::Call& call, const client::Answer& answer, std::function<void()> then);
+  void LearnOfNewStart(const client::Call& call, const client::Answer& answer,
+                       const std::function<void()>& then);
 
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.

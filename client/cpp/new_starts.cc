@@ -97,7 +97,7 @@ void Client::Impl::LookEnded() {
 }
 
 void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answer,
-                                   std::function<void()> then) {
+                                   const std::function<void()>& then) {
   const std::uint64_t known = incarnation_;
   if (answer.incarnation == known) return then();
   const auto learner = std::make_shared<Learner>(*this, then);

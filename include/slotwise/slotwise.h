@@ -346,6 +346,8 @@ SLOTWISE_API slotwise_rows* slotwise_export(slotwise_client* client, const char*
 SLOTWISE_API int32_t slotwise_rows_next(slotwise_rows* rows, int64_t most_ms, slotwise_rows_view* view);
 /* One sentence that says why the export failed, or "". */
 SLOTWISE_API const char* slotwise_rows_message(const slotwise_rows* rows);
+/* Of an export that has failed: as slotwise_call_retry_after_ms. */
+SLOTWISE_API int64_t slotwise_rows_retry_after_ms(const slotwise_rows* rows);
 /* Ends the export and frees it. Null is allowed. */
 SLOTWISE_API void slotwise_rows_free(slotwise_rows* rows);
 

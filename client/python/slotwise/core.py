@@ -259,6 +259,7 @@ class Core:
             "export": (self.Rows, [pointer, text, i32, pointer, size, options]),
             "rows_next": (i32, [pointer, i64, view]),
             "rows_message": (text, [pointer]),
+            "rows_retry_after_ms": (i64, [pointer]),
         }
         for name, (result, arguments) in functions.items():
             function = self.library[f"slotwise_{name}"]

@@ -348,7 +348,7 @@ def _telling(written: int, source: PathLike) -> Iterator[None]:
         if not written:
             raise
         more = f"; {written} earlier rows of {source} were written before"
-        raise type(error)(error.message + more) from None
+        raise type(error)(error.message + more, error.retry_after) from None
 
 
 class _Target:

@@ -66,7 +66,8 @@ class RowsCalls(AdminCalls):
             if code == RUNNING:
                 continue
             if code != OK:
-                raise from_code(code, core.rows_message(rows).decode(errors="replace"))
+                why = core.rows_message(rows).decode(errors="replace")
+                raise from_code(code, why, core.rows_retry_after_ms(rows))
             if view.rows == 0:
                 return
             state = _copy(view.state, np.float32, view.rows, view.state_size)

@@ -176,6 +176,27 @@ def test_a_load_that_does_not_fit_says_how_many_rows_were_written(
     assert ps.describe_table("small").rows == 3000
 
 
+def test_what_a_busy_server_says_of_time_reaches_who_loads_a_file(
+    fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slotwise.rows, "_CHUNK_BYTES", 10 * (8 + 8))
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    fake_ps.lookup("ads", np.arange(30))
+    slotwise.rows.save_npy(fake_ps, "ads", tmp_path / "ads")
+    hour, imports = 3_600_000, []
+
+    def refuse_the_second(_: int, method: str, __: object) -> None:
+        if method == "Import":
+            imports.append(method)
+            if len(imports) > 1:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=hour)
+
+    fake.before = refuse_the_second
+    with pytest.raises(slotwise.ResourceExhausted, match="10 earlier rows of .* were written") as refused:
+        slotwise.rows.load_npy(fake_ps, "ads", tmp_path / "ads")
+    assert refused.value.retry_after == hour / 1000
+
+
 def test_a_refused_part_of_several_tables_says_so(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     for table in ("ads", "words"):
         fake_ps.create_table(table, dim=2, optimizer=slotwise.SGD(lr=0.5))

@@ -215,6 +215,22 @@ def test_an_export_that_breaks_later_is_an_error(
         list(fake_ps.export_rows("ads"))
 
 
+def test_what_a_busy_rank_says_of_time_reaches_who_exports(
+    fake: FakeServer, fake_ps: slotwise.Client
+) -> None:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    hour = 3_600_000
+
+    def refuse(_: int, method: str, __: Any) -> None:
+        if method == "Export":
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=hour)
+
+    fake.before = refuse
+    with pytest.raises(slotwise.ResourceExhausted, match="no answer from") as caught:
+        list(fake_ps.export_rows("ads"))
+    assert caught.value.retry_after == hour / 1000
+
+
 def test_a_rank_that_never_answers_an_export_is_given_up_in_time(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
