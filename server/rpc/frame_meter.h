@@ -62,8 +62,6 @@ class FrameMeter {
   // Reads what the server sent next.
   void ReadSent(std::span<const std::byte> bytes);
 
-  std::uint64_t open_calls() const { return calls_.open(); }
-
  private:
   void Take(const FrameHeader& frame);
   void Open(std::uint32_t stream);

@@ -5,12 +5,6 @@
 namespace slotwise {
 
 bool SharedCalls::Open(std::uint64_t own) {
-  if (TryOpen(own)) return true;
-  look_again_();
-  return TryOpen(own);
-}
-
-bool SharedCalls::TryOpen(std::uint64_t own) {
   const std::uint64_t most = most_;
   std::uint64_t open = open_;
   do {

@@ -10,8 +10,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <utility>
 #include <vector>
 
 namespace slotwise {
@@ -20,9 +18,6 @@ namespace slotwise {
 // however many take as many as they can, each newcomer finds room for as many.
 class SharedCalls {
  public:
-  // `look_again` is called before a call finds no room: it may close calls of connections that are gone.
-  explicit SharedCalls(std::function<void()> look_again = [] {}) : look_again_(std::move(look_again)) {}
-
   void SetMost(std::uint64_t most) { most_ = most; }
   std::uint64_t most() const { return most_; }
   std::uint64_t open() const { return open_; }
@@ -32,9 +27,6 @@ class SharedCalls {
   void Close(std::uint64_t calls) { open_ -= calls; }
 
  private:
-  bool TryOpen(std::uint64_t own);
-
-  const std::function<void()> look_again_;
   std::atomic<std::uint64_t> most_ = 16'384;
   std::atomic<std::uint64_t> open_ = 0;
 };

@@ -29,32 +29,34 @@
 #include "server/intake/rare_log.h"
 #include "server/rpc/frame_meter.h"
 
+#ifdef __SANITIZE_THREAD__
+// Where the program's own code begins and ends, as the linker says.
+extern "C" const char __executable_start;
+extern "C" const char etext;
+#endif
+
 namespace slotwise {
 namespace {
 
 using Clock = FrameMeter::Clock;
 
-// The connection that a descriptor is, or was. gRPC reads a connection in one thread at a time and writes
-// in one, so the mutex is seldom waited for. It is held while bytes are sent, so the meter knows that a call
-// has ended before the client does.
+// The connections with one descriptor's number, of which there is one at a time: its meter is there until the
+// descriptor is closed, or the peer has ended the connection. gRPC reads a connection in one thread at a time
+// and writes in one, so the mutex is seldom waited for. The mutex is held while bytes are sent, so the meter
+// knows that a call has ended before the client does. Whoever holds the mutex closes and logs nothing.
 struct Connection {
   std::mutex mutex;
   std::optional<FrameMeter> meter;
-  std::uint64_t cookie = 0;  // the kernel's name of the socket, never used again
 };
 
-// By descriptor. A connection's place is made when the descriptor's number is first used, and stays; its
-// meter stays until the number is another connection's. (A read of 0 bytes is not always a connection's end:
-// gRPC also calls recvmsg with no room.)
+// By descriptor. A place is made when a connection with the number is first metered, and stays for the next.
 std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
   static std::array<std::atomic<Connection*>, kMostMetered> connections{};
   return connections;
 }
 
-thread_local const Connection* reading = nullptr;  // whose mutex this thread holds, while it reads
-
 std::atomic<std::uint64_t> metered_bytes{0};
-std::atomic<int> most_socket{-1};  // the highest that was metered
+std::atomic<pid_t> metering_process{0};  // ours, since a connection was first metered
 std::atomic<std::uint64_t> most_calls_of_connection{256};
 
 SharedFrames& AllFrames() {
@@ -62,35 +64,9 @@ SharedFrames& AllFrames() {
   return shared;
 }
 
-void ForgetEnded();
-
 SharedCalls& AllCalls() {
-  static SharedCalls shared(ForgetEnded);
+  static SharedCalls shared;
   return shared;
-}
-
-std::optional<std::uint64_t> CookieOf(int socket) {
-  std::uint64_t cookie = 0;
-  socklen_t size = sizeof(cookie);
-  if (getsockopt(socket, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return std::nullopt;
-  return cookie;
-}
-
-// Closes the calls of connections that gRPC has ended without reading them to their end, and whose numbers
-// nobody has had since. Looks seldom: it is called as often as somebody floods.
-void ForgetEnded() {
-  static std::atomic<Clock::duration> next{Clock::duration::min()};
-  const Clock::duration now = Clock::now().time_since_epoch();
-  Clock::duration due = next;
-  if (now < due || !next.compare_exchange_strong(due, now + std::chrono::milliseconds(50))) return;
-  for (int socket = 0; socket <= most_socket; ++socket) {
-    Connection* const connection = Connections()[static_cast<std::size_t>(socket)];
-    if (connection == nullptr || connection == reading) continue;
-    const std::unique_lock lock(connection->mutex, std::try_to_lock);
-    // Who has the mutex uses the connection.
-    if (!lock.owns_lock() || !connection->meter || connection->meter->open_calls() == 0) continue;
-    if (CookieOf(socket) != connection->cookie) connection->meter.reset();
-  }
 }
 
 // Where the kernel does not count, replies pay for nothing.
@@ -134,14 +110,14 @@ void LogCutOff(const std::string& peer, FrameMeter::Bound bound) {
 // sockets.
 std::uint64_t BytesEncrypted(SSL* ssl) { return BIO_number_written(SSL_get_wbio(ssl)); }
 
-// A connection by TLS. gRPC may read and write it in two threads.
+// A connection by TLS. OpenSSL lets one thread at a time use a connection, and gRPC locks it for that: here
+// is no mutex.
 struct TlsConnection {
   explicit TlsConnection(SSL* ssl)
       : meter(
             AllFrames(), AllCalls(), most_calls_of_connection, [ssl] { return BytesEncrypted(ssl); },
             Clock::now()) {}
 
-  std::mutex mutex;
   FrameMeter meter;
 };
 
@@ -167,17 +143,21 @@ TlsConnection* ConnectionOf(SSL* ssl) {
   return SSL_set_ex_data(ssl, index, made.get()) == 1 ? made.release() : nullptr;
 }
 
+// Returns the function that there would be without ours.
+template <class Function>
+Function OfLibrary(const char* name) {
+  void* const function = dlsym(RTLD_NEXT, name);
+  if (function == nullptr) std::abort();
+  return reinterpret_cast<Function>(function);
+}
+
 int ReadByLibrary(SSL* ssl, void* to, int most) {
-  using Function = int (*)(SSL*, void*, int);
-  static const auto read = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "SSL_read"));
-  if (read == nullptr) std::abort();
+  static const auto read = OfLibrary<decltype(&SSL_read)>("SSL_read");
   return read(ssl, to, most);
 }
 
 int WriteByLibrary(SSL* ssl, const void* from, int size) {
-  using Function = int (*)(SSL*, const void*, int);
-  static const auto write = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "SSL_write"));
-  if (write == nullptr) std::abort();
+  static const auto write = OfLibrary<decltype(&SSL_write)>("SSL_write");
   return write(ssl, from, size);
 }
 
@@ -186,7 +166,6 @@ bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
   TlsConnection* const connection = ConnectionOf(ssl);
   if (connection == nullptr) return false;
   metered_bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
-  const std::lock_guard lock(connection->mutex);
   const auto bound = connection->meter.Read(bytes, Clock::now());
   if (bound) LogCutOff("a connection by TLS", *bound);
   return !bound;
@@ -194,10 +173,7 @@ bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
 
 // Shows what is encrypted to the connection's meter.
 void ReadEncrypted(SSL* ssl, std::span<const std::byte> bytes) {
-  TlsConnection* const connection = ConnectionOf(ssl);
-  if (connection == nullptr) return;
-  const std::lock_guard lock(connection->mutex);
-  connection->meter.ReadSent(bytes);
+  if (TlsConnection* const connection = ConnectionOf(ssl)) connection->meter.ReadSent(bytes);
 }
 
 // Calls `take` for each piece of the first `size` bytes of a message, until it returns false.
@@ -213,27 +189,22 @@ void ForEachPiece(const msghdr& message, std::size_t size, Take take) {
 
 // Shows what was received to the connection's meter. Returns false if the connection shall end.
 bool Read(int socket, Connection& connection, const msghdr& message, std::size_t received) {
-  const std::lock_guard lock(connection.mutex);
-  if (!connection.meter) return true;
-  metered_bytes.fetch_add(received, std::memory_order_relaxed);
-  const Clock::time_point now = Clock::now();
   std::optional<FrameMeter::Bound> bound;
-  reading = &connection;
-  ForEachPiece(message, received, [&](std::span<const std::byte> bytes) {
-    bound = connection.meter->Read(bytes, now);
-    return !bound;
-  });
-  reading = nullptr;
-  if (!bound) return true;
-  if (CookieOf(socket) != connection.cookie) {  // another socket has the number by now
-    connection.meter.reset();
-    return true;
+  {
+    const std::lock_guard lock(connection.mutex);
+    if (!connection.meter) return true;
+    metered_bytes.fetch_add(received, std::memory_order_relaxed);
+    const Clock::time_point now = Clock::now();
+    ForEachPiece(message, received, [&](std::span<const std::byte> bytes) {
+      bound = connection.meter->Read(bytes, now);
+      return !bound;
+    });
   }
-  LogCutOff(PeerName(socket), *bound);
-  return false;
+  if (bound) LogCutOff(PeerName(socket), *bound);
+  return !bound;
 }
 
-// The peer has ended the connection, or it is lost. gRPC ends its calls.
+// The connection has ended, and gRPC ends its calls.
 void End(Connection& connection) {
   const std::lock_guard lock(connection.mutex);
   connection.meter.reset();
@@ -256,9 +227,7 @@ ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
   // ThreadSanitizer looks away where gRPC's library calls recvmsg, but would not here.
   return syscall(SYS_recvmsg, socket, message, flags);
 #else
-  using Function = ssize_t (*)(int, msghdr*, int);
-  static const auto receive = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "recvmsg"));
-  if (receive == nullptr) std::abort();
+  static const auto receive = OfLibrary<decltype(&recvmsg)>("recvmsg");
   return receive(socket, message, flags);
 #endif
 }
@@ -267,20 +236,36 @@ ssize_t SendByLibrary(int socket, const msghdr* message, int flags) {
 #ifdef __SANITIZE_THREAD__
   return syscall(SYS_sendmsg, socket, message, flags);
 #else
-  using Function = ssize_t (*)(int, const msghdr*, int);
-  static const auto send = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "sendmsg"));
-  if (send == nullptr) std::abort();
+  static const auto send = OfLibrary<decltype(&sendmsg)>("sendmsg");
   return send(socket, message, flags);
 #endif
+}
+
+int CloseByLibrary(int descriptor, [[maybe_unused]] const void* caller) {
+#ifdef __SANITIZE_THREAD__
+  // ThreadSanitizer looks away where gRPC's library calls close, but would not here. Our own code's calls it
+  // shall see.
+  if (caller < &__executable_start || caller >= &etext) {
+    return static_cast<int>(syscall(SYS_close, descriptor));
+  }
+#endif
+  static const auto close_it = OfLibrary<decltype(&close)>("close");
+  return close_it(descriptor);
+}
+
+// Ends the meter of a descriptor that is about to be closed: now no other connection can have its number yet.
+// What a child process closes before it runs another program is its own copy, though the child may share our
+// memory (vfork); and in a copy of our memory (fork) a mutex may be locked for ever.
+void EndIfMetered(int descriptor) {
+  Connection* const connection = Find(descriptor);
+  if (connection != nullptr && metering_process == getpid()) End(*connection);
 }
 
 // Sends, and shows what was sent to the connection's meter.
 ssize_t Send(int socket, Connection& connection, const msghdr& message, int flags) {
   std::unique_lock lock(connection.mutex);
-  // Another socket has the number by now, and may block.
-  if (connection.meter && CookieOf(socket) != connection.cookie) connection.meter.reset();
   if (!connection.meter) {
-    lock.unlock();
+    lock.unlock();  // another socket has the number by now, and may block
     return SendByLibrary(socket, &message, flags);
   }
   const ssize_t sent = SendByLibrary(socket, &message, flags);
@@ -300,30 +285,19 @@ void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all) {
 }
 
 bool MeterFrames(int socket) {
-  if (socket < 0 || socket >= kMostMetered) {
-    errno = EMFILE;
-    return false;
-  }
-  const auto cookie = CookieOf(socket);
-  if (!cookie) return false;
+  if (socket < 0 || socket >= kMostMetered) return false;
+  metering_process = getpid();
   auto& place = Connections()[static_cast<std::size_t>(socket)];
   Connection* connection = place.load(std::memory_order_acquire);
   if (connection == nullptr) {
     auto fresh = std::make_unique<Connection>();
     if (place.compare_exchange_strong(connection, fresh.get())) connection = fresh.release();
   }
-  int most = most_socket;
-  while (most < socket && !most_socket.compare_exchange_weak(most, socket)) continue;
   const std::lock_guard lock(connection->mutex);
   connection->meter.emplace(
       AllFrames(), AllCalls(), most_calls_of_connection, [socket] { return BytesTaken(socket); },
       Clock::now());
-  connection->cookie = *cookie;
   return true;
-}
-
-void ForgetMetered(int socket) {
-  if (Connection* const connection = Find(socket)) End(*connection);
 }
 
 std::uint64_t MeteredBytes() { return metered_bytes.load(std::memory_order_relaxed); }
@@ -343,6 +317,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, ms
     return -1;
   }
   const int error = received < 0 ? errno : 0;
+  // gRPC also calls recvmsg with no room, and reads 0 bytes of a connection that goes on.
   const bool goes_on = error == EAGAIN || error == EINTR || (received == 0 && !slotwise::HasRoom(*message));
   if (!goes_on) slotwise::End(*connection);
   errno = error;
@@ -354,6 +329,12 @@ extern "C" __attribute__((visibility("default"))) ssize_t sendmsg(int socket, co
   slotwise::Connection* const connection = slotwise::Find(socket);
   return connection == nullptr ? slotwise::SendByLibrary(socket, message, flags)
                                : slotwise::Send(socket, *connection, *message, flags);
+}
+
+// Whoever closes a file, a pipe or another socket calls this one, too, which does next to nothing then.
+extern "C" __attribute__((visibility("default"))) int close(int descriptor) {
+  slotwise::EndIfMetered(descriptor);
+  return slotwise::CloseByLibrary(descriptor, __builtin_return_address(0));
 }
 
 // What gRPC's library decrypts and encrypts comes through these. An error that OpenSSL did not make ends the

@@ -149,7 +149,6 @@ class RpcServer::Impl {
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     listener_ = std::move(*listener);
     listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
-      ForgetMetered(socket);
       EndIfStalled(socket, reply_timeout_);
       if (const auto user = UserAt(socket)) return TakeLocal(socket, *user);
       // The frames are met when they are decrypted. By TLS this thread alone brings connections.
@@ -205,8 +204,7 @@ class RpcServer::Impl {
     close(socket);
   }
   void MeterAndHandToGrpc(int socket) {
-    // The connection has ended already, or its number is beyond any that a process may have.
-    if (!MeterFrames(socket)) {
+    if (!MeterFrames(socket)) {  // no process has so many descriptors
       close(socket);
       return;
     }

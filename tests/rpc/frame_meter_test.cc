@@ -287,7 +287,7 @@ TEST_F(FrameMeterTest, CountsNoStreamsThatGrpcSkips) {
   }
   ASSERT_EQ(Read(meter, Frame(kHeaders, 9, 40, kEndHeaders)), std::nullopt);
   ASSERT_EQ(Read(meter, Frame(kHeaders, 7, 40, kEndHeaders)), std::nullopt) << "out of order";
-  EXPECT_EQ(meter->open_calls(), 1u);
+  EXPECT_EQ(calls_.open(), 1u);
 }
 
 TEST_F(FrameMeterTest, LetsNoConnectionHaveMoreOpenCallsThanAreLeft) {
@@ -314,23 +314,6 @@ TEST_F(FrameMeterTest, LetsNoConnectionHaveMoreOpenCallsThanAreLeft) {
   EXPECT_EQ(calls_.open(), 51u);
 }
 
-TEST(SharedCalls, LooksForCallsThatAreGoneBeforeOneIsRefused) {
-  SharedCalls* all = nullptr;
-  int looks = 0;
-  SharedCalls calls([&] {
-    if (++looks == 1) all->Close(5);
-  });
-  all = &calls;
-  calls.SetMost(10);
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(calls.Open(0));
-  EXPECT_EQ(looks, 0);
-  EXPECT_TRUE(calls.Open(0));
-  EXPECT_EQ(looks, 1);
-  EXPECT_EQ(calls.open(), 6u);
-  EXPECT_TRUE(calls.Open(3));
-  EXPECT_FALSE(calls.Open(3)) << "three are left";
-}
-
 TEST_F(FrameMeterTest, FindsFramesHoweverBytesAreCut) {
   std::string calls;
   std::string answers;
@@ -347,10 +330,10 @@ TEST_F(FrameMeterTest, FindsFramesHoweverBytesAreCut) {
     EXPECT_EQ(bound_, Bound::kFrames) << piece;
     const auto answered = NewMeter();
     ASSERT_EQ(Read(answered, calls), std::nullopt);
-    EXPECT_EQ(answered->open_calls(), 200u);
+    EXPECT_EQ(calls_.open(), 200u);
     for (std::size_t sent = 0; sent < answers.size(); sent += piece)
       Answer(answered, answers.substr(sent, piece));
-    EXPECT_EQ(answered->open_calls(), 0u) << piece;
+    EXPECT_EQ(calls_.open(), 0u) << piece;
     // The calls pay for some of the flood.
     EXPECT_GE(read + piece, calls.size() + 9UL * kFirst) << piece;
   }

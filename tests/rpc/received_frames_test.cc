@@ -1,20 +1,24 @@
-// recvmsg shows the meter what a client's connection receives, and nothing else; a real server's connections
-// are metered.
+// recvmsg shows the meter what a client's connection receives, and nothing else, until close; a real server's
+// connections are metered.
 #include "server/rpc/received_frames.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/rpc/rpc_server_fixture.h"
@@ -28,6 +32,15 @@ constexpr std::string_view kEmptySettings{"\0\0\0\4\0\0\0\0\0", 9};
 std::string Flood() {
   std::string bytes(kPreface);
   for (int i = 0; i < 10'000; ++i) bytes += kEmptySettings;
+  return bytes;
+}
+
+std::string HeadersOf(int calls) {
+  std::string bytes(kPreface);
+  for (int call = 0; call < calls; ++call) {
+    bytes += std::string("\0\0\1\1\4\0\0", 7) + static_cast<char>(call >> 7) +
+             static_cast<char>(call << 1 | 1) + 'x';
+  }
   return bytes;
 }
 
@@ -54,6 +67,14 @@ class ReceivedFramesTest : public testing::Test {
     return received < 0 ? -errno : received;
   }
 
+  // Closes both, of which nobody has read the end, and makes two others with the same numbers.
+  void Renew() {
+    const std::array<int, 2> old = sockets_;
+    for (const int fd : old) ASSERT_EQ(close(fd), 0);
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets_.data()), 0);
+    ASSERT_EQ(sockets_, old);
+  }
+
   std::array<int, 2> sockets_{-1, -1};
 };
 
@@ -74,13 +95,10 @@ TEST_F(ReceivedFramesTest, LeavesOtherSocketsAlone) {
 }
 
 TEST_F(ReceivedFramesTest, LeavesASocketAloneThatHasAConnectionsOldNumber) {
-  std::array<int, 2> old{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, old.data()), 0);
-  ASSERT_TRUE(MeterFrames(old[0]));
-  ASSERT_EQ(dup2(sockets_[0], old[0]), old[0]);
-  close(sockets_[0]);
-  sockets_[0] = old[0];
-  close(old[1]);
+  ASSERT_TRUE(MeterFrames(sockets_[0]));
+  Send(HeadersOf(100));
+  Receive();
+  Renew();
   for (int i = 0; i < 3; ++i) {
     Send(Flood());
     EXPECT_EQ(Receive(), static_cast<ssize_t>(Flood().size()));
@@ -91,11 +109,7 @@ TEST_F(ReceivedFramesTest, BeginsAnewWithAnotherConnectionOfTheSameNumber) {
   ASSERT_TRUE(MeterFrames(sockets_[0]));
   Send(Flood());
   EXPECT_EQ(Receive(), -ECONNRESET);
-  const int number = sockets_[0];
-  close(sockets_[0]);
-  close(sockets_[1]);
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets_.data()), 0);
-  ASSERT_EQ(sockets_[0], number);
+  Renew();
   ASSERT_TRUE(MeterFrames(sockets_[0]));
   Send(std::string(kPreface));
   EXPECT_EQ(Receive(), static_cast<ssize_t>(kPreface.size()));
@@ -108,15 +122,6 @@ TEST_F(ReceivedFramesTest, GoesOnAfterAReadThatHadNoRoom) {
   EXPECT_LE(recvmsg(sockets_[0], &no_room, 0), 0);
   Send(Flood());
   EXPECT_EQ(Receive(), -ECONNRESET);
-}
-
-std::string HeadersOf(int calls) {
-  std::string bytes(kPreface);
-  for (int call = 0; call < calls; ++call) {
-    bytes += std::string("\0\0\1\1\4\0\0", 7) + static_cast<char>(call >> 7) +
-             static_cast<char>(call << 1 | 1) + 'x';
-  }
-  return bytes;
 }
 
 TEST_F(ReceivedFramesTest, EndsAConnectionThatOpensTooManyCalls) {
@@ -152,32 +157,48 @@ TEST_F(ReceivedFramesTest, HasNoOpenCallsOfConnectionsThatAreGone) {
   EXPECT_EQ(OpenMeteredCalls(), 0u) << "its peer has ended it";
 }
 
-TEST_F(ReceivedFramesTest, ForgetsAConnectionWhenAnotherHasItsNumber) {
+// Each has another number than the one before, and comes at once.
+TEST_F(ReceivedFramesTest, HasRoomForTheCallsOfConnectionsThatAreClosed) {
+  LimitOpenCalls(100, 150);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(MeterFrames(sockets_[0]));
+    Send(HeadersOf(70));
+    EXPECT_EQ(Receive(), static_cast<ssize_t>(HeadersOf(70).size())) << i;
+    EXPECT_EQ(OpenMeteredCalls(), 70u);
+    const std::array<int, 2> old = sockets_;
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets_.data()), 0);
+    for (const int fd : old) ASSERT_EQ(close(fd), 0);  // nobody has read its end
+    EXPECT_EQ(OpenMeteredCalls(), 0u);
+  }
+  LimitOpenCalls(256, 16'384);
+}
+
+// What a child closes is its own, also one that still runs in its parent's memory, as after vfork.
+TEST_F(ReceivedFramesTest, GoesOnWhenAChildProcessClosesItsDescriptors) {
   ASSERT_TRUE(MeterFrames(sockets_[0]));
   Send(HeadersOf(100));
   Receive();
-  ForgetMetered(sockets_[0]);
-  EXPECT_EQ(OpenMeteredCalls(), 0u);
-  Send(Flood());
-  EXPECT_EQ(Receive(), static_cast<ssize_t>(Flood().size())) << "it is not metered";
+  std::vector<char> stack(1 << 20);
+  const auto close_it = [](void* socket) { return close(*static_cast<int*>(socket)); };
+  const pid_t child =
+      clone(close_it, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK | SIGCHLD, sockets_.data());
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(OpenMeteredCalls(), 100u);
+  Send(Flood().substr(kPreface.size()));
+  EXPECT_EQ(Receive(), -ECONNRESET);
 }
 
-TEST_F(ReceivedFramesTest, LooksForConnectionsThatAreGoneWhereThereIsNoRoom) {
-  LimitOpenCalls(100, 150);
-  std::array<int, 2> gone{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, gone.data()), 0);
-  ASSERT_TRUE(MeterFrames(gone[0]));
-  std::swap(gone, sockets_);
-  Send(HeadersOf(70));
-  Receive();
-  std::swap(gone, sockets_);
-  for (const int fd : gone) close(fd);  // nobody has read it to its end
-  EXPECT_EQ(OpenMeteredCalls(), 70u);
-  ASSERT_TRUE(MeterFrames(sockets_[0]));
-  Send(HeadersOf(60));
-  EXPECT_EQ(Receive(), static_cast<ssize_t>(HeadersOf(60).size()));
-  EXPECT_EQ(OpenMeteredCalls(), 60u);
-  LimitOpenCalls(256, 16'384);
+TEST(Close, SaysWhatTheLibrarySays) {
+  EXPECT_EQ(close(-1), -1);
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(close(kMostMetered), -1);
+  EXPECT_EQ(errno, EBADF);
+  const int file = open("/dev/null", O_RDONLY);
+  EXPECT_EQ(close(file), 0);
+  EXPECT_EQ(fcntl(file, F_GETFD), -1) << "it is closed";
 }
 
 TEST_F(ReceivedFramesTest, DoesNotCountWhatIsOnlyLookedAt) {
@@ -188,15 +209,21 @@ TEST_F(ReceivedFramesTest, DoesNotCountWhatIsOnlyLookedAt) {
   EXPECT_EQ(MeteredBytes(), metered);
 }
 
-TEST(MeterFrames, RefusesWhatIsNoSocket) {
+TEST(MeterFrames, RefusesNumbersBeyondItsMost) {
   EXPECT_FALSE(MeterFrames(-1));
   EXPECT_FALSE(MeterFrames(kMostMetered));
-  const int file = open("/dev/null", O_RDONLY);
-  EXPECT_FALSE(MeterFrames(file));
-  close(file);
 }
 
-using ServerOfMeteredConnections = RpcServerTest;
+std::string HeadersThatGoOn(char stream) { return std::string("\0\0\0\1\0\0\0\0", 8) + stream; }
+
+class ServerOfMeteredConnections : public RpcServerTest {
+ protected:
+  static bool OpenCallsBecome(std::uint64_t calls) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (OpenMeteredCalls() != calls && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return OpenMeteredCalls() == calls;
+  }
+};
 
 // gRPC's library reads through our recvmsg.
 TEST_F(ServerOfMeteredConnections, CountsTheBytesOfACall) {
@@ -221,9 +248,33 @@ TEST_F(ServerOfMeteredConnections, SeesThatCallsEnd) {
     ASSERT_TRUE(GetTopology(reply).ok()) << i;
   }
   // The last reply may come before its sendmsg has returned.
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (OpenMeteredCalls() != before && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_EQ(OpenMeteredCalls(), before);
+  EXPECT_TRUE(OpenCallsBecome(before));
+}
+
+// gRPC's library closes by our close. It ends this connection without reading its end, or the last calls: its
+// peer breaks the rules of HTTP/2 before those, and does not close it.
+TEST_F(ServerOfMeteredConnections, CountsNoCallsOfAConnectionThatGrpcCloses) {
+  OpenWithAds();
+  const std::uint64_t calls = OpenMeteredCalls();
+  const std::uint64_t bytes = MeteredBytes();
+  const int client = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(server_->port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const auto say = [&](const std::string& said) {
+    ASSERT_EQ(send(client, said.data(), said.size(), 0), static_cast<ssize_t>(said.size()));
+  };
+  const std::string settings(kEmptySettings);
+  const std::string first = std::string(kPreface) + settings + HeadersThatGoOn(1);
+  say(first);
+  ASSERT_TRUE(OpenCallsBecome(calls + 1));
+  const std::string others = settings + HeadersThatGoOn(3) + HeadersThatGoOn(5);
+  say(others);
+  EXPECT_TRUE(OpenCallsBecome(calls));
+  EXPECT_EQ(MeteredBytes(), bytes + first.size() + others.size()) << "the last calls are metered";
+  close(client);
 }
 
 }  // namespace
