@@ -8,27 +8,43 @@
 #ifndef SLOTWISE_SERVER_RPC_OPEN_CALLS_H_
 #define SLOTWISE_SERVER_RPC_OPEN_CALLS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
 namespace slotwise {
 
-// What the connections of a process share. No connection may have more open calls than are left for all: so
+// What the connections of a process share. Half of all calls are kept for the first few of each connection,
+// as many as there are for all connections alike, so nobody can keep others from those. A connection's
+// further calls come out of the other half. No connection may have more of them than are left there: so
 // however many take as many as they can, each newcomer finds room for as many.
 class SharedCalls {
  public:
-  void SetMost(std::uint64_t most) { most_ = most; }
-  std::uint64_t most() const { return most_; }
-  std::uint64_t open() const { return open_; }
+  // REQUIRES: at least one connection. Calls that are open count by the first() that held when their connection came.
+  void Limit(std::uint64_t most, std::uint64_t connections);
 
-  // Opens a call of a connection that has `own` open. Returns false if there is no room for it.
-  bool Open(std::uint64_t own);
-  void Close(std::uint64_t calls) { open_ -= calls; }
+  std::uint64_t most() const { return most_; }
+  // How many of a connection's calls are its first: 1 at least, though there may be fewer for each then.
+  std::uint64_t first() const { return first_; }
+  std::uint64_t open() const { return open_.load().all; }
+
+  // Each opens a call, and returns false if there is no room for it.
+  bool OpenFirst();
+  // REQUIRES: the connection has `own` further calls.
+  bool OpenFurther(std::uint64_t own);
+  // Closes calls, among which there are so many further ones.
+  void Close(std::uint64_t calls, std::uint64_t further);
 
  private:
+  struct Calls {
+    std::uint32_t all;
+    std::uint32_t further;
+  };
+
   std::atomic<std::uint64_t> most_ = 16'384;
-  std::atomic<std::uint64_t> open_ = 0;
+  std::atomic<std::uint64_t> first_ = 2;
+  std::atomic<Calls> open_{Calls{0, 0}};
 };
 
 // The open calls of one connection. Its end closes them.
@@ -37,7 +53,7 @@ class OpenCalls {
   enum class Opened { kYes, kTooManyOfConnection, kTooManyOfAll };
 
   // At most `most` may be open. `shared` outlives the object.
-  OpenCalls(SharedCalls& shared, std::uint64_t most) : shared_(shared), most_(most) {}
+  OpenCalls(SharedCalls& shared, std::uint64_t most) : shared_(shared), most_(most), first_(shared.first()) {}
   ~OpenCalls() { CloseAll(); }
   OpenCalls(const OpenCalls&) = delete;
   OpenCalls& operator=(const OpenCalls&) = delete;
@@ -61,12 +77,14 @@ class OpenCalls {
   };
   using Calls = std::vector<Call>;
 
+  std::uint64_t further() const { return open() - std::min(open(), first_); }
   Calls::iterator Find(std::uint32_t stream);
   void End(std::uint32_t stream, bool Call::*ended);
   void Close(Calls::iterator call);
 
   SharedCalls& shared_;
   const std::uint64_t most_;
+  const std::uint64_t first_;
   Calls calls_;  // by stream
 };
 

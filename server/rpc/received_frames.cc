@@ -90,7 +90,7 @@ std::string WhatWasPassed(FrameMeter::Bound bound) {
       return "it opened more calls than the " + std::to_string(most_calls_of_connection) +
              " that limits.max_calls_per_connection allows";
     case FrameMeter::Bound::kSharedCalls:
-      return "it opened more calls than are left of the " + std::to_string(AllCalls().most()) +
+      return "it opened more calls than are left for it of the " + std::to_string(AllCalls().most()) +
              " that limits.max_calls allows all connections";
     case FrameMeter::Bound::kSharedFrames:
       break;
@@ -279,9 +279,9 @@ ssize_t Send(int socket, Connection& connection, const msghdr& message, int flag
 
 }  // namespace
 
-void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all) {
+void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all, std::uint64_t connections) {
   most_calls_of_connection = of_connection;
-  AllCalls().SetMost(of_all);
+  AllCalls().Limit(of_all, connections);
 }
 
 bool MeterFrames(int socket) {

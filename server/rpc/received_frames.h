@@ -19,14 +19,15 @@ namespace slotwise {
 // Descriptors that are metered have lower numbers.
 inline constexpr int kMostMetered = 1 << 20;
 
-// Says how many calls may be open, on a connection and on all that are metered. A connection keeps the bound
-// that held when it came; the bound of all holds at once.
-void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all);
+// Says how many calls may be open, on a connection and on all that are metered, of which there are so many
+// (open_calls.h). A connection keeps what held when it came; the bound of all holds at once.
+void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all, std::uint64_t connections);
 
 // Meters a connected socket of a client from now on, until the connection ends. Returns false if its number
 // is too high.
 // REQUIRES: nobody has read from the socket or written to it, and only gRPC will. It does not block, and has
-// no other descriptor. It is closed by close, not by dup2, say, and by no signal handler: close takes a mutex.
+// no other descriptor. It is closed by close, not by dup2, say, nor in a signal's handler: close takes a
+// mutex.
 bool MeterFrames(int socket);
 
 // Returns how many bytes of metered connections have been read.

@@ -144,7 +144,7 @@ class RpcServer::Impl {
     builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
     builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
     SetChannelArguments(options, builder);
-    LimitOpenCalls(options.max_calls_per_connection, options.max_calls);
+    LimitOpenCalls(options.max_calls_per_connection, options.max_calls, options.max_connections);
     server_ = builder.BuildAndStart();
     if (!server_) return FailedPrecondition("gRPC cannot make a server");
     listener_ = std::move(*listener);

@@ -57,6 +57,7 @@ class RawConnection:
         self._first_window = 65_535
         self._windows: dict[int, int] = {}
         self._reads = True
+        self._answered_pings = 0
         settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, 0 if reads else _LARGEST_WINDOW)
         more = struct.pack(">I", _LARGEST_WINDOW - self._window)
         self._send(_PREFACE + _frame(_SETTINGS, 0, 0, settings) + _frame(_WINDOW_UPDATE, 0, 0, more))
@@ -106,6 +107,14 @@ class RawConnection:
             cancel = struct.pack(">I", 8)
             resets = b"".join(_frame(_RST_STREAM, 0, stream, cancel) for stream, _ in calls)
             self.flood(b"".join(headers for _, headers in calls) + resets)
+
+    def await_server(self) -> None:
+        """Waits until the server has read all that was sent, or has closed the connection."""
+        answered, end = self._answered_pings, time.monotonic() + PATIENCE
+        self._send(_frame(_PING, 0, 0, bytes(8)))
+        while self._answered_pings == answered and not self.closed:
+            assert time.monotonic() < end, "the server answers no PING"
+            self.pump(1)
 
     def frames(self, kind: int, count: int, payload: bytes = b"", stream: int = 0) -> None:
         """Sends the same frame again and again."""
@@ -182,6 +191,8 @@ class RawConnection:
             self._send(_frame(_SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
             self._send(_frame(_PING, _ACK, 0, payload))
+        elif kind == _PING:
+            self._answered_pings += 1
         elif kind == _WINDOW_UPDATE:
             (more,) = struct.unpack(">I", payload)
             if stream == 0:

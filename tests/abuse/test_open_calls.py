@@ -12,10 +12,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import grpc
+import pytest
 from abuse_guard import SMALL, Guard
 from certificates import Authority
 from raw_http2 import Frame, RawConnection
-from slotwise_cluster import StartCluster, wait_until
+from slotwise_cluster import RankClient, StartCluster, wait_until
 
 CALLS = 5_000  # that a connection would begin: 100 MB, if nobody ended it
 CONNECTIONS = 8
@@ -31,6 +32,18 @@ CALL: dict[str, tuple[int, Sequence[Frame]]] = {
     "half_a_message": (END_HEADERS, [(DATA, 0, ONE_MESSAGE_OF_MANY)]),
 }
 ACKNOWLEDGEMENTS = (0, 1, 3, None)  # early, and as one should
+
+
+class Tls:
+    """What a server by TLS needs, gRPC's clients of it, and others."""
+
+    def __init__(self, folder: Path) -> None:
+        ours = Authority(folder, "ours")
+        certificate, key = ours.issue("server", "server", ("127.0.0.1", "localhost"))
+        self.config = f'security {{ tls {{ certificate_file: "{certificate}" key_file: "{key}" }} }}'
+        self.credentials = grpc.ssl_channel_credentials(ours.ca_file.read_bytes())
+        self.context = ssl.create_default_context(cafile=str(ours.ca_file))
+        self.context.set_alpn_protocols(["h2"])
 
 
 def test_open_calls_of_a_connection_have_a_bound(start_cluster: StartCluster) -> None:
@@ -71,24 +84,57 @@ def test_open_calls_of_all_connections_have_a_bound(start_cluster: StartCluster)
         for _ in range(2):
             for connection in connections:
                 connection.begin_calls(200)
-        wait_until(
-            lambda: "it opened more calls than are left of the 2048 that limits.max_calls" in cluster.logs(),
-            "the log names the bound",
-        )
+        named = "it opened more calls than are left for it of the 2048 that limits.max_calls"
+        wait_until(lambda: named in cluster.logs(), "the log names the bound")
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_few_connections_keep_no_other_from_its_first_calls(
+    start_cluster: StartCluster, tmp_path: Path, by_tls: bool
+) -> None:
+    """Half of all calls are kept for two of each connection, here as by default."""
+    limits = "limits { max_connections: 64 max_calls_per_connection: 64 max_calls: 256 }"
+    tls = Tls(tmp_path) if by_tls else None
+    cluster = start_cluster(1, limits + (tls.config if tls else ""), tls=tls.credentials if tls else None)
+    address = cluster.ranks[0].address
+
+    def connect(stack: ExitStack) -> RawConnection:
+        connection = RawConnection(address, tls=tls.context if tls else None)
+        return stack.enter_context(closing(connection))
+
+    table = cluster.create(dim=1)
+    with ExitStack() as stack:
+        greedy: list[RawConnection] = []
+        left = 128
+        while left > 0:
+            further = min(62, (left + 1) // 2)
+            greedy.append(connect(stack))
+            greedy[-1].begin_calls(2 + further)
+            greedy[-1].await_server()
+            left -= further
+        assert "cut off" not in cluster.logs(), "they take no more than they may"
+        for _ in range(20):
+            cluster.describe(table)  # by a connection that was there before
+            newcomer = RankClient(address, cluster.protocol, tls.credentials if tls else None)
+            newcomer.admin.GetTopology(cluster.protocol.GetTopologyRequest(), timeout=60)
+            newcomer.channel.close()
+        several = connect(stack)
+        several.begin_calls(2)
+        several.await_server()
+        assert not several.closed
+        several.begin_calls(1)
+        assert several.is_cut_off(), "they have taken all further calls"
+        wait_until(lambda: "left for it of the 256" in cluster.logs(), "the log names the bound")
+        for connection in greedy:
+            connection.pump()
+            assert not connection.closed
 
 
 def test_open_calls_have_a_bound_by_tls(start_cluster: StartCluster, tmp_path: Path) -> None:
-    ours = Authority(tmp_path, "ours")
-    certificate, key = ours.issue("server", "server", ("127.0.0.1", "localhost"))
-    cluster = start_cluster(
-        1,
-        f'limits {{ {SMALL} }} security {{ tls {{ certificate_file: "{certificate}" key_file: "{key}" }} }}',
-        tls=grpc.ssl_channel_credentials(ours.ca_file.read_bytes()),
-    )
-    context = ssl.create_default_context(cafile=str(ours.ca_file))
-    context.set_alpn_protocols(["h2"])
+    tls = Tls(tmp_path)
+    cluster = start_cluster(1, f"limits {{ {SMALL} }} {tls.config}", tls=tls.credentials)
     for early in (0, 1):
-        connection = RawConnection(cluster.ranks[0].address, tls=context, early_acknowledgements=early)
+        connection = RawConnection(cluster.ranks[0].address, tls=tls.context, early_acknowledgements=early)
         with closing(connection):
             connection.begin_calls(CALLS)
             assert connection.is_cut_off()

@@ -291,27 +291,27 @@ TEST_F(FrameMeterTest, CountsNoStreamsThatGrpcSkips) {
 }
 
 TEST_F(FrameMeterTest, LetsNoConnectionHaveMoreOpenCallsThanAreLeft) {
-  calls_.SetMost(1000);
+  calls_.Limit(2000, 1000);  // 1000 for the first call of each connection
   std::vector<std::unique_ptr<FrameMeter>> greedy;
   std::vector<std::uint32_t> calls(9, 1);
   // Nine take what they can, each as much as the others.
   for (int connection = 0; connection < 9; ++connection) greedy.push_back(NewMeter());
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 101; ++i) {
     for (std::size_t c = 0; c < greedy.size(); ++c) {
       ASSERT_EQ(Read(greedy[c], Frame(kHeaders, calls[c], 40, kEndHeaders)), std::nullopt) << i;
       calls[c] += 2;
     }
   }
-  EXPECT_EQ(calls_.open(), 900u);
+  EXPECT_EQ(calls_.open(), 909u);
   const auto newcomer = NewMeter();
-  for (std::uint32_t call = 1; call < 2 * 50; call += 2) {
+  for (std::uint32_t call = 1; call < 2 * 51; call += 2) {
     ASSERT_EQ(Read(newcomer, Frame(kHeaders, call, 40, kEndHeaders)), std::nullopt) << call;
   }
   EXPECT_EQ(Read(greedy[0], Frame(kHeaders, calls[0], 40, kEndHeaders)), Bound::kSharedCalls);
-  EXPECT_EQ(calls_.open(), 850u) << "its calls are gone";
-  EXPECT_EQ(Read(newcomer, Frame(kHeaders, 101, 40, kEndHeaders)), std::nullopt);
+  EXPECT_EQ(calls_.open(), 859u) << "its calls are gone";
+  EXPECT_EQ(Read(newcomer, Frame(kHeaders, 103, 40, kEndHeaders)), std::nullopt);
   greedy.clear();
-  EXPECT_EQ(calls_.open(), 51u);
+  EXPECT_EQ(calls_.open(), 52u);
 }
 
 TEST_F(FrameMeterTest, FindsFramesHoweverBytesAreCut) {

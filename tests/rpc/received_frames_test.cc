@@ -159,7 +159,7 @@ TEST_F(ReceivedFramesTest, HasNoOpenCallsOfConnectionsThatAreGone) {
 
 // Each has another number than the one before, and comes at once.
 TEST_F(ReceivedFramesTest, HasRoomForTheCallsOfConnectionsThatAreClosed) {
-  LimitOpenCalls(100, 150);
+  LimitOpenCalls(100, 150, 1);
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(MeterFrames(sockets_[0]));
     Send(HeadersOf(70));
@@ -170,7 +170,7 @@ TEST_F(ReceivedFramesTest, HasRoomForTheCallsOfConnectionsThatAreClosed) {
     for (const int fd : old) ASSERT_EQ(close(fd), 0);  // nobody has read its end
     EXPECT_EQ(OpenMeteredCalls(), 0u);
   }
-  LimitOpenCalls(256, 16'384);
+  LimitOpenCalls(256, 16'384, 4096);
 }
 
 // What a child closes is its own, also one that still runs in its parent's memory, as after vfork.
