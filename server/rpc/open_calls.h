@@ -1,9 +1,9 @@
 // OpenCalls bounds how many calls are open: on a connection, and on all connections of a process.
 //
 // A call is a stream of HTTP/2, open from the first frame of its headers until both sides have ended it or
-// one has reset it. For that long gRPC's library keeps some 20 KB, whether a message came or not. gRPC 1.51
-// bounds a connection's streams only once its peer has acknowledged the server's SETTINGS, which a peer may
-// never do, and those of all connections not at all.
+// one has reset it. For that long gRPC's library keeps 12 KB, and 165 bytes for each field of metadata, 50 KB
+// at most, whether a message came or not. gRPC 1.51 bounds a connection's streams only once its peer has
+// acknowledged the server's SETTINGS, which a peer may never do, and those of all connections not at all.
 // Thread-safety: SharedCalls, any thread; OpenCalls, one thread at a time.
 #ifndef SLOTWISE_SERVER_RPC_OPEN_CALLS_H_
 #define SLOTWISE_SERVER_RPC_OPEN_CALLS_H_
@@ -21,7 +21,8 @@ namespace slotwise {
 // however many take as many as they can, each newcomer finds room for as many.
 class SharedCalls {
  public:
-  // REQUIRES: at least one connection. Calls that are open count by the first() that held when their connection came.
+  // REQUIRES: at least one connection. Calls that are open count by the first() that held when their
+  // connection came.
   void Limit(std::uint64_t most, std::uint64_t connections);
 
   std::uint64_t most() const { return most_; }

@@ -88,11 +88,13 @@ class RawConnection:
         self.flood(headers)
         self.flood(more * (size // len(more)))
 
-    def begin_calls(self, count: int, flags: int = _END_HEADERS, more: Sequence[Frame] = ()) -> None:
-        """Begins calls, each with these frames behind its headers, and ends none."""
+    def begin_calls(
+        self, count: int, flags: int = _END_HEADERS, more: Sequence[Frame] = (), fields: int = 0
+    ) -> None:
+        """Begins calls, each with so many fields of metadata and these frames behind, and ends none."""
         for begun in range(0, count, 100):
             some = range(min(count - begun, 100))
-            calls = [self._new_call("slotwise.v1.Embedding/Lookup", flags) for _ in some]
+            calls = [self._new_call("slotwise.v1.Embedding/Lookup", flags, fields) for _ in some]
             self.flood(
                 b"".join(
                     headers + b"".join(_frame(kind, flag, stream, payload) for kind, flag, payload in more)
@@ -100,10 +102,11 @@ class RawConnection:
                 )
             )
 
-    def calls_given_up(self, count: int, at_once: int) -> None:
-        """Begins calls and resets them, so many at a time."""
+    def calls_given_up(self, count: int, at_once: int, fields: int = 0) -> None:
+        """Begins calls with so many fields of metadata, and resets them, so many at a time."""
         for _ in range(count // at_once):
-            calls = [self._new_call("slotwise.v1.Embedding/Lookup", _END_HEADERS) for _ in range(at_once)]
+            method = "slotwise.v1.Embedding/Lookup"
+            calls = [self._new_call(method, _END_HEADERS, fields) for _ in range(at_once)]
             cancel = struct.pack(">I", 8)
             resets = b"".join(_frame(_RST_STREAM, 0, stream, cancel) for stream, _ in calls)
             self.flood(b"".join(headers for _, headers in calls) + resets)
@@ -170,7 +173,7 @@ class RawConnection:
         self.socket.close()
         self.closed = True
 
-    def _new_call(self, method: str, flags: int) -> tuple[int, bytes]:
+    def _new_call(self, method: str, flags: int, fields: int = 0) -> tuple[int, bytes]:
         """The next stream, and the frame that begins a call on it."""
         stream = self._next_stream
         self._next_stream += 2
@@ -178,6 +181,7 @@ class RawConnection:
         headers = {":method": "POST", ":scheme": "http", ":path": f"/{method}"}
         headers |= {":authority": self._authority, "content-type": "application/grpc", "te": "trailers"}
         block = b"".join(_literal(name) + _literal(value, b"") for name, value in headers.items())
+        block += (_literal("k") + _literal("v", b"")) * fields
         return stream, _frame(_HEADERS, flags, stream, block)
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
