@@ -67,8 +67,8 @@ class RowMemory {
   }
 
   // Makes room for `rows` rows, and ahead by half of the memory that is left, with what is kept beside each:
-  // the other half is for other tables. No ExactGrowth lets it go ahead. REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc;
-  // this->rows() is as it was then.
+  // the other half is for other tables. While an ExactGrowth exists, nothing is taken ahead. REQUIRES:
+  // this->rows() < rows <= max_rows. Throws std::bad_alloc; this->rows() is as it was then.
   void GrowAheadTo(Queue& queue, std::uint64_t rows) {
     const std::uint64_t beside = B::KeptBesideARow();
     const std::uint64_t more = BytesOf(rows) - std::min(BytesOf(rows), bytes());

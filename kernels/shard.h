@@ -65,9 +65,9 @@
 
 namespace slotwise {
 
-// While an ExactGrowth exists, tables take memory for the rows that they get, and for none ahead. A server that
-// starts again has to hold what it held before in the same memory, and what one table took ahead might be what
-// another one's rows need.
+// While an ExactGrowth exists, tables take memory for the rows that they get, and for none ahead. A server
+// that starts again has to hold what it held before in the same memory, and what one table took ahead might
+// be what another one's rows need.
 // Thread-safety: safe from any thread. Concerns all devices of the process.
 class ExactGrowth {
  public:

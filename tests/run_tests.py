@@ -187,7 +187,8 @@ def main() -> int:
         print(f"flaky: {name}")
     if len(outcome.flaky) > MOST_FLAKY:
         print(f"tests: {len(outcome.flaky)} are flaky, and more than {MOST_FLAKY} fail the run")
-    print(f"{outcome.passed} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped", flush=True)
+    counts = f"{outcome.passed} passed, {len(outcome.failed)} failed, {len(outcome.skipped)} skipped"
+    print(counts, flush=True)
     return int(bool(outcome.failed) or len(outcome.flaky) > MOST_FLAKY)
 
 

@@ -19,8 +19,8 @@
 namespace slotwise {
 namespace {
 
-// A checkpoint's file of the names of steps has at most twice the bytes that they take in memory, and a reader
-// takes no larger file than twice this: kMaxLedgerBytes of server/durability/manifest.h.
+// A checkpoint's file of the names of steps has at most twice the bytes that they take in memory, and a
+// reader takes no larger file than twice this: kMaxLedgerBytes of server/durability/manifest.h.
 constexpr std::uint32_t kMostLedgerMib = 1024;
 
 using v1::Limits;
@@ -71,7 +71,8 @@ void CheckLimits(const Limits& limits, const Report& report) {
       Range{Limits::kRankTimeoutMsFieldNumber, "limits.rank_timeout_ms", limits.rank_timeout_ms(), 1000,
             kDay},
       Range{Limits::kMaxTablesFieldNumber, "limits.max_tables", limits.max_tables(), 1, 100'000},
-      Range{Limits::kMaxLedgerMibFieldNumber, "limits.max_ledger_mib", limits.max_ledger_mib(), 1, kMostLedgerMib},
+      Range{Limits::kMaxLedgerMibFieldNumber, "limits.max_ledger_mib", limits.max_ledger_mib(), 1,
+            kMostLedgerMib},
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
             limits.collective_timeout_ms(), 1000, kDay},

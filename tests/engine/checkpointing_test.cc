@@ -421,8 +421,8 @@ TEST(AJournalsServer, AsksForABaseAtOnceIfOneIsGone) {
   EXPECT_TRUE(server.AsksAt(2));
 }
 
-// Should the newest checkpoint turn out to be lost, recovery falls back on the one before it, and goes on from
-// there by the journal. A checkpoint that was never read back is no such one.
+// Should the newest checkpoint turn out to be lost, recovery falls back on the one before it, and goes on
+// from there by the journal. A checkpoint that was never read back is no such one.
 TEST(AJournalsServer, KeepsTheJournalFromTheCheckpointBeforeTheNewest) {
   Saver server(DurabilityMode::kSync, {.journal = true});
   server.Change(1);
