@@ -32,7 +32,7 @@ def cpp_test(name: str, run: int) -> str:
 
 
 def run(
-    folder: Path, suite: str, *, python: str = "", cpp: str = "", processes: int = 2
+    folder: Path, suite: str, processes: int = 2, /, *, python: str = "", cpp: str = ""
 ) -> tuple[int, list[str]]:
     """Runs those tests; the status, and the lines that were printed."""
     (folder / "build").mkdir()
@@ -102,6 +102,6 @@ def test_tests_that_cannot_be_read_fail_the_run(tmp_path: Path) -> None:
 
 def test_a_run_that_breaks_off_fails_whatever_has_failed_before(tmp_path: Path) -> None:
     breaks_off = "\nimport pytest\ndef test_x(): pytest.exit('enough', returncode=3)\n"
-    status, lines = run(tmp_path, "python", python=python_test("bad", 2) + breaks_off, processes=1)
+    status, lines = run(tmp_path, "python", 1, python=python_test("bad", 2) + breaks_off)
     assert status == 1
     assert not any(line.endswith("skipped") for line in lines), "not all tests ran"
