@@ -220,6 +220,11 @@ Status Recover(const v1::ServerConfig& config, const Collective& collective, con
   if (folder.empty()) return {};
   const auto begin = std::chrono::steady_clock::now();
   const auto recovered = engine.Recover(DurabilityOptionsOf(config, lock, lost));
+  if (recovered.status().code() == StatusCode::kResourceExhausted) {
+    return ResourceExhausted(recovered.status().message() + ": what " + folder +
+                             " holds needs more memory, or higher limits, than this start has for it, and "
+                             "more ranks on a host leave their tables less");
+  }
   if (!recovered.ok()) return recovered.status();
   if (Value(collective.rank()) == 0) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;

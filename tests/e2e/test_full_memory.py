@@ -238,6 +238,11 @@ def test_tables_that_fill_the_memory_come_back_into_it(
         assert outcomes["answered"] > 0
         assert group.killed() == 0, cluster.logs()
         cluster.stop()
+        group.limit(256)
+        listen = ("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--durability", "sync")
+        ended = run_server("--backend", "cpu", *listen, wrapper=group.enter())
+        assert ended.returncode == 1
+        assert f"what {tmp_path}/data holds needs more memory, or higher limits" in ended.stderr
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["", "replayed"])
