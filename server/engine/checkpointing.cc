@@ -368,8 +368,8 @@ void Checkpointing::BeginAnew(const std::string& lost) {
   again_ = broken_.empty() && (options_.mode != DurabilityMode::kNone || Every().count() > 0);
   broken_ = lost;
   base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
-  base_.newest_round =
-      previous_round_;  // recovery needs the journal from there on, until the next is verified
+  // Recovery needs the journal from there on, until the next one was verified.
+  base_.newest_round = previous_round_;
   base_.links = 0;
   folds_newest_ = false;
   durable_changed_ = kNothing;
