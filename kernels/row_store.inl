@@ -74,6 +74,13 @@ class RowStore {
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
   }
 
+  // Returns the bytes of the hash table that the store makes for `more` keys, beside the one that it has; 0
+  // if that one has room.
+  std::uint64_t BytesOfNextTable(std::uint64_t more) const {
+    if (CellsFor(cells_taken_ + more) <= table_.mask + 1) return 0;
+    return CellsWith(more) * sizeof(body::Cell);
+  }
+
   // Makes room for `more` keys and their rows. Throws std::bad_alloc, and then nothing has changed.
   // REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {

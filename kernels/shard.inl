@@ -68,8 +68,7 @@ class ShardOn final : public Shard {
       return NewRows{0, true};
     } catch (const std::bad_alloc&) {
       batch_.Clear();
-      return ResourceExhausted("no memory for a batch of " + std::to_string(keys_of_batch_) +
-                               " keys beside the " + std::to_string(store_.rows()) + " rows of this rank");
+      return ResourceExhausted(WhyNoMemory());
     }
   }
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
@@ -244,6 +243,16 @@ class ShardOn final : public Shard {
   }
 
  private:
+  std::string WhyNoMemory() {
+    const auto mib = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+    std::string why = "no memory for a batch of " + std::to_string(keys_of_batch_) + " keys beside the " +
+                      std::to_string(store_.rows()) +
+                      " rows of this rank: " + mib(B::MemoryForTables(queue_)) + " are left for tables";
+    if (const std::uint64_t next = store_.BytesOfNextTable(keys_of_batch_); next > 0)
+      why += ", and the next hash table takes " + mib(next) + " beside the one that is there";
+    return why;
+  }
+
   Snapshot<B>& OpenSnapshot() {
     if (!snapshot_) throw std::logic_error("no snapshot is open");
     return *snapshot_;

@@ -165,15 +165,15 @@ constexpr std::uint64_t LargestRoundWithin(const MemoryAsked& asked, std::uint64
   return fits;
 }
 
-// Divides the memory. Defaults shrink until half of it is left for tables (CPU backend), or as far as they
-// usefully can where limits that are set promise more; a 16th is always left.
+// Divides the memory. Defaults shrink until half of it is left for tables (CPU backend). Where that cannot
+// be, because of limits that are set or of a small host, defaults are those of a round of 4 MiB, or smaller
+// ones: a 16th is always left.
 constexpr MemoryPlan PlanMemory(const MemoryAsked& asked) {
-  constexpr std::uint64_t kUsefulRoundMib = 16;
+  constexpr std::uint64_t kUsefulRoundMib = 4;
   const std::uint64_t most = asked.host_mib - asked.host_mib / 16;
   const std::uint64_t plenty = PlentifulRoundMib(asked);
   std::uint64_t round = LargestRoundWithin(asked, plenty, asked.gpu ? most : asked.host_mib / 2);
-  if (round < kUsefulRoundMib && (round == 0 || asked.set != MemoryLimits{}))
-    round = std::max(round, LargestRoundWithin(asked, kUsefulRoundMib, most));
+  if (round == 0) round = LargestRoundWithin(asked, kUsefulRoundMib, most);
   MemoryPlan plan;
   plan.fits = round > 0;
   plan.limits = LimitsFor(asked, std::max<std::uint64_t>(round, 1));

@@ -224,6 +224,8 @@ def test_tables_that_fill_the_memory_come_back_into_it(
                     cluster.lookup(table, random.integers(0, 2**64, 20_000, dtype=np.uint64), 20_000)
                 except grpc.RpcError as error:
                     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+                    why = r"beside the \d+ rows of this rank: \d+ MiB are left for tables"
+                    assert re.search(why, str(error.details())), error
                     growing.remove(table)
         if saved:
             saving = cluster.ranks[0].admin.SaveCheckpoint(cluster.protocol.SaveCheckpointRequest())

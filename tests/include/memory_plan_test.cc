@@ -109,12 +109,41 @@ TEST(MemoryPlan, TakesMoreThanHalfOnlyForLimitsThatAreSet) {
   EXPECT_TRUE(plan.fits);
   EXPECT_EQ(plan.limits.round, 32U);
   EXPECT_EQ(plan.limits.inbox, 64U);
-  EXPECT_EQ(plan.limits.message, 16U) << "as small as is useful, and no smaller";
+  EXPECT_EQ(plan.limits.message, 4U) << "as small as is useful, and no smaller";
   EXPECT_GE(plan.tables_mib, kGiB / 16);
   EXPECT_LT(plan.tables_mib, kGiB / 2);
   EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.round = 512, .inbox = 1024})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.shared = 1000})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(100)).fits) << "a process takes most of it";
+}
+
+// A limit that asks for no more than the default is no reason to leave tables less.
+TEST(MemoryPlan, LeavesTablesHalfWhereLimitsAreSetNoHigherThanByDefault) {
+  for (std::uint64_t mib = 400; mib <= 128 * kGiB; mib += mib / 7) {
+    for (const bool several_ranks : {false, true}) {
+      MemoryAsked asked = OnCpu(mib);
+      asked.several_ranks = several_ranks;
+      asked.keeps = asked.journals = true;
+      const MemoryPlan by_default = PlanMemory(asked);
+      ASSERT_GE(2 * by_default.tables_mib, mib) << mib;
+      const MemoryLimits& limits = by_default.limits;
+      for (const std::uint64_t part : {1, 2, 16}) {
+        const auto lower = [&](std::uint64_t limit) { return std::max<std::uint64_t>(limit / part, 1); };
+        for (const MemoryLimits& set : {MemoryLimits{.message = lower(limits.message)},
+                                        {.round = lower(limits.round)},
+                                        {.inbox = lower(limits.inbox)},
+                                        {.shared = lower(limits.shared)},
+                                        {.ledger = lower(limits.ledger)},
+                                        {.connections = lower(limits.connections)},
+                                        {.calls = lower(limits.calls)},
+                                        {.preimage = lower(limits.preimage)}}) {
+          asked.set = set;
+          EXPECT_GE(2 * PlanMemory(asked).tables_mib, mib) << mib << " MiB, a limit by " << part;
+        }
+        asked.set = {};
+      }
+    }
+  }
 }
 
 TEST(MemoryPlan, SetsAsideWhatOpenCallsTake) {
