@@ -1,5 +1,5 @@
 # Everything Slotwise links, found once, by the names the rooms use:
-#   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  gRPC::grpc++_reflection  protobuf::libprotobuf
+#   Threads::Threads  TBB::tbb  MPI::MPI_C  gRPC::grpc++  protobuf::libprotobuf
 #   spdlog::spdlog  CLI11::CLI11  xxHash::xxhash  GTest::gtest  GTest::gtest_main  GTest::gmock
 #   OpenSSL::SSL  nlohmann_json::nlohmann_json  Asio::asio  prometheus-cpp::pull  civetweb::civetweb-cpp
 find_package(Threads REQUIRED)

@@ -84,7 +84,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
 def room_of(path: str) -> str:
     """The room that a file of the repository, or an #include "...", lies in; "" if in none."""
-    if path.startswith(("slotwise/v1/", "grpc/health/")):
+    if path.startswith(("slotwise/v1/", "grpc/health/", "grpc/reflection/")):
         return "proto"
     if path.startswith("slotwise/"):
         return "include"

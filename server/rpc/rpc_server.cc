@@ -1,6 +1,5 @@
 #include "server/rpc/rpc_server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,6 +22,7 @@
 #include "server/rpc/library_logs.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/received_frames.h"
+#include "server/rpc/reflection_service.h"
 #include "server/rpc/rows_service.h"
 #include "server/rpc/server_credentials.h"
 #include "wire/data_version.h"
@@ -36,8 +36,6 @@ constexpr std::uint64_t kExportShare = 4;
 // A token has 4096 bytes at most, and a trace less than a hundred. A field counts as 32 bytes more, and takes
 // gRPC 165: this bounds what a call takes.
 constexpr int kMostMetadataBytes = 8 << 10;
-// Streams of reflection, each of which has a thread. No other service of ours has threads of its own.
-constexpr int kMostReflections = 8;
 // Clients that wait for their turn have most of a message on its way, too.
 constexpr std::uint64_t kReceivedShare = 2;
 
@@ -46,7 +44,6 @@ void SetUpGrpcOnce() {
   static const bool once = [] {
     SendLibraryLogsToOurs();
     KeepFreedMemory();
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
   }();
   static_cast<void>(once);
@@ -136,14 +133,10 @@ class RpcServer::Impl {
     builder.RegisterService(&rows_);
     builder.RegisterService(&admin_);
     builder.RegisterService(&health_);
+    builder.RegisterService(&reflection_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
     // A call whose message is incomplete when too much is received is ended by gRPC.
-    builder.SetResourceQuota(
-        grpc::ResourceQuota("received").Resize(MostReceived(options)).SetMaxThreads(kMostReflections + 1));
-    // One thread waits for reflection, however many processors there are.
-    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+    builder.SetResourceQuota(grpc::ResourceQuota("received").Resize(MostReceived(options)));
     SetChannelArguments(options, builder);
     LimitOpenCalls(options.max_calls_per_connection, options.max_calls, options.max_connections);
     server_ = builder.BuildAndStart();
@@ -227,6 +220,9 @@ class RpcServer::Impl {
   AdminService admin_;
   HealthService health_{
       {v1::Embedding::service_full_name(), v1::Rows::service_full_name(), v1::Admin::service_full_name()}};
+  ReflectionService reflection_{{v1::Embedding::service_full_name(), v1::Rows::service_full_name(),
+                                 v1::Admin::service_full_name(),
+                                 grpc::health::v1::Health::service_full_name()}};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;

@@ -68,6 +68,30 @@ def test_reflection_describes_every_service_that_it_lists(cluster: Cluster) -> N
     assert [method.name for method in health_file.service[0].method] == ["Check", "Watch"]
 
 
+def test_reflection_says_what_it_does_not_know(cluster: Cluster) -> None:
+    call = cluster.ranks[0].channel.stream_stream(
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    )
+
+    def ask(field: int, text: str) -> bytes:
+        question = bytes([field << 3 | 2, len(text)]) + text.encode()
+        (reply,) = call(iter([question]), timeout=CALL_TIMEOUT)
+        return bytes(reply)
+
+    (error,) = fields(ask(4, "slotwise.v1.Nothing"), 7)  # ServerReflectionResponse.error_response
+    assert b'the server has no symbol "slotwise.v1.Nothing"' in error
+    (error,) = fields(ask(3, "slotwise/v1/nothing.proto"), 7)
+    assert b'the server has no file "slotwise/v1/nothing.proto"' in error
+    (files,) = fields(ask(3, "slotwise/v1/admin.proto"), 4)
+    names = [descriptor_pb2.FileDescriptorProto.FromString(file).name for file in fields(files, 1)]
+    assert names[0] == "slotwise/v1/admin.proto" and len(names) == len(set(names)) > 1, "and what it imports"
+    long = b"\x22\xd0\x0f" + b"x" * 2000
+    with pytest.raises(grpc.RpcError) as refused:
+        list(call(iter([long]), timeout=CALL_TIMEOUT))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "a question of reflection has at most 1024 bytes"
+
+
 def test_topology_names_every_rank_on_every_rank(cluster: Cluster) -> None:
     for number, rank in enumerate(cluster.ranks):
         reply = rank.admin.GetTopology(cluster.protocol.GetTopologyRequest(), timeout=CALL_TIMEOUT)
