@@ -142,7 +142,7 @@ TEST_F(AHost, KeepsFromTablesWhatIsPromisedElsewhere) {
   EXPECT_NEAR(left(), 600 - 200, 4);
   ShareHostMemory(2, root_);
   KeepFromTables((resident + 200) * kMiB, 8);
-  EXPECT_NEAR(left(), 600 / 2 - 200, 4) << "each process has as much to keep";
+  EXPECT_NEAR(left(), 300 - 200, 4) << "each process has as much to keep";
   ShareHostMemory(1, root_);
 }
 

@@ -176,7 +176,8 @@ TEST_F(ReceivedFramesTest, GoesOnWhenAChildProcessClosesItsDescriptors) {
   ASSERT_TRUE(MeterFrames(sockets_[0]));
   Send(HeadersOf(100));
   Receive();
-  const pid_t child = vfork();  // ThreadSanitizer makes a fork of this
+  // ThreadSanitizer makes a fork of this.
+  const pid_t child = vfork();  // NOLINT(bugprone-unsafe-functions): vfork is what is tested
   if (child == 0) _exit(close(sockets_[0]));
   ASSERT_GT(child, 0);
   int status = -1;
