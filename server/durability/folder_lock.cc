@@ -67,6 +67,14 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
   return lock;
 }
 
+bool FolderLock::IsHeld(const std::string& folder, const std::string& name) {
+  const auto opened = OpenFile("look at", folder + "/" + name, O_RDONLY);
+  if (!opened.ok()) return false;
+  const bool held = flock(opened->number, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(opened->number);
+  return held;
+}
+
 FolderLock::FolderLock(FolderLock&& other) noexcept
     : file_(std::exchange(other.file_, -1)),
       path_(std::move(other.path_)),

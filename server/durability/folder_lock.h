@@ -25,6 +25,9 @@ class FolderLock {
   static Result<FolderLock> Take(const std::string& folder, const std::string& file,
                                  const std::string& program, std::chrono::milliseconds patience = {});
 
+  // Returns whether a process has the lock FOLDER/FILE. A Take that meets this look at it waits out 50 ms.
+  static bool IsHeld(const std::string& folder, const std::string& file);
+
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;

@@ -45,6 +45,19 @@ TEST_F(FolderLockTest, IsHeldByOne) {
   EXPECT_TRUE(lock->StillHeld().ok());
 }
 
+TEST_F(FolderLockTest, IsSeenFromOutsideAsLongAsItIsHeld) {
+  const auto is_held = [this] { return FolderLock::IsHeld(folder_.string(), "server.lock"); };
+  EXPECT_FALSE(is_held()) << "there is no such file";
+  {
+    const auto lock = Take();
+    ASSERT_TRUE(lock.ok());
+    EXPECT_TRUE(is_held());
+    EXPECT_TRUE(is_held());
+  }
+  EXPECT_FALSE(is_held()) << "the file stays";
+  EXPECT_TRUE(Take().ok()) << "who looks keeps nothing";
+}
+
 TEST_F(FolderLockTest, IsNoFifoAndNoFolder) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   EXPECT_EQ(Take().status().code(), StatusCode::kUnavailable);
