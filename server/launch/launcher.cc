@@ -19,7 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kSweepLimit{60};
-constexpr milliseconds kLook{1000};  // the longest between two looks at a process; signals come at once
+constexpr milliseconds kLook{1000};        // the longest between two looks at a process; signals come at once
+constexpr milliseconds kLookForRanks{50};  // until the first rank is there
 constexpr std::size_t kMostLine = 1 << 20;  // bytes of a line of output that is looked at
 constexpr std::string_view kServing = "serving ";
 
@@ -51,7 +52,7 @@ int Launcher::Run() {
     if (swept) end = RunServer();
     last_end_ = Clock::now();
     if (stop_.second()) return 128 + *stop_.second();
-    if (stop_.first()) return end.exit_code;
+    if (stop_.first()) return never_had_ranks_ ? 0 : end.exit_code;
     if (end.exit_code == 0) {
       spdlog::info("the server ended by itself, as one does that was told to: it is not started again");
       return 0;
@@ -71,6 +72,7 @@ bool Launcher::Sweep() {
 }
 
 bool Launcher::SweepHosts() {
+  if (stop_.first()) return false;
   auto sweep = Process::Start(
       {"mpirun", "--hostfile", options_.hostfile, "--map-by", "ppr:1:node", OwnPath(), "--sweep", lock_.id()},
       {});
@@ -103,8 +105,11 @@ RunEnd Launcher::RunServer() {
   line_.clear();
   serving_since_.reset();
   ranks_.reset();
-  if (options_.WithMpi()) ranks_.emplace(lock_.id(), options_.patience);
-  told_ = killed_ = seen_stopped_ = false;
+  if (options_.WithMpi()) {
+    ranks_.emplace(lock_.id(), lock_.folder(),
+                   RankWatch::Limits{.patience = options_.patience, .to_first_rank = options_.rank_limit});
+  }
+  told_ = killed_ = never_had_ranks_ = seen_stopped_ = false;
   began_ = Clock::now();
   RunEnd end{.exit_code = 1};
   auto server = Process::Start(ServerCommand(), {std::string(kIdVariable) + "=" + lock_.id()});
@@ -125,7 +130,8 @@ int Launcher::Attend(Process& server, RunEnd& end) {
     if (exit_code) return *exit_code;
     SeeToStops(server);
     SeeToStuck(server, end);
-    stop_.Wait(has_output ? server.output() : -1, kLook);
+    const bool awaits_ranks = ranks_ && !end.served && !ranks_->has_seen_rank() && !killed_;
+    stop_.Wait(has_output ? server.output() : -1, awaits_ranks ? kLookForRanks : kLook);
   }
 }
 
@@ -137,10 +143,15 @@ void Launcher::SeeToStops(Process& server) {
   }
   if (stop_.second() && !killed_) {
     spdlog::warn("SIG{} again: the server is killed", sigabbrev_np(*stop_.second()));
-    killed_ = true;
-    server.Kill();
-    Sweep();
+    KillServer(server);
   }
+}
+
+// After a stop nobody starts again, and so sweeps: what mpirun leaves goes with it.
+void Launcher::KillServer(Process& server) {
+  killed_ = true;
+  server.Kill();
+  if (stop_.first()) Sweep();
 }
 
 void Launcher::SeeToStuck(Process& server, const RunEnd& end) {
@@ -148,23 +159,34 @@ void Launcher::SeeToStuck(Process& server, const RunEnd& end) {
   if (server.stopped() && !std::exchange(seen_stopped_, true))
     spdlog::warn("process {} is stopped: SIGCONT lets it go on", server.id());
   if (!server.stopped()) seen_stopped_ = false;
-  const auto help = ranks_ ? ranks_->Look(server.stopped(), now) : RankWatch::Help::kNone;
+  if (ranks_ && !killed_) SeeToRanks(server, end);
+  if (!end.served && !killed_ && now - began_ >= options_.start_limit) {
+    spdlog::error("the server does not serve after {:.2f} s (--start-limit): it is killed",
+                  Seconds(options_.start_limit));
+    KillServer(server);
+  }
+}
+
+void Launcher::SeeToRanks(Process& server, const RunEnd& end) {
+  const auto help = ranks_->Look(
+      {.mpirun_is_stopped = server.stopped(), .serves = end.served, .is_told_to_end = told_}, Clock::now());
   if (help == RankWatch::Help::kContinue) {
     spdlog::warn("mpirun is stopped, and none of its ranks runs here: it gets SIGCONT");
     server.Continue();
   }
-  if (help == RankWatch::Help::kKill && !killed_) {
-    spdlog::error("mpirun has not ended {:.2f} s after the ranks that it ran here: it is killed",
+  if (help != RankWatch::Help::kKill) return;
+  never_had_ranks_ = !ranks_->has_seen_rank();
+  if (ranks_->has_seen_rank()) {
+    spdlog::error("mpirun has not ended {:.2f} s after its ranks (--patience): it is killed",
                   Seconds(options_.patience));
-    killed_ = true;
-    server.Kill();
+  } else if (told_) {
+    spdlog::error("mpirun has not ended {:.2f} s after the stop, and has no rank (--patience): it is killed",
+                  Seconds(options_.patience));
+  } else {
+    spdlog::error("mpirun has started no rank in {:.2f} s (--rank-limit): it is killed",
+                  Seconds(options_.rank_limit));
   }
-  if (!end.served && !killed_ && now - began_ >= options_.start_limit) {
-    spdlog::error("the server does not serve after {:.2f} s (--start-limit): it is killed",
-                  Seconds(options_.start_limit));
-    killed_ = true;
-    server.Kill();
-  }
+  KillServer(server);
 }
 
 bool Launcher::TakeOutput(Process& server, RunEnd& end) {

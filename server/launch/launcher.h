@@ -37,6 +37,8 @@ class Launcher {
   void SeeToStops(Process& server);
   // Sees to what keeps the process from ending, or from serving.
   void SeeToStuck(Process& server, const RunEnd& end);
+  void SeeToRanks(Process& server, const RunEnd& end);
+  void KillServer(Process& server);
   // Takes output as far as it has come. Returns false at its end.
   bool TakeOutput(Process& server, RunEnd& end);
   void TakeLines(RunEnd& end);
@@ -57,6 +59,7 @@ class Launcher {
   std::optional<RankWatch> ranks_;  // of a server that mpirun starts
   bool told_ = false;               // it was told to finish
   bool killed_ = false;
+  bool never_had_ranks_ = false;  // it was killed for that
   bool seen_stopped_ = false;
 
   std::optional<Clock::time_point> last_end_;

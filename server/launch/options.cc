@@ -25,7 +25,8 @@ constexpr char kMore[] =
     "SIGTERM or SIGINT lets the ranks finish what they were asked; a second one, more than a\n"
     "second later, kills them. SIGHUP, SIGUSR1 and SIGUSR2 are ignored, and logged.\n"
     "\n"
-    "Exit code: 0 after a stop; 1 if it does not start; otherwise the server's, when it gives up.";
+    "Exit code: 0 after a stop; 1 if it does not start; otherwise the server's, when it gives up or\n"
+    "ends badly after a stop.";
 
 constexpr double kLeastSeconds = 0.01;
 constexpr double kMostSeconds = 86'400;
@@ -55,6 +56,7 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
   double within = 600;
   double start_limit = kServersOwnStartLimit;
   double patience = 10;
+  double rank_limit = 120;
   CLI::App app(kAbout, "slotwise-launch");
   app.footer(kMore);
   app.set_version_flag("--version", std::string("slotwise-launch ") + SLOTWISE_VERSION);
@@ -100,7 +102,13 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
       ->check(seconds)
       ->type_name("SECONDS");
   app.add_option("--patience", patience,
-                 "Kill an mpirun that has not ended so long after its ranks on this host have. Default 10")
+                 "Kill an mpirun that has not ended so long after its ranks on this host have, or after a\n"
+                 "stop that finds no rank. Default 10")
+      ->check(seconds)
+      ->type_name("SECONDS");
+  app.add_option("--rank-limit", rank_limit,
+                 "Kill an mpirun of which no rank was seen so long after its start, and start it again.\n"
+                 "Rank 0 is seen on another host by the data folder's lock. Default 120")
       ->check(seconds)
       ->type_name("SECONDS");
   app.add_option("--sweep", options.sweep)->group("");
@@ -116,6 +124,7 @@ std::variant<Options, int> ParseOptions(int argc, char** argv) {
   options.restarts.within = Milliseconds(within);
   options.start_limit = Milliseconds(start_limit);
   options.patience = Milliseconds(patience);
+  options.rank_limit = Milliseconds(rank_limit);
   if (!options.sweep.empty()) return options;
   if (options.data.empty()) return Refuse("--data is required: see slotwise-launch --help");
   if (options.server.empty())

@@ -19,10 +19,11 @@ struct Options {
   std::vector<std::string> mpirun_arguments;
   RestartLimits restarts;
   std::chrono::milliseconds start_limit{0};  // a server that does not serve after this long is killed
-  // mpirun is killed if it has not ended this long after the ranks on its host.
+  // mpirun is killed if it has not ended this long after its ranks, or after a stop that found none.
   std::chrono::milliseconds patience{10'000};
-  std::vector<std::string> server;  // the server's program and its arguments
-  std::string sweep;                // an id: only kill what carries it on this machine
+  std::chrono::milliseconds rank_limit{120'000};  // and if it has started none after this long
+  std::vector<std::string> server;                // the server's program and its arguments
+  std::string sweep;                              // an id: only kill what carries it on this machine
 
   // Returns whether mpirun is needed.
   bool WithMpi() const { return ranks > 1 || !hostfile.empty() || !mpirun_arguments.empty(); }

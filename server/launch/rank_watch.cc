@@ -1,5 +1,6 @@
 #include "server/launch/rank_watch.h"
 
+#include "server/durability/folder_lock.h"
 #include "server/launch/leftovers.h"
 
 namespace slotwise::launch {
@@ -9,16 +10,32 @@ void RankWatch::Learn() {
   has_known_ = has_known_ || !ranks_.empty();
 }
 
-RankWatch::Help RankWatch::Look(bool mpirun_is_stopped, Clock::time_point now) {
-  if (mpirun_is_stopped) Learn();
+bool RankWatch::IsRankThere(bool may_look_far) {
+  if (!ranks_.empty()) return true;
+  if (has_known_ || !may_look_far) return false;
+  const bool is_held = FolderLock::IsHeld(folder_, "server.lock");
+  has_seen_folder_held_ = has_seen_folder_held_ || is_held;
+  return is_held;
+}
+
+RankWatch::Help RankWatch::Look(const Run& run, Clock::time_point now) {
+  // Ranks that serve on other hosts are left alone: where NFS loses the folder's lock, they go on.
+  const bool starts_or_ends = !run.serves || run.is_told_to_end;
   std::erase_if(ranks_, [this](pid_t rank) { return !IsRank(rank, id_); });
-  if (!ranks_.empty()) {
+  if (ranks_.empty() && (run.mpirun_is_stopped || starts_or_ends)) Learn();
+  const bool is_there = IsRankThere(starts_or_ends);
+  // What serves and was never seen would not be seen to end.
+  const bool would_be_seen = has_known_ || !run.serves || (run.is_told_to_end && has_seen_folder_held_);
+  if (is_there || !would_be_seen) {
     gone_since_.reset();
-    return Help::kNone;
+  } else {
+    const bool is_stop = run.is_told_to_end && !is_told_to_end_;
+    if (!gone_since_ || (is_stop && !has_seen_rank())) gone_since_ = now;
+    const bool is_patient = !has_seen_rank() && !run.is_told_to_end;
+    if (now - *gone_since_ >= (is_patient ? limits_.to_first_rank : limits_.patience)) return Help::kKill;
   }
-  if (has_known_ && !gone_since_) gone_since_ = now;
-  if (gone_since_ && now - *gone_since_ >= patience_) return Help::kKill;
-  return mpirun_is_stopped ? Help::kContinue : Help::kNone;
+  is_told_to_end_ = run.is_told_to_end;
+  return run.mpirun_is_stopped && ranks_.empty() ? Help::kContinue : Help::kNone;
 }
 
 }  // namespace slotwise::launch

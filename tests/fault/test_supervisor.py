@@ -635,7 +635,89 @@ def test_an_mpirun_that_does_not_end_after_its_ranks_is_killed(
     kill(int(of_mpirun))
     launched.await_start(2)
     assert is_gone(mpirun)
-    assert "mpirun has not ended 0.30 s after the ranks that it ran here: it is killed" in launched.log()
+    assert "mpirun has not ended 0.30 s after its ranks (--patience): it is killed" in launched.log()
+
+
+HANGS = "trap '' TERM HUP INT; sleep 600 & exec sleep 600"
+
+
+def once(folder: Path, first: str) -> str:
+    """A body that does something the first time, and serves the next ones."""
+    later = "echo serving here; read -r _; exit 0"
+    return f"[[ ! -e {folder}/later ]] || {{ {later}; }}; touch {folder}/later; {first}"
+
+
+def await_look(launched: Launched) -> None:
+    """Returns once the launcher has looked at its mpirun again, as it does between two signals."""
+    for _ in range(2):
+        before = launched.log().count("SIGHUP")
+        launched.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: launched.log().count("SIGHUP") > before, "the launcher has seen to the signal")
+
+
+def test_an_mpirun_that_does_not_end_after_ranks_that_never_served_is_killed(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Open MPI's does at times, if ranks die within their first second."""
+    rank = f"SLOTWISE_LAUNCH_RANK=1 sleep 600 & echo $! >>{tmp_path}/ranks"
+    stand_in(tmp_path, monkeypatch, once(tmp_path, f"{rank}; {HANGS}"))
+    launched = launch(["-n", "2", "--patience", "0.3", *BACKOFF], ["none"])
+
+    def ranks() -> list[str]:
+        file = tmp_path / "ranks"
+        return file.read_text().split() if file.exists() else []
+
+    wait_until(lambda: bool(ranks()), "the rank's number")
+    (rank_pid,) = map(int, ranks())
+    carried = Path(f"/proc/{rank_pid}/environ")
+    wait_until(lambda: b"SLOTWISE_LAUNCH_RANK=1" in carried.read_bytes(), "the rank is there")
+    await_look(launched)
+    assert len(starts(tmp_path)) == 1
+    kill(rank_pid)
+    launched.await_start()
+    assert is_gone(starts(tmp_path)[0])
+    assert "mpirun has not ended 0.30 s after its ranks (--patience): it is killed" in launched.log()
+    assert launched.stop() == 0, launched.log()
+
+
+def test_an_mpirun_that_starts_no_rank_is_started_again(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, once(tmp_path, HANGS))
+    launched = launch(["-n", "2", "--rank-limit", "1", *BACKOFF], ["none"])
+    launched.await_start()
+    assert is_gone(starts(tmp_path)[0])
+    assert "mpirun has started no rank in 1.00 s (--rank-limit): it is killed" in launched.log()
+    assert launched.stop() == 0, launched.log()
+
+
+def test_a_stop_ends_an_mpirun_that_has_no_rank(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, HANGS)
+    launched = launch(["-n", "2", "--patience", "0.3"], ["none"])
+    wait_until(lambda: bool(starts(tmp_path)), "mpirun is there")
+    assert launched.stop() == 0, launched.log()
+    assert "not ended 0.30 s after the stop, and has no rank (--patience): it is killed" in launched.log()
+    assert launched.carriers() == []
+
+
+def test_a_stop_ends_an_mpirun_whose_ranks_elsewhere_have_ended(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ranks on other hosts the launcher sees that rank 0 holds the folder, as this mpirun does."""
+    (tmp_path / "data").mkdir()
+    body = f"exec 9>>{tmp_path}/data/server.lock; flock 9; touch {tmp_path}/holds"
+    until_told = f"until [[ -e {tmp_path}/go ]]; do sleep 0.01; done; echo serving here; read -r _"
+    stand_in(tmp_path, monkeypatch, f"{body}; {until_told}; exec 9>&-; {HANGS}")
+    launched = launch(["-n", "2", "--patience", "0.3"], ["none"])
+    wait_until((tmp_path / "holds").exists, "the folder is held")
+    await_look(launched)
+    (tmp_path / "go").touch()
+    launched.await_start()
+    assert launched.stop() == 128 + signal.SIGKILL
+    assert "mpirun has not ended 0.30 s after its ranks (--patience): it is killed" in launched.log()
+    assert launched.carriers() == []
 
 
 def test_a_server_that_never_serves_is_started_again(launch: Launch, tmp_path: Path) -> None:
