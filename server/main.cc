@@ -19,6 +19,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@
 #include "server/rooms.h"
 #include "server/rpc/rpc_server.h"
 #include "server/start_up.h"
+#include "wire/standard_output.h"
 
 namespace slotwise {
 namespace {
@@ -197,21 +199,21 @@ int CheckConfig(const Flags& flags) {
   for (const std::string& error : errors.Errors()) std::fprintf(stderr, "%s\n", error.c_str());
   for (const std::string& warning : errors.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (!errors.empty()) return 1;
-  std::printf("%s is right: %zu table(s)\n", flags.config_path.c_str(), configured.tables.size());
+  std::cout << flags.config_path << " is right: " << configured.tables.size() << " table(s)\n";
   // The file may be for another host, so this is no error. A GPU's tables need none of the host's memory.
   v1::ServerConfig values = configured.config.values;
   const std::uint64_t host = HostMemoryBytesInAll();
   const MemoryShare all{.device = host, .host = host, .gpu = UsesGpu(values.backend())};
   if (const auto fits = FitLimits(all, values); !fits.ok())
-    std::printf("here not even one rank would start: %s\n", fits.status().message().c_str());
+    std::cout << "here not even one rank would start: " << fits.status().message() << "\n";
   return 0;
 }
 
-int Main(int argc, char** argv) {
+int Main(int argc, char** argv, StandardOutput& output) {
   const auto parsed = ParseFlags(argc, argv);
-  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  if (const int* exit_code = std::get_if<int>(&parsed)) return output.ExitCode("slotwise-server", *exit_code);
   const Flags& flags = std::get<Flags>(parsed);
-  if (flags.check_config) return CheckConfig(flags);
+  if (flags.check_config) return output.ExitCode("slotwise-server", CheckConfig(flags));
 
   if (const Status enough = ProcessLimits::Mine().Check(); !enough.ok()) {
     std::fprintf(stderr, "slotwise-server: %s\n", enough.message().c_str());
@@ -239,8 +241,9 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   int exit_code = 1;
+  slotwise::StandardOutput output;
   try {
-    exit_code = slotwise::Main(argc, argv);
+    exit_code = slotwise::Main(argc, argv, output);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "slotwise-server: %s\n", slotwise::WordsOf(error).c_str());
   }

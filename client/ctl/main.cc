@@ -1,8 +1,8 @@
 // slotwise-ctl manages a server's tables and checkpoints from the command line, and plans what they will
 // take.
 //
-// Exit codes: 0 for success; 1 for a refusal or no answer; 2 for a command line that makes no sense. With
-// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of `top`, one a
+// Exit codes: 0 for success; 1 for a refusal, no answer or lost output; 2 for a command line that makes no
+// sense. With --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of `top`, one a
 // line.
 #include <unistd.h>
 
@@ -20,6 +20,7 @@
 #include "client/ctl/commands.h"
 #include "client/ctl/plan.h"
 #include "client/ctl/stats.h"
+#include "wire/standard_output.h"
 
 namespace {
 
@@ -359,13 +360,11 @@ int Run(const Flags& flags, const Command& chosen) {
   return answer->good ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   CLI::App app("A Slotwise server's tables and checkpoints from the command line.", "slotwise-ctl");
   app.footer(
-      "Exit codes: 0 done, 1 refused or no answer, 2 usage. `slotwise-ctl COMMAND --help` explains a "
-      "command.");
+      "Exit codes: 0 done, 1 refused, no answer or output that could not be written, 2 usage. `slotwise-ctl "
+      "COMMAND --help` explains a command.");
   app.require_subcommand(1);
   app.fallthrough();  // lets the options below follow the command too
   Flags flags;
@@ -409,4 +408,12 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {  // for example a file system that refuses, or no memory
     return Refuse(flags, "INTERNAL", error.what());
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  slotwise::StandardOutput output;
+  const int code = Main(argc, argv);
+  return output.ExitCode("slotwise-ctl", code);
 }

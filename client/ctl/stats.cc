@@ -259,6 +259,7 @@ Result<Answer> Top(Client& client, const TopFlags& flags, bool json, bool clears
     }
     if (clears && !json) out << kClear;
     out << (json ? answer.json.dump() + "\n" : answer.text + "\n") << std::flush;
+    if (!out) break;  // nobody sees any more of it
   }
   return Answer{.json = nullptr, .text = {}};
 }

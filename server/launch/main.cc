@@ -17,6 +17,7 @@
 #include "server/launch/launcher.h"
 #include "server/launch/leftovers.h"
 #include "server/launch/options.h"
+#include "wire/standard_output.h"
 
 namespace slotwise::launch {
 namespace {
@@ -47,9 +48,9 @@ int SweepThisHost(const std::string& id) {
   return 1;
 }
 
-int Main(int argc, char** argv) {
+int Main(int argc, char** argv, StandardOutput& output) {
   const auto parsed = ParseOptions(argc, argv);
-  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  if (const int* exit_code = std::get_if<int>(&parsed)) return output.ExitCode("slotwise-launch", *exit_code);
   const Options& options = std::get<Options>(parsed);
   std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
   SetUpLogging();
@@ -66,8 +67,9 @@ int Main(int argc, char** argv) {
 }  // namespace slotwise::launch
 
 int main(int argc, char** argv) {
+  slotwise::StandardOutput output;
   try {
-    return slotwise::launch::Main(argc, argv);
+    return slotwise::launch::Main(argc, argv, output);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "slotwise-launch: %s\n", error.what());
     return 1;
