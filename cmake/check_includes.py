@@ -58,7 +58,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "server/ops": ({"server/access", "server/counters", "proto"}, {"grpc", "prometheus", "spdlog"}),
     "server/launch": (
-        {f"server/durability/{name}.h" for name in ("folder_lock", "open_file", "small_file")},
+        {
+            *(f"server/durability/{name}.h" for name in ("folder_lock", "open_file", "small_file")),
+            "wire/standard_output.h",
+        },
         {"spdlog"},
     ),
     "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),

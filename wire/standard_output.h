@@ -1,5 +1,5 @@
-// What a program does about its standard output: it fails when what it wrote there is lost, and writes nothing
-// to another file in the place of an output that is closed.
+// What a program does about its standard output: it fails when what it wrote there is lost, and writes
+// nothing to another file in the place of an output that is closed.
 // Thread-safety: for main()'s thread.
 #ifndef SLOTWISE_WIRE_STANDARD_OUTPUT_H_
 #define SLOTWISE_WIRE_STANDARD_OUTPUT_H_
@@ -26,8 +26,8 @@ class StandardOutput final : public std::streambuf {
   StandardOutput(const StandardOutput&) = delete;
   StandardOutput& operator=(const StandardOutput&) = delete;
 
-  // Returns the exit code of `program`: `code`, or, where it is 0 though some of the output is lost, 1. Says so
-  // on standard error then. A reader that had enough (`| head`) has lost nothing.
+  // Returns the exit code of `program`: `code`, or, where it is 0 though some of the output is lost, 1. Says
+  // so on standard error then. A reader that had enough (`| head`) has lost nothing.
   int ExitCode(const char* program, int code) {
     // Some file systems say only at a close that a disk is full.
     const int again = error_ == 0 ? dup(STDOUT_FILENO) : -1;

@@ -2,8 +2,8 @@
 // take.
 //
 // Exit codes: 0 for success; 1 for a refusal, no answer or lost output; 2 for a command line that makes no
-// sense. With --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of `top`, one a
-// line.
+// sense. With --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of
+// `top`, one a line.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
