@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -97,35 +96,40 @@ Status NpyWriter::Close() {
 }
 
 Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type, bool matrix) {
-  NpyReader reader(path, std::ifstream(path, std::ios::binary));
-  if (!reader.file_) return NotFound("cannot read " + path);
+  auto file = RegularFile::Open(path);
+  if (!file.ok()) return file.status();
+  NpyReader reader(path, std::move(*file));
+  std::uint64_t begins = kPreamble;
   const auto refuse = [&](const std::string& why) {
     return InvalidArgument(path + " is no array of rows: " + why);
   };
 
   std::array<char, kPreamble> preamble{};
-  reader.file_.read(preamble.data(), preamble.size());
-  if (!reader.file_ || std::string_view(preamble.data(), kMagic.size()) != kMagic)
+  if (!reader.file_.Read(std::as_writable_bytes(std::span(preamble))) ||
+      std::string_view(preamble.data(), kMagic.size()) != kMagic)
     return refuse("not a .npy file");
   const auto byte = [](char c) { return std::uint32_t{static_cast<unsigned char>(c)}; };
   std::uint32_t length = byte(preamble[8]) | byte(preamble[9]) << 8;
   if (preamble[6] >= 2) {
     std::array<char, 2> upper{};
-    reader.file_.read(upper.data(), upper.size());
+    if (!reader.file_.Read(std::as_writable_bytes(std::span(upper))))
+      return refuse("its header is cut short");
+    begins += upper.size();
     length |= byte(upper[0]) << 16 | byte(upper[1]) << 24;
   }
   if (length > kLargestDictionary) return refuse("its header is too long");
   std::string dictionary(length, '\0');
-  reader.file_.read(dictionary.data(), static_cast<std::streamsize>(length));
-  if (!reader.file_) return refuse("its header is cut short");
+  if (!reader.file_.Read(std::as_writable_bytes(std::span(dictionary))))
+    return refuse("its header is cut short");
+  begins += length;
   const auto shape = ParseNpyDictionary(dictionary, type);
   if (!shape.ok()) return refuse(shape.status().message());
   if (shape->width.has_value() != matrix)
     return refuse(matrix ? "it has one dimension" : "it has two dimensions");
   reader.shape_ = *shape;
 
-  const std::uint64_t begins = static_cast<std::uint64_t>(reader.file_.tellg());
-  const std::uint64_t left = std::filesystem::file_size(path) - begins;
+  // A file that was written to meanwhile may have had less.
+  const std::uint64_t left = std::max(reader.file_.size(), begins) - begins;
   // Dividing first avoids overflow, because a header may name any number.
   const std::uint64_t width = shape->width.value_or(1);
   if (width > std::numeric_limits<std::uint64_t>::max() / ElementBytes(type)) {
@@ -140,8 +144,7 @@ Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type
 }
 
 Status NpyReader::Read(std::span<std::byte> bytes) {
-  file_.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  return file_ ? Status() : Unavailable("cannot read " + path_);
+  return file_.Read(bytes) ? Status() : Unavailable("cannot read " + path_);
 }
 
 }  // namespace slotwise::ctl

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/ctl/regular_file.h"
 #include "slotwise/status.h"
 
 namespace slotwise::ctl {
@@ -51,8 +52,9 @@ class NpyWriter {
 
 class NpyReader {
  public:
-  // Opens a file. NOT_FOUND: there is no file. INVALID_ARGUMENT: the file is not a .npy file of `type`, does
-  // not have one dimension (two if `matrix`), or is not as long as its header says.
+  // Opens a file, and waits for nobody. NOT_FOUND: there is no file. INVALID_ARGUMENT: the file is not a
+  // regular one, not a .npy file of `type`, does not have one dimension (two if `matrix`), or is not as long
+  // as its header says.
   static Result<NpyReader> Open(const std::string& path, std::string_view type, bool matrix);
 
   const NpyShape& shape() const { return shape_; }
@@ -60,10 +62,10 @@ class NpyReader {
   Status Read(std::span<std::byte> bytes);
 
  private:
-  NpyReader(std::string path, std::ifstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  NpyReader(std::string path, RegularFile file) : path_(std::move(path)), file_(std::move(file)) {}
 
   std::string path_;
-  std::ifstream file_;
+  RegularFile file_;
   NpyShape shape_;
 };
 

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "client/ctl/npy.h"
+#include "client/ctl/repeated_key.h"
+#include "client/ctl/saved_table.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
@@ -89,37 +90,19 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   return state ? state->Close() : Status();
 }
 
-// Parses table.json. Returns a value that is not an object if there is no valid file.
-nlohmann::json ParseTableJson(const fs::path& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  return nlohmann::json::parse(text, nullptr, false);
-}
-
-// Returns the count of steps that the saved state belongs to, or 0 if there is none.
-std::uint64_t SavedSteps(const nlohmann::json& said) {
-  return said.is_object() && said.contains("steps") && said["steps"].is_number_unsigned()
-             ? said["steps"].get<std::uint64_t>()
-             : 0;
-}
-
-// Returns the learning rate that the saved table had been set to, or 0 if there is none.
-float SavedRate(const nlohmann::json& said) {
-  return said.is_object() && said.contains("learning_rate") && said["learning_rate"].is_number()
-             ? said["learning_rate"].get<float>()
-             : 0.0F;
-}
-
-bool HasOptions(const nlohmann::json& said) { return said.is_object() && said.contains("options"); }
-
-// REQUIRES: HasOptions(said).
-Result<TableOptions> SavedOptions(const nlohmann::json& said, const fs::path& path,
-                                  const std::string& table) {
-  v1::TableOptions wire;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(said["options"].dump(), &wire);
-  if (!parsed.ok()) return InvalidArgument(path.string() + ": " + std::string(parsed.message()));
-  wire.set_name(table);
-  return FromProto(wire);
+// Returns INVALID_ARGUMENT unless table.json says what lies beside it.
+Status CheckArrays(const Saved& saved, const fs::path& folder, std::uint64_t rows, bool with_state) {
+  if (!saved.there) return {};
+  const std::string path = (folder / kTable).string();
+  if (saved.rows != rows) {
+    return InvalidArgument(path + ": \"rows\" is " + std::to_string(saved.rows) + ", but " + kKeys + " has " +
+                           std::to_string(rows));
+  }
+  const bool there = fs::exists(folder / kState);
+  if (!with_state || saved.with_state.value_or(there) == there) return {};
+  return InvalidArgument(path + ": \"with_state\" is " + (there ? "false" : "true") + ", but " + kState +
+                         (there ? " is there" : " is not") +
+                         ": import --without-state, and rows get the state of new rows");
 }
 
 struct Target {
@@ -129,35 +112,30 @@ struct Target {
 };
 
 // Finds the table, or makes it as it was saved.
-Result<Target> FindOrMake(Client& client, const std::string& table, const nlohmann::json& said,
+Result<Target> FindOrMake(Client& client, const std::string& table, const Saved& saved,
                           const fs::path& path) {
   const auto described = client.DescribeTable(table);
   if (described.ok()) return Target{described->options, described->steps, false};
   if (described.status().code() != StatusCode::kNotFound) return described.status();
-  if (!HasOptions(said)) {
+  if (!saved.there) {
     return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
   }
-  const auto options = SavedOptions(said, path, table);
-  if (!options.ok()) return options.status();
-  const auto created = client.CreateTable(*options);
+  const auto created = client.CreateTable(saved.options);
   if (!created.ok()) return created.status();
   return Target{created->options, 0, true};
 }
 
 // State means something to the optimizer alone that has made it.
-Status CheckOptimizer(const TableOptions& ours, const nlohmann::json& said, const fs::path& path) {
-  if (!HasOptions(said)) return {};  // another program's files
-  const auto theirs = SavedOptions(said, path, ours.name.str());
-  if (!theirs.ok()) return theirs.status();
-  if (theirs->optimizer.kind == ours.optimizer.kind) return {};
+Status CheckOptimizer(const TableOptions& ours, const Saved& saved) {
+  if (!saved.there || saved.options.optimizer.kind == ours.optimizer.kind) return {};
   return InvalidArgument("the state was saved from a table of " +
-                         std::string(ToString(theirs->optimizer.kind)) + ", and \"" + ours.name.str() +
+                         std::string(ToString(saved.options.optimizer.kind)) + ", and \"" + ours.name.str() +
                          "\" has " + std::string(ToString(ours.optimizer.kind)) +
                          ": import --without-state, and rows get the state of new rows");
 }
 
 // Returns what starts anew in a table whose rows came without state.
-std::string WhatStartsAnew(const Target& target, const nlohmann::json& said, std::uint64_t rows,
+std::string WhatStartsAnew(const Target& target, const Saved& saved, std::uint64_t rows,
                            const std::string& why) {
   const TableOptions& options = target.options;
   std::vector<std::string> anew;
@@ -165,9 +143,9 @@ std::string WhatStartsAnew(const Target& target, const nlohmann::json& said, std
     anew.push_back("the state of " + std::string(ToString(options.optimizer.kind)) + " starts anew in " +
                    std::to_string(rows) + " row(s)");
   }
-  if (const std::uint64_t saved = SavedSteps(said); saved > target.steps) {
+  if (saved.steps > target.steps) {
     anew.push_back("the count of steps stays " + std::to_string(target.steps) + ", and was " +
-                   std::to_string(saved) + " in the saved table");
+                   std::to_string(saved.steps) + " in the saved table");
   }
   if (anew.empty()) return {};
   std::string text = "table " + options.name.str() + ": " + anew.front();
@@ -232,18 +210,27 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
     if (Status status = SameRows(kState, *opened, *keys); !status.ok()) return status;
     state.emplace(std::move(*opened));
   }
-  const auto said = ParseTableJson(folder / kTable);
-  const auto target = FindOrMake(client, table, said, folder / kTable);
+  const auto saved = ReadSaved(folder / kTable, table);
+  if (!saved.ok()) return saved.status();
+  if (Status status = CheckArrays(*saved, folder, keys->shape().rows, with_state); !status.ok())
+    return status;
+  const auto repeated = FindRepeatedKey(folder / kKeys);
+  if (!repeated.ok()) return repeated.status();
+  if (*repeated) {
+    return InvalidArgument((folder / kKeys).string() + " has key " + std::to_string(Value(**repeated)) +
+                           " twice: a table has one row of a key");
+  }
+  const auto target = FindOrMake(client, table, *saved, folder / kTable);
   if (!target.ok()) return target.status();
   if (state) {
-    if (Status status = CheckOptimizer(target->options, said, folder / kTable); !status.ok()) return status;
+    if (Status status = CheckOptimizer(target->options, *saved); !status.ok()) return status;
   }
 
   const std::uint64_t dim = *values->shape().width;
   const std::uint64_t state_size = state ? *state->shape().width : 0;
   const std::uint64_t each =
       std::max<std::uint64_t>(1, kPieceBytes / (sizeof(Key) + sizeof(float) * (dim + state_size)));
-  const std::uint64_t steps = state ? SavedSteps(said) : 0;
+  const std::uint64_t steps = state ? saved->steps : 0;
   std::vector<Key> some_keys;
   std::vector<float> some_values;
   std::vector<float> some_state;
@@ -269,13 +256,13 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
     given += *imported;
     first += each;
   } while (first < keys->shape().rows);
-  const float rate = state || target->made ? SavedRate(said) : 0.0F;
+  const float rate = state || target->made ? saved->learning_rate : 0.0F;
   if (rate != 0) {
     if (Status status = client.SetLearningRate(table, rate); !status.ok()) return status;
   }
   Imported done{.rows = given, .warning = {}};
   if (!state) {
-    done.warning = WhatStartsAnew(*target, said, given,
+    done.warning = WhatStartsAnew(*target, *saved, given,
                                   with_state ? (folder / kState).string() + " is not there"
                                              : "the import was to take no state (--without-state)");
   }

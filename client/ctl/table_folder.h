@@ -33,8 +33,9 @@ struct Imported {
 
 // Imports the rows of `folder` into `table`. If the table does not exist, ImportTable makes it with the
 // options of table.json. With state, the count of steps in table.json and the learning rate are restored too;
-// the learning rate also if the table is made. A folder without a state.npy has none. INVALID_ARGUMENT: the
-// files do not fit each other or the table, or the state is another optimizer's.
+// the learning rate also if the table is made. A folder without a state.npy has none. Only regular files are
+// read. INVALID_ARGUMENT: the files do not fit each other or the table, table.json is wrong, a key is there
+// twice, or the state is another optimizer's.
 Result<Imported> ImportTable(Client& client, const std::string& table, const std::filesystem::path& folder,
                              bool with_state);
 

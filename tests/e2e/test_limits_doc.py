@@ -15,7 +15,7 @@ from test_docs import server_config, words_of
 DOCUMENT = (ROOT / "docs" / "limits.md").read_text()
 SOURCES = sorted(
     path
-    for room in ("include", "wire", "kernels", "server", "client/cpp")
+    for room in ("include", "wire", "kernels", "server", "client/cpp", "client/ctl")
     for path in (ROOT / room).rglob("*")
     if path.suffix in (".h", ".cc", ".inl")
 )
