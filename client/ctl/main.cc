@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "client/ctl/checkpoints.h"
@@ -64,6 +65,15 @@ CLI::Validator Seconds(double least, double most) {
     return why.str();
   };
   return {check, "SECONDS"};
+}
+
+// Refuses a number below 0 where none may be, which the parser would take for one near 2^64.
+CLI::Validator NotBelowZero() {
+  const auto check = [](const std::string& text) -> std::string {
+    const auto first = text.find_first_not_of(" \t\n\v\f\r");
+    return first != std::string::npos && text[first] == '-' ? text + " is below 0" : "";
+  };
+  return {check, ""};
 }
 
 slotwise::ClientOptions OptionsOf(const Flags& flags, std::chrono::milliseconds timeout) {
@@ -145,8 +155,10 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
   auto& options = flags.create;
   create->add_option("table", options.name, "its name; may be left out if --file has it");
   create
-      ->add_option("--file,-f", options.file,
-                   "a TableOptions in protobuf text format; flags change what it says")
+      ->add_option(
+          "--file,-f", options.file,
+          "a regular file of at most 1 MiB: a TableOptions in protobuf text format; flags change what "
+          "it says")
       ->check(CLI::ExistingFile);
   create->add_option("--dim", options.dim, "elements a row");
   create->add_option("--slots", options.slots, "bags a sample (1)");
@@ -155,9 +167,11 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
                      "sgd (default), adagrad, ..., or as 'adam { beta1: 0.8 }'");
   create->add_option("--learning-rate", options.learning_rate, "above 0");
   create->add_option("--initializer", options.initializer, "as 'uniform { low: -0.1 high: 0.1 }'");
-  create->add_option("--seed", options.seed, "of first values (0)");
-  create->add_option("--initial-rows", options.initial_rows, "rows to make room for at once");
-  create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)");
+  create->add_option("--seed", options.seed, "of first values (0)")->check(NotBelowZero());
+  create->add_option("--initial-rows", options.initial_rows, "rows to make room for at once")
+      ->check(NotBelowZero());
+  create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)")
+      ->check(NotBelowZero());
   create->add_option("--max-load", options.max_load, "at most this share of the cells is taken (0.5)");
   create->callback([&] {
     chosen = [&]() -> Result<Answer> {
@@ -308,7 +322,9 @@ void AddPlan(CLI::App& app, Flags& flags, Command& chosen) {
       "plan", "what a table will take: memory, network, disk, times; asks no server (docs/operations.md)");
   auto& options = flags.plan;
   const auto add = [&](const char* name, auto& value, const char* help) {
-    return plan->add_option(name, value, help);
+    CLI::Option* const option = plan->add_option(name, value, help);
+    if constexpr (std::is_unsigned_v<std::remove_reference_t<decltype(value)>>) option->check(NotBelowZero());
+    return option;
   };
   add("--rows", options.rows, "of the table, over all ranks")->required();
   add("--dim", options.dim, "elements a row")->required();

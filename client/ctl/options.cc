@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "client/ctl/regular_file.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
@@ -27,13 +27,16 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Merges `text` into `message`. Errors name `source`.
+// Merges `text` into `message`. Errors name `source`. Refuses text that says one thing twice, which would
+// replace its own first word silently.
 Status Merge(const std::string& text, const std::string& source, google::protobuf::Message& message) {
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
-  if (parser.MergeFromString(text, &message)) return {};
-  return InvalidArgument(source + ":" + error.text());
+  const std::unique_ptr<google::protobuf::Message> said(message.New());
+  if (!parser.ParseFromString(text, said.get())) return InvalidArgument(source + ":" + error.text());
+  message.MergeFrom(*said);
+  return {};
 }
 
 // Expands "adam", which is short for "adam {}".
@@ -85,10 +88,9 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   v1::TableOptions options;
   Status status;
   if (!flags.file.empty()) {
-    std::ifstream file(flags.file);
-    if (!file) return InvalidArgument("cannot read " + flags.file);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    status = Merge(text, flags.file, options);
+    const auto text = ReadOptionsFile(flags.file);
+    if (!text.ok()) return InvalidArgument(text.status().message());
+    status = Merge(*text, flags.file, options);
   }
   if (status.ok() && !flags.combiner.empty()) status = SetCombiner(flags.combiner, options);
   if (status.ok() && !flags.optimizer.empty()) {

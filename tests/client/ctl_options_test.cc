@@ -69,6 +69,27 @@ TEST(OptionsOf, RefusesByTheFlagsName) {
   EXPECT_EQ(message({.name = "ads", .dim = 0, .learning_rate = 1.0F}).find("dim is 0"), 0u);
 }
 
+// The last would count, of which nobody is told.
+TEST(OptionsOf, RefusesTwoOfWhatThereIsOneOf) {
+  const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
+  const std::string two = message({.name = "ads", .dim = 2, .optimizer = "adam {} sgd {}"});
+  EXPECT_EQ(two.find("--optimizer:1:13: "), 0u) << two;
+  EXPECT_NE(two.find("another member of oneof \"kind\""), std::string::npos) << two;
+  EXPECT_NE(message({.name = "ads", .dim = 2, .optimizer = "adam { beta1: 0.5 beta1: 0.6 }"}), "");
+  EXPECT_NE(message({.name = "ads", .dim = 2, .initializer = "normal {} uniform {}"})
+                .find("another member of oneof"),
+            std::string::npos);
+
+  const std::string path = testing::TempDir() + "slotwise_twice_" + std::to_string(getpid()) + ".pbtxt";
+  std::ofstream(path) << "dim: 4\noptimizer { learning_rate: 0.5 adam {} sgd {} }\n";
+  const std::string filed = message({.name = "ads", .file = path});
+  EXPECT_EQ(filed.find(path + ":2:"), 0u) << filed;
+  EXPECT_NE(filed.find("another member of oneof"), std::string::npos) << filed;
+  std::ofstream(path) << "dim: 4\ndim: 5\noptimizer { learning_rate: 0.5 }\n";
+  EXPECT_EQ(message({.name = "ads", .file = path}).find(path + ":2:"), 0u);
+  std::remove(path.c_str());
+}
+
 TEST(TextTable, AlignsItsColumns) {
   TextTable table({"NAME", ">ROWS", "KIND"});
   table.Add({"ads", "5", "cpu"});

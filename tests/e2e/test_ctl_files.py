@@ -186,3 +186,31 @@ def test_only_regular_files_are_imported(
     elif make is sparse:
         why = f"{folder}/{file} is no array of rows: not a .npy file"
     assert refusal(server, folder) == why
+
+
+@pytest.mark.parametrize("make", [fifo, zeros, sparse])
+def test_only_a_small_regular_file_has_a_tables_options(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "t.pbtxt"
+    make(path)
+    done = run("create", "t", "-f", path, "--server", f"127.0.0.1:{free_ports(1)}")
+    why = f"cannot read {path}: it is no regular file"
+    if make is sparse:
+        why = f"{path} {SPARSE}"
+    assert (done.returncode, done.stderr) == (1, f"slotwise-ctl: INVALID_ARGUMENT: {why}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["create", "t", "--dim", "2", "--seed", "-1"],
+        ["create", "t", "--dim", "2", "--seed", " -1"],
+        ["create", "t", "--dim", "2", "--initial-rows", "-18446744073709551615"],
+        ["create", "t", "--dim", "2", "--max-rows", "-18446744073709551615"],
+        ["plan", "--rows", "-18446744073709551615", "--dim", "2"],
+        ["plan", "--rows", "1", "--dim", "2", "--batch", "-18446744073709551615"],
+    ],
+)
+def test_a_number_below_0_is_no_large_one(words: list[str]) -> None:
+    done = run(*words, "--server", f"127.0.0.1:{free_ports(1)}")
+    below = next(word for word in words if word.strip().startswith("-") and word.strip()[1].isdigit())
+    assert done.returncode == 2 and f"{below} is below 0" in done.stderr
