@@ -13,16 +13,11 @@ Result<RegularFile> RegularFile::Open(const std::string& path) {
   const int number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (number < 0 && (errno == ENOENT || errno == ENOTDIR)) return NotFound("cannot read " + path);
   struct stat status {};
-  std::string why;
-  if (number < 0 || fstat(number, &status) != 0) {
-    why = std::strerror(errno);
-  } else if (!S_ISREG(status.st_mode)) {
-    why = "it is no regular file";
-  } else if (std::FILE* const file = fdopen(number, "rb")) {
+  const bool is_there = number >= 0 && fstat(number, &status) == 0;
+  const bool is_regular = is_there && S_ISREG(status.st_mode);
+  if (std::FILE* const file = is_regular ? fdopen(number, "rb") : nullptr)
     return RegularFile(file, static_cast<std::uint64_t>(status.st_size));
-  } else {
-    why = std::strerror(errno);
-  }
+  const std::string why = is_there && !is_regular ? "it is no regular file" : std::strerror(errno);
   if (number >= 0) close(number);
   return InvalidArgument("cannot read " + path + ": " + why);
 }

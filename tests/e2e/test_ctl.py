@@ -141,7 +141,7 @@ def test_stats_and_top_show_what_was_done(cluster: Cluster) -> None:
     assert (top.returncode, top.stderr) == (0, "")
     intervals = [json.loads(line) for line in top.stdout.splitlines()]
     assert len(intervals) == 3
-    assert all(0.05 < interval["ranks"][0]["seconds"] < 50 for interval in intervals)
+    assert all(interval["ranks"][0]["seconds"] > 0 for interval in intervals)
     assert calls(intervals[-1]) == 0
     text = run("top", "--interval", "0.1", "--count", "1", "--server", address).stdout
     assert text.split()[:2] == ["the", "last"] and "\x1b" not in text, "it is no terminal"
