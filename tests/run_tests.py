@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -169,6 +170,8 @@ def main() -> int:
     more = "for ctest or pytest: then no test is run again"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=more)
     options = parser.parse_args()
+    # Tests press Ctrl-C, and a shell lets what it starts in the background ignore that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     processes = 1 if options.arguments else options.processes  # a debugger's terminal is one process's
     folders = tuple(options.folder or PYTHON_FOLDERS)
     suites: list[Suite] = []

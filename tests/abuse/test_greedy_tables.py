@@ -27,7 +27,8 @@ def refusal(cluster: Cluster, table: str, **options: object) -> str:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_tables_take_neither_all_addresses_nor_all_memory(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks)
-    ordinary = cluster.create("ordinary", dim=4)
+    keys = np.arange(300_000, dtype=np.uint64)
+    ordinary = cluster.create("ordinary", dim=4, initial_rows=2 * len(keys))  # the rest may take all memory
     adam = cluster.protocol.Optimizer(adam=cluster.protocol.Adam(), learning_rate=0.1)
     refused = 0
     for number in range(200):
@@ -38,7 +39,6 @@ def test_tables_take_neither_all_addresses_nor_all_memory(start_cluster: StartCl
             assert f"wide_{number}" in error.details()
             refused += 1
     # Whatever was made, there are addresses for a large ordinary batch, at every rank.
-    keys = np.arange(300_000, dtype=np.uint64)
     for rank in range(ranks):
         assert cluster.lookup(ordinary, keys, len(keys), rank=rank).shape == (len(keys), 4)
     print(f"{refused} of 200 were refused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -105,3 +106,14 @@ def test_a_run_that_breaks_off_fails_whatever_has_failed_before(tmp_path: Path) 
     status, lines = run(tmp_path, "python", 1, python=python_test("bad", 2) + breaks_off)
     assert status == 1
     assert not any(line.endswith("skipped") for line in lines), "not all tests ran"
+
+
+def test_tests_may_be_interrupted_though_the_run_may_not(tmp_path: Path) -> None:
+    """A shell's background job ignores SIGINT, and so does all that it starts."""
+    source = "\nimport signal\ndef test_i(): assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN\n"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        status, lines = run(tmp_path, "python", python=source)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (status, lines[-1]) == (0, "1 passed, 0 failed, 0 skipped")
