@@ -27,7 +27,7 @@ struct Call {
   std::vector<LookedUpState> looked_up = {};  // as CallOptions'
 };
 
-// What a request's answer says of who gave it.
+// Answer says which rank, of which start of the server, has answered a request.
 struct Answer {
   std::uint64_t incarnation = 0;  // which start of the server; 0: nobody knows
   std::string address = {};       // the rank's

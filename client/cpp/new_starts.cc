@@ -1,5 +1,5 @@
-// How a client hears that the server was started again: it looks for a new start when something is lost, and
-// learns the ranks of one that has answered a call.
+// This file lets a client hear that the server was started again: it looks for a new start when something is
+// lost, and learns the ranks of one that has answered a call.
 #include <grpcpp/alarm.h>
 
 #include <algorithm>

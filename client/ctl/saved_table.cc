@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What table.json may hold at most of objects in objects, as protobuf's own parser.
+// A table.json may have so many objects in objects, as in protobuf's own parser.
 constexpr int kMostDepth = 100;
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;  // as the server takes
 

@@ -1,4 +1,4 @@
-// What a table.json says, which lies beside a saved table's arrays.
+// ReadSaved reads the table.json that lies beside a saved table's arrays.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CTL_SAVED_TABLE_H_
 #define SLOTWISE_CLIENT_CTL_SAVED_TABLE_H_
@@ -13,7 +13,7 @@
 
 namespace slotwise::ctl {
 
-// What table.json says of the table that its arrays were saved from.
+// Saved is the table that the arrays were saved from, as table.json says.
 struct Saved {
   bool there = false;  // false: another program's arrays, of which nobody says anything
   TableOptions options = {};

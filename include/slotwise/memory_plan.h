@@ -70,7 +70,7 @@ struct MemoryPlan {
 inline constexpr std::uint64_t kCpuProcessMib = 64;
 inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
 inline constexpr std::uint64_t kConnectionKib = 32;
-// What gRPC has of a call that is open, beside its message, with some 50 fields of metadata. With as many as
+// gRPC takes so much for an open call, beside its message, with some 50 fields of metadata. With as many as
 // there may be a call takes up to 50, which comes out of what is spare.
 inline constexpr std::uint64_t kCallKib = 20;
 // So many rounds are the arrays of a round and all that it works in. The batch that takes most for what it

@@ -19,7 +19,7 @@ class RoomReports {
 
   // A round found no room for so many bytes: `why` names the folder and the system's reason.
   void OnNone(const Status& why, std::uint64_t bytes, Time now);
-  // Whether the last round found none.
+  // Returns whether the last round found none.
   bool none() const { return since_.has_value(); }
   // A round found room.
   void OnRoom(Time now);

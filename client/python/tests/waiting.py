@@ -9,7 +9,7 @@ import slotwise
 
 LIMIT = 60.0  # seconds; a busy machine of two cores
 PATIENT = 10 * LIMIT  # a client's timeout, where something else is to end its calls
-# What ends a call that was tried again until its timeout: the second one if a try was under way then.
+# One of these ends a call that was tried again until its timeout: the second if a try was under way then.
 NO_ANSWER = (slotwise.Unavailable, slotwise.DeadlineExceeded)
 
 
