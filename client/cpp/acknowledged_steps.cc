@@ -1,5 +1,6 @@
 #include "client/cpp/acknowledged_steps.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace slotwise::client {
@@ -37,17 +38,24 @@ std::vector<std::pair<std::string, TableState>> AcknowledgedSteps::All(std::size
 Status AcknowledgedSteps::Check(std::string_view table, const TableState& before, const TableState& met) {
   if (before.step == 0 || met.lineage == 0) return {};
   const bool same = met.lineage == before.lineage;
-  if (same && met.step >= before.step) return {};
+  const std::uint64_t kept = met.lost_from == 0 ? met.step : std::min(met.step, met.lost_from - 1);
+  if (same && kept >= before.step) return {};
   {
     const std::lock_guard lock(mutex_);
     const auto found = newest_.find(table);
-    if (found != newest_.end() && found->second.lineage == before.lineage) newest_.erase(found);
+    // What a newer start has acknowledged since is not lost.
+    if (found != newest_.end() && found->second.lineage == before.lineage &&
+        found->second.incarnation == before.incarnation) {
+      newest_.erase(found);
+    }
   }
   const std::string name = "table " + std::string(table);
   if (!same) return DataLoss(name + WhyOfAnotherLineage(before, met));
-  return DataLoss(name + " has lost its steps " + std::to_string(met.step + 1) + " to " +
-                  std::to_string(before.step) + ": this client saw its step " + std::to_string(before.step) +
-                  " acknowledged, and the server's table is at step " + std::to_string(met.step));
+  std::string text = name + " has lost its steps " + std::to_string(kept + 1) + " to " +
+                     std::to_string(before.step) + ": this client saw its step " +
+                     std::to_string(before.step) + " acknowledged, and the server's table ";
+  if (kept < met.step) text += "went on from step " + std::to_string(kept) + ", and ";
+  return DataLoss(text + "is at step " + std::to_string(met.step));
 }
 
 void AcknowledgedSteps::Acknowledge(std::string_view table, const TableState& state) {

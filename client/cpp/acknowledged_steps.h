@@ -2,8 +2,9 @@
 // it.
 //
 // Every reply names the state that it is of: the table's lineage and count of steps. A call remembers what
-// was acknowledged when it began, and compares: a later state of the same lineage has everything; another
-// lineage, or a smaller count, has not. Thread-safety: safe from any thread.
+// was acknowledged when it began, tells the server, and compares: a later state of the same lineage has
+// everything, unless the server says that a start of it began before what was acknowledged; another lineage,
+// or a smaller count, has not. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 #define SLOTWISE_CLIENT_CPP_ACKNOWLEDGED_STEPS_H_
 
@@ -25,6 +26,9 @@ struct TableState {
   std::uint64_t lineage = 0;
   std::uint64_t step = 0;
   std::uint64_t incarnation = 0;  // of the server that said so; 0: nobody knows
+  // Of a state that a call met: the first step that is lost of those that the call named as acknowledged; 0:
+  // none, or the server is older than this.
+  std::uint64_t lost_from = 0;
 };
 
 class AcknowledgedSteps {

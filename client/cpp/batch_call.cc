@@ -115,7 +115,7 @@ Status ReadStates(Batches& batches, std::size_t request, const v1::DataReply& re
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const TableBatch& table = batches.tables[pieces[i].table];
     const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
-    const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation()};
+    const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation(), lookup.lost_from()};
     batches.answers[request].incarnation = met.incarnation;
     if (Status status = acknowledged.Check(table.table, table.before, met); !status.ok()) return status;
     states.Meet(pieces[i].table, met);
@@ -127,7 +127,7 @@ Status ReadStates(Batches& batches, std::size_t request, const v1::DataReply& re
 // step have one answer, and that to the first part is put into `steps`, at the table's place.
 Status ReadStep(const TableBatch& table, const Piece& piece, const v1::PushReply& reply,
                 client::AcknowledgedSteps& acknowledged, std::vector<std::uint64_t>& steps) {
-  const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation()};
+  const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()};
   const Status lost = acknowledged.Check(table.table, table.before, now);
   acknowledged.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
   if (!lost.ok()) {
@@ -240,17 +240,16 @@ void Client::BatchCall::AddOtherLosses(Impl& impl, const Call& call, const Statu
   if (tables.empty()) return done(loss);
   std::vector<Request> requests;
   for (const auto& [name, state] : tables) {
-    v1::DescribeTableRequest describe;
-    describe.set_table(name);
-    requests.push_back(
-        {.method = "/slotwise.v1.Admin/DescribeTable", .message = client::Serialize(describe)});
+    requests.push_back({.method = "/slotwise.v1.Admin/DescribeTable",
+                        .message = client::Serialize(client::DescribeRequest(name, state))});
   }
   const auto found = std::make_shared<Found>();
   const auto read = [&impl, tables, found](std::size_t i, const grpc::ByteBuffer& bytes) -> Status {
     v1::DescribeTableReply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     const auto& [name, state] = tables[i];
-    const Status lost = impl.acknowledged().Check(name, state, {reply.lineage(), reply.steps()});
+    const TableState now{reply.lineage(), reply.steps(), 0, reply.lost_from()};
+    const Status lost = impl.acknowledged().Check(name, state, now);
     const std::lock_guard lock(found->mutex);
     if (!lost.ok()) found->message += "; " + lost.message();
     return {};
@@ -287,11 +286,13 @@ void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, Lo
         cut, type,
         {.message =
              [mode, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
-               return client::LookupMessage(*memory, table.table, mode, type, table.checked, piece.samples);
+               return client::LookupMessage(*memory, table.table, mode, type, table.checked, piece.samples,
+                                            table.before);
              },
          .add_message =
              [mode, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
-               *data.add_lookups() = client::LookupFields(table.table, mode, type, piece.samples);
+               *data.add_lookups() =
+                   client::LookupFields(table.table, mode, type, piece.samples, table.before);
              },
          .read =
              [&client, cut = std::weak_ptr(cut), answered, states](std::size_t request,
@@ -375,12 +376,12 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
         {.message =
              [id_of, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
                return client::PushMessage(*memory, table.table, id_of(piece), table.checked, piece.samples,
-                                          table.gradients, type, table.looked_up);
+                                          table.gradients, type, table.looked_up, table.before);
              },
          .add_message =
              [id_of, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
-               *data.add_pushes() =
-                   client::PushFields(table.table, id_of(piece), type, piece.samples, table.looked_up);
+               *data.add_pushes() = client::PushFields(table.table, id_of(piece), type, piece.samples,
+                                                       table.looked_up, table.before);
              },
          .read =
              [&client, cut = std::weak_ptr(cut), table_steps](std::size_t request,

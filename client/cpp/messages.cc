@@ -195,17 +195,31 @@ class PiecewiseWidening {
   std::byte first_byte_{};
 };
 
-v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples) {
+namespace {
+
+// Says in a request what this client knows to be in the table.
+template <class Message>
+void SayAcknowledged(const TableState& acknowledged, Message& request) {
+  if (acknowledged.incarnation == 0 || acknowledged.step == 0) return;
+  request.mutable_acknowledged()->set_incarnation(acknowledged.incarnation);
+  request.mutable_acknowledged()->set_table_step(acknowledged.step);
+}
+
+}  // namespace
+
+v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
+                               const TableState& acknowledged) {
   v1::LookupRequest fields;
   fields.set_table(std::string(table));
   fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
+  SayAcknowledged(acknowledged, fields);
   return fields;
 }
 
 v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up) {
+                           const TableState& looked_up, const TableState& acknowledged) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -223,20 +237,22 @@ v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType 
     fields.mutable_looked_up()->set_lineage(looked_up.lineage);
     fields.mutable_looked_up()->set_table_step(looked_up.step);
   }
+  SayAcknowledged(acknowledged, fields);
   return fields;
 }
 
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
-                               const CheckedBatch& batch, SampleRange samples) {
-  MessageWriter message(LookupFields(table, mode, type, samples));
+                               const CheckedBatch& batch, SampleRange samples,
+                               const TableState& acknowledged) {
+  MessageWriter message(LookupFields(table, mode, type, samples, acknowledged));
   AddBags(batch, samples, message);
   return message.Write(memory);
 }
 
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type, const TableState& looked_up) {
-  MessageWriter message(PushFields(table, step, type, samples, looked_up));
+                             DataType type, const TableState& looked_up, const TableState& acknowledged) {
+  MessageWriter message(PushFields(table, step, type, samples, looked_up, acknowledged));
   AddBags(batch, samples, message);
   const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
   if (type == DataType::kFloat32) {
@@ -277,6 +293,13 @@ Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::
                                              "\", not \"" + std::string(table) + "\"");
   }
   return options;
+}
+
+v1::DescribeTableRequest DescribeRequest(std::string_view table, const TableState& acknowledged) {
+  v1::DescribeTableRequest request;
+  request.set_table(std::string(table));
+  SayAcknowledged(acknowledged, request);
+  return request;
 }
 
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message) {
@@ -321,7 +344,7 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
   if (Status status = CheckReplyShape(fields, received, samples, width, type, out.size()); !status.ok()) {
     return status;
   }
-  return TableState{fields.lineage(), fields.table_step(), fields.incarnation()};
+  return TableState{fields.lineage(), fields.table_step(), fields.incarnation(), fields.lost_from()};
 }
 
 Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows) {

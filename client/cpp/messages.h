@@ -42,26 +42,33 @@ Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions&
 // samples, has finite weights, and, if the table has no combiner, one key in each bag.
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
 
-// Return a part's request without its arrays.
-v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples);
+// Return a part's request without its arrays. `acknowledged`: the newest state of the table in which a step
+// of this client was acknowledged; without an incarnation the request does not say.
+v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
+                               const TableState& acknowledged = {});
 // `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
 v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up);
+                           const TableState& looked_up, const TableState& acknowledged = {});
 
 // Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
-                               const CheckedBatch& batch, SampleRange samples);
+                               const CheckedBatch& batch, SampleRange samples,
+                               const TableState& acknowledged = {});
 
 // Writes a v1.PushRequest for `samples` of a batch. `gradients` are the whole batch's; the message holds them
 // as `type`.
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type, const TableState& looked_up = {});
+                             DataType type, const TableState& looked_up = {},
+                             const TableState& acknowledged = {});
 
 // Returns the options of a described table. INTERNAL: they are none, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);
 
 ServerTopology TopologyOf(const v1::GetTopologyReply& reply);
+
+// Asks for a table, of which this client has had the state `acknowledged`.
+v1::DescribeTableRequest DescribeRequest(std::string_view table, const TableState& acknowledged);
 
 // Serialises any message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);

@@ -201,8 +201,8 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
   } else {
     auto kept = std::make_shared<EmbeddingAnswers>(std::move(*answers));
     for (const auto& answer : *kept) {
-      if (const auto* const step = std::get_if<AppliedStep>(&answer)) {
-        *reply.add_pushes() = MessageOf(*step, shared_.engine.incarnation());
+      if (const auto* const push = std::get_if<PushAnswer>(&answer)) {
+        *reply.add_pushes() = MessageOf(*push, shared_.engine.incarnation());
         continue;
       }
       const auto& lookup = std::get<LookupAnswer>(answer);

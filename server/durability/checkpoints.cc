@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "server/durability/block_file.h"
+#include "server/durability/checked_json.h"
 
 namespace slotwise {
 namespace {
@@ -77,16 +78,10 @@ Status Unread(const std::vector<ListedCheckpoint>& listed) {
 Result<Manifest> Checkpoints::ReadManifest(const std::string& id) const {
   if (!IsCheckpointId(id)) return FailedPrecondition("'" + id + "' is no checkpoint's id");
   const std::string path = folder_ + "/" + id + "/" + std::string(kManifestName);
-  const auto file = files_->Open(path);
-  if (!file.ok() && file.status().code() == StatusCode::kNotFound)
-    return FailedPrecondition(path + " is missing");
-  if (!file.ok()) return file.status();
-  if ((*file)->size() > kMaxManifestBytes)
-    return FailedPrecondition(path + " has more than " + std::to_string(kMaxManifestBytes) + " bytes");
-  std::string text((*file)->size(), '\0');
-  if (Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !status.ok())
-    return status;
-  auto manifest = ParseManifest(text, path);
+  const auto text = ReadCheckedText(*files_, path);
+  if (text.status().code() == StatusCode::kNotFound) return FailedPrecondition(path + " is missing");
+  if (!text.ok()) return text.status();
+  auto manifest = ParseManifest(*text, path);
   if (manifest.ok() && manifest->id != id)
     return FailedPrecondition(path + " is that of checkpoint " + manifest->id);
   return manifest;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "server/durability/bounds.h"
-#include "server/durability/checksum.h"
+#include "server/durability/checked_json.h"
 #include "server/durability/json_fields.h"
 #include "server/durability/table_options_json.h"
 
@@ -22,8 +22,6 @@ constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{64} << 20;  // a reader k
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 50;
 constexpr std::uint64_t kMaxTableId = 0xFFFF'FFFF;
 constexpr std::uint64_t kMaxNextTableId = 0xFFFF'0000;  // there are ids for more tables
-// A manifest nests less deep than this. The parser takes memory for each level that it opens.
-constexpr int kMaxNesting = 16;
 constexpr std::size_t kRoundDigits = 12;
 constexpr std::size_t kHexDigits = 16;
 
@@ -311,28 +309,6 @@ Manifest ParseObject(const json& object, std::string& error) {
   return manifest;
 }
 
-// Returns whether the text opens more brackets within each other than a manifest does.
-bool NestsTooDeep(std::string_view text) {
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted) {
-      if (c == '\\') ++at;
-      quoted = c != '"';
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxNesting) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-std::string FirstLine(std::uint64_t checksum) { return "{\"checksum\": \"" + Hex(checksum) + "\",\n"; }
-
 }  // namespace
 
 bool IsCheckpointId(std::string_view id) {
@@ -385,31 +361,18 @@ std::uint64_t Manifest::Rows() const {
 }
 
 Result<std::string> SerializeManifest(Manifest& manifest) {
-  // Bytes that are no UTF-8 cannot be dumped strictly; the parser refuses what comes out instead of them.
-  std::string text = ToJson(manifest).dump(1, ' ', false, ordered_json::error_handler_t::replace);
-  text.erase(0, 2);  // the brace and the end of its line
-  text += '\n';
-  manifest.checksum = ChecksumOf(text);
-  text.insert(0, FirstLine(manifest.checksum));
-  if (const auto parsed = ParseManifest(text, std::string(kManifestName)); !parsed.ok())
+  CheckedText checked = SerializeChecked(ToJson(manifest));
+  manifest.checksum = checked.checksum;
+  if (const auto parsed = ParseManifest(checked.text, std::string(kManifestName)); !parsed.ok())
     return parsed.status();
-  return text;
+  return std::move(checked.text);
 }
 
 Result<Manifest> ParseManifest(std::string_view text, const std::string& path) {
-  const std::size_t first_line = FirstLine(0).size();
-  if (text.size() > kMaxManifestBytes)
-    return FailedPrecondition(path + " has more than " + std::to_string(kMaxManifestBytes) + " bytes");
-  if (text.size() < first_line ||
-      text.substr(0, first_line) != FirstLine(ChecksumOf(text.substr(first_line)))) {
-    return FailedPrecondition(path + " is damaged: its checksum is not that of its text");
-  }
-  if (NestsTooDeep(text))
-    return FailedPrecondition(path + " has brackets within brackets, more than any manifest");
-  const json object = json::parse(text, nullptr, false);
-  if (object.is_discarded()) return FailedPrecondition(path + " is no JSON");
+  const auto object = ParseChecked(text, path);
+  if (!object.ok()) return object.status();
   std::string error;
-  Manifest manifest = ParseObject(object, error);
+  Manifest manifest = ParseObject(*object, error);
   if (!error.empty()) return FailedPrecondition(path + ": " + error);
   return manifest;
 }

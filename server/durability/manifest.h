@@ -27,7 +27,6 @@ namespace slotwise {
 inline constexpr std::uint64_t kManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLedgerName = "ledger.bin";
-inline constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 inline constexpr std::uint32_t kMaxTablesInCheckpoint = 65536;
 
 inline constexpr std::uint64_t kMaxLedgerBytes = std::uint64_t{2} << 30;

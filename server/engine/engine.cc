@@ -119,6 +119,7 @@ class Engine::Impl {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
         return started;
     }
+    starts_ = recovery.RecordStart(options_.incarnation);
     // The newest checkpoint lacks what the journal had.
     if (recovered->rounds > 0) log_.NoteChange(recovered->round);
     checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
@@ -184,6 +185,10 @@ class Engine::Impl {
   std::chrono::milliseconds RetryAfter() { return inbox_.RetryAfter(); }
   const Tables& tables() const { return tables_; }
   std::uint64_t incarnation() const { return options_.incarnation; }
+  std::uint64_t LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const {
+    if (acknowledged.incarnation == 0 || acknowledged.incarnation == incarnation()) return 0;
+    return starts_.LostFrom(lineage, acknowledged.incarnation, acknowledged.step);
+  }
   const std::optional<Checkpoints>& checkpoints() const { return checkpoints_; }
   ArrayPool& arrays() { return arrays_; }
   Device& device() { return device_; }
@@ -485,6 +490,7 @@ class Engine::Impl {
   RoundLog log_;
   Checkpointing checkpointing_;
   std::optional<Checkpoints> checkpoints_;
+  Starts starts_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
   std::uint64_t decisions_ = 0;
@@ -517,6 +523,9 @@ std::chrono::milliseconds Engine::RetryAfter() { return impl_->RetryAfter(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 Device& Engine::device() { return impl_->device(); }
 std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
+std::uint64_t Engine::LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const {
+  return impl_->LostFrom(lineage, acknowledged);
+}
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }
 std::vector<TableInfo> Engine::ListTables() const { return impl_->tables().All(); }

@@ -135,6 +135,11 @@ class Engine {
 
   // Returns what was given: the start of the server.
   std::uint64_t incarnation() const;
+
+  // Returns the first step that was lost of those up to the acknowledged one of a table, whose `lineage` is
+  // still the same; 0: none, or nobody can know, because the client does not say, or the server has no data
+  // folder. REQUIRES: Recover has returned, if it is called. For any thread.
+  std::uint64_t LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const;
   // Returns the epoch that a session drawn now carries (ledger.h). For any thread.
   std::uint64_t epoch() const;
 

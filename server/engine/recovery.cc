@@ -146,6 +146,7 @@ class Recovery::Impl {
 
   Result<Recovered> Run() {
     if (Status opened = Agree(Open()); !opened.ok()) return opened;
+    LearnOfEarlierStarts();
     if (Status loaded = LoadNewest(); !loaded.ok()) return loaded;
     AgreeOnAge();
     Status tracked;  // what the journal changes is no part of the checkpoint
@@ -182,7 +183,39 @@ class Recovery::Impl {
     return journal;
   }
 
+  Starts RecordStart(std::uint64_t incarnation) {
+    ServerStart start{.incarnation = incarnation, .tables = {}};
+    tables_.ForEach([&](const Table& table) { start.tables.push_back({table.lineage, table.steps}); });
+    starts_.Add(std::move(start));
+    if (IsRankZero()) {
+      const Status written = WriteWhole(files_, options_.folder, kStartsName, SerializeStarts(starts_));
+      if (!written.ok()) {
+        spdlog::warn(
+            "where this start began is not written down, so clients may not hear of steps that it lacks once "
+            "the server was started again: {}",
+            written.message());
+      }
+    }
+    return std::move(starts_);
+  }
+
  private:
+  bool IsRankZero() const { return Value(collective_.rank()) == 0; }
+
+  // Rank 0 writes the file once all ranks have read it.
+  void LearnOfEarlierStarts() {
+    const std::string path = options_.folder + "/" + std::string(kStartsName);
+    auto starts = ReadStarts(files_, path);
+    if (starts.status().code() == StatusCode::kNotFound) return;
+    if (starts.ok()) {
+      starts_ = std::move(*starts);
+    } else if (IsRankZero()) {
+      spdlog::warn(
+          "where earlier starts began is not known, so clients may not hear of steps that one has lost: {}",
+          starts.status().message());
+    }
+  }
+
   std::string JournalFolder() const { return options_.folder + "/journal"; }
   std::string CheckpointFolder() const { return options_.folder + "/checkpoints"; }
 
@@ -203,7 +236,7 @@ class Recovery::Impl {
     };
     Status mine;
     Opened opened;
-    if (Value(collective_.rank()) == 0) {
+    if (IsRankZero()) {
       const auto folder = OpenFolder(files_, options_.folder);
       mine = folder.status();
       if (folder.ok()) {
@@ -287,7 +320,7 @@ class Recovery::Impl {
     auto set = ReadJournals(files_, JournalFolder(), recovered_.base.lineage, recovered_.round);
     if (!set.ok()) return set.status();
     follows_ = set->Next();
-    if (Value(collective_.rank()) == 0) {
+    if (IsRankZero()) {
       for (const std::string& what : set->broken_off) spdlog::warn("{}", what);
     }
     if (options_.mode != DurabilityMode::kSync && !set->incarnations.empty())
@@ -339,6 +372,7 @@ class Recovery::Impl {
   Recovered recovered_;
   std::optional<std::uint64_t> since_;  // when the state on disk was this one, but for the journal
   JournalPosition follows_;
+  Starts starts_;
   std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the round that is replayed
 };
 
@@ -352,5 +386,7 @@ Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t incarnatio
                                                         std::function<void()> on_durable) {
   return impl_->StartJournal(incarnation, std::move(on_durable));
 }
+
+Starts Recovery::RecordStart(std::uint64_t incarnation) { return impl_->RecordStart(incarnation); }
 
 }  // namespace slotwise

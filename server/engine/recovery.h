@@ -1,6 +1,7 @@
 // Recovery: brings back the state that a data folder has, on any number of ranks.
 //
 //     data/lineage                         names the state that the folder has, since it was first used
+//     data/starts.json                     where each start began (starts.h)
 //     data/checkpoints/<id>/...            (checkpoints.h)
 //     data/journal/rank-<r>/*.journal      (journal_format.h)
 //
@@ -18,6 +19,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/durability/journal.h"
+#include "server/durability/starts.h"
 #include "server/engine/checkpointing.h"
 #include "server/engine/durability_options.h"
 #include "server/engine/table_maker.h"
@@ -46,6 +48,11 @@ class Recovery {
   // REQUIRES: Run succeeded. Begins a journal that goes on where the last one ended. `on_durable` is called
   // on the journal's thread when more is on disk.
   Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable);
+
+  // REQUIRES: Run succeeded. Returns the folder's starts with this one, which the folder then has too. What
+  // cannot be read or written is said in the log, and no error: a start that clients are told less of is
+  // better than none.
+  Starts RecordStart(std::uint64_t incarnation);
 
  private:
   class Impl;

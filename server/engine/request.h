@@ -61,6 +61,14 @@ struct LookupRequest {
   std::function<void(const Status&)> refused_with_others = nullptr;
 };
 
+// The newest state of a table in which a client had a step acknowledged, as the client says, which may be
+// anything; incarnation 0: none.
+struct Acknowledged {
+  std::uint64_t incarnation = 0;  // of the start that acknowledged it
+  std::uint64_t step = 0;         // the table's
+  friend bool operator==(const Acknowledged&, const Acknowledged&) = default;
+};
+
 struct PushRequest {
   TableId table{0};
   StepId step;
@@ -72,6 +80,7 @@ struct PushRequest {
   // What the client says that the rows were read of that the gradients are of, which may be anything; lineage
   // 0: it does not say. It is for counting alone.
   TableVersion looked_up = {};
+  Acknowledged acknowledged = {};
   SquareSum gradients = {};  // of a sample of the gradients
   Reservation answer_reservation = {};
   Caller caller = {};

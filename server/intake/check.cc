@@ -209,6 +209,10 @@ Result<DataType> CheckDataType(v1::DataType type, std::string_view field) {
   }
 }
 
+Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message) {
+  return {.incarnation = message.incarnation(), .step = message.table_step()};
+}
+
 Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
                                   const FindTable& find_table) {
   auto mode = ModeOf(message.mode());
@@ -229,6 +233,7 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
   checked.request.mode = *mode;
   checked.request.batch = std::move(*batch);
   checked.request.type = *type;
+  checked.acknowledged = AcknowledgedIn(message.acknowledged());
   checked.width = width;
   return checked;
 }
@@ -263,6 +268,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
           : BodyHash(message.samples(), std::array{HashOf(found->keys), HashOf(found->offsets),
                                                    HashOf(found->weights), HashOf(found->gradients)});
   request.looked_up = {.lineage = message.looked_up().lineage(), .step = message.looked_up().table_step()};
+  request.acknowledged = AcknowledgedIn(message.acknowledged());
   request.gradients = squares.sum();
   request.batch = std::move(*batch);
   request.batch.values = std::move(gradients.words);

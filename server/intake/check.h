@@ -37,7 +37,8 @@ struct BatchArrays {
 };
 
 struct CheckedLookup {
-  LookupRequest request;    // every field but `done` and `caller`
+  LookupRequest request;  // every field but `done` and `caller`
+  Acknowledged acknowledged = {};
   std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
@@ -47,6 +48,9 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 // Sets every field but `done` and `caller`.
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
+
+// What a message says of the steps that its client had acknowledged.
+Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message);
 
 // The type that a message's `field` names.
 Result<DataType> CheckDataType(v1::DataType type, std::string_view field);

@@ -42,11 +42,9 @@ class JointAnswer {
         waiting_(count),
         answer_(std::move(answer)) {}
 
-  template <class Answer>
-  void End(std::size_t index, Result<Answer> one) {
-    if (!one.ok()) return EndRefused(index, one.status());
+  void End(std::size_t index, EmbeddingAnswers::value_type one) {
     std::unique_lock lock(mutex_);
-    if (answer_ != nullptr) answers_[index] = std::move(*one);
+    if (answer_ != nullptr) answers_[index] = std::move(one);
     EndOne(false, std::move(lock));
   }
 
@@ -137,10 +135,11 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
     keys += request.batch.keys.size();
     request.caller = caller;
     request.joined = many;
-    request.done = [together, i, samples = request.batch.samples,
-                    width = lookups[i].width](Result<PooledValues> values) {
+    request.done = [&engine, together, i, samples = request.batch.samples, width = lookups[i].width,
+                    acknowledged = lookups[i].acknowledged](Result<PooledValues> values) {
       if (!values.ok()) return together->EndRefused(i, values.status());
-      together->End<LookupAnswer>(i, LookupAnswer{samples, width, std::move(*values)});
+      const std::uint64_t lost_from = engine.LostFrom(values->version.lineage, acknowledged);
+      together->End(i, LookupAnswer{samples, width, std::move(*values), lost_from});
     };
     request.refused_with_others = [together](const Status& why) {
       together->EndRefused(JointAnswer::kNoPlace, why);
@@ -165,9 +164,13 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
     samples += request.batch.samples;
     keys += request.batch.keys.size();
     request.caller = caller;
-    request.done = [together, i, caller](const Result<AppliedStep>& applied) {
-      if (!applied.ok()) LogIfWrongName(applied.status(), caller);
-      together->End(i, applied);
+    request.done = [&engine, together, i, caller,
+                    acknowledged = request.acknowledged](const Result<AppliedStep>& applied) {
+      if (!applied.ok()) {
+        LogIfWrongName(applied.status(), caller);
+        return together->EndRefused(i, applied.status());
+      }
+      together->End(i, PushAnswer{*applied, engine.LostFrom(applied->now.lineage, acknowledged)});
     };
     request.refused_with_others = [together](const Status& why) {
       together->EndRefused(JointAnswer::kNoPlace, why);

@@ -25,9 +25,14 @@ struct LookupAnswer {
   std::uint32_t samples = 0;
   std::uint32_t width = 0;
   PooledValues values = {};
+  std::uint64_t lost_from = 0;  // of the steps that the request names as acknowledged (Starts::LostFrom)
+};
+struct PushAnswer {
+  AppliedStep applied;
+  std::uint64_t lost_from = 0;  // as a LookupAnswer's
 };
 // To each request of a call, in their order.
-using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, AppliedStep>>;
+using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, PushAnswer>>;
 using AnswerCall = std::function<void(Result<EmbeddingAnswers>)>;
 
 // `many`: the call is one of several messages, be there one or none. REQUIRES: the caller is not the server.

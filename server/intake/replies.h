@@ -11,7 +11,7 @@
 namespace slotwise {
 
 v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t incarnation);
-v1::PushReply MessageOf(const AppliedStep& applied, std::uint64_t incarnation);
+v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t incarnation);
 
 }  // namespace slotwise
 

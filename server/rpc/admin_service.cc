@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/intake/audit_log.h"
+#include "server/intake/check.h"
 #include "server/intake/find_table.h"
 #include "server/intake/quoted.h"
 #include "server/rpc/admin_answers.h"
@@ -132,9 +133,12 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     return reactor;
   }
   const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, options = table->options](const Result<TableSummary>& summary) {
+  const Acknowledged acknowledged = AcknowledgedIn(message->acknowledged());
+  auto done = [this, call = std::move(call), reply, options = table->options,
+               acknowledged](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call->Fail(summary.status());
     v1::DescribeTableReply answer;
+    answer.set_lost_from(engine_.LostFrom(summary->lineage, acknowledged));
     *answer.mutable_options() = ToProto(options);
     answer.set_steps(summary->steps);
     answer.set_lineage(summary->lineage);

@@ -24,8 +24,8 @@ constexpr int kReplies = 1;
 static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
-grpc::ByteBuffer Encode(std::variant<LookupAnswer, AppliedStep>& answer, std::uint64_t incarnation) {
-  if (const auto* const step = std::get_if<AppliedStep>(&answer)) return EncodePushReply(*step, incarnation);
+grpc::ByteBuffer Encode(EmbeddingAnswers::value_type& answer, std::uint64_t incarnation) {
+  if (const auto* const push = std::get_if<PushAnswer>(&answer)) return EncodePushReply(*push, incarnation);
   return EncodeLookupReply(std::move(std::get<LookupAnswer>(answer)), incarnation);
 }
 

@@ -71,8 +71,8 @@ grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnatio
   return {slices.data(), slices.size()};
 }
 
-grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation) {
-  return Serialized(MessageOf(applied, incarnation));
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation) {
+  return Serialized(MessageOf(answer, incarnation));
 }
 
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage) {

@@ -18,7 +18,7 @@ namespace slotwise {
 grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation);
 
 // Encodes a v1.PushReply.
-grpc::ByteBuffer EncodePushReply(const AppliedStep& applied, std::uint64_t incarnation);
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation);
 
 // Encode a v1.ImportReply and a v1.EraseReply.
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage);

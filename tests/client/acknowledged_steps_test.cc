@@ -83,6 +83,32 @@ TEST(AcknowledgedSteps, GoesOnWithTheTableAsItIs) {
   EXPECT_FALSE(steps.Check("ads", steps.Of("ads"), {9, 1}).ok());
 }
 
+TEST(AcknowledgedSteps, MissesWhatTheServerSaysIsLostThoughTheCountIsMadeUp) {
+  AcknowledgedSteps steps;
+  steps.Acknowledge("ads", {7, 5, 1});
+  const TableState before = steps.Of("ads");
+  EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 0}).ok());
+  EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 6}).ok()) << "what is lost is another's";
+  EXPECT_EQ(steps.Check("ads", before, {7, 9, 2, 4}).message(),
+            "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
+            "table went on from step 3, and is at step 9");
+  EXPECT_EQ(steps.Of("ads").step, 0U);
+  EXPECT_EQ(steps.Check("ads", before, {7, 3, 2, 4}).message(),
+            "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
+            "table is at step 3");
+  EXPECT_NE(steps.Check("ads", before, {7, 2, 2, 4}).message().find("steps 3 to 5"), std::string::npos);
+}
+
+TEST(AcknowledgedSteps, KeepsWhatTheNextStartAcknowledgedThroughComplaintsAboutTheOneBefore) {
+  AcknowledgedSteps steps;
+  steps.Acknowledge("ads", {7, 5, 1});
+  const TableState before = steps.Of("ads");
+  EXPECT_FALSE(steps.Check("ads", before, {7, 4, 2, 4}).ok());
+  steps.Acknowledge("ads", {7, 4, 2});
+  EXPECT_FALSE(steps.Check("ads", before, {7, 5, 2, 4}).ok()) << "another call that began before";
+  EXPECT_EQ(steps.Of("ads").step, 4U);
+}
+
 TEST(AcknowledgedSteps, ForgetsATableThatTheCallerDrops) {
   AcknowledgedSteps steps;
   steps.Acknowledge("ads", {7, 5});

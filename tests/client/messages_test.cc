@@ -89,6 +89,32 @@ TEST(PushMessage, SaysWhatTheRowsWereReadOfIfItIsKnown) {
   EXPECT_FALSE(push({0, 5}).has_looked_up());
 }
 
+TEST(Requests, SayWhatWasAcknowledgedIfItIsKnownByWhichStart) {
+  const CheckedBatch batch = Checked({std::span(kKeys).first(2), {}});
+  const std::vector<float> gradients(6);
+  const auto lookup = [&](const TableState& state) {
+    return Parsed<v1::LookupRequest>(
+        LookupMessage(*Memory(), "ads", LookupMode::kTrain, DataType::kFloat32, batch, {0, 1}, state));
+  };
+  const auto push = [&](const TableState& state) {
+    return Parsed<v1::PushRequest>(
+        PushMessage(*Memory(), "ads", {}, batch, {0, 1}, gradients, DataType::kFloat32, {}, state));
+  };
+  const auto expect = [](const auto& request) {
+    EXPECT_EQ(request.acknowledged().incarnation(), 9u);
+    EXPECT_EQ(request.acknowledged().table_step(), 5u);
+  };
+  expect(lookup({7, 5, 9}));
+  expect(push({7, 5, 9}));
+  expect(DescribeRequest("ads", {7, 5, 9}));
+  EXPECT_EQ(DescribeRequest("ads", {}).table(), "ads");
+  for (const TableState& unknown : {TableState{7, 5, 0}, TableState{7, 0, 9}}) {
+    EXPECT_FALSE(lookup(unknown).has_acknowledged());
+    EXPECT_FALSE(push(unknown).has_acknowledged());
+    EXPECT_FALSE(DescribeRequest("ads", unknown).has_acknowledged());
+  }
+}
+
 TEST(PushMessage, NarrowsGradients) {
   const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
   const auto part = Parsed<v1::PushRequest>(PushMessage(

@@ -311,7 +311,7 @@ TEST_F(DataServerTest, SendsNoRowsToWhomTheyComeTooLate) {
   const Caller late("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
   const Caller waits("ipv4:1.2.3.4:5", Caller::Clock::now() + std::chrono::hours(1));
   const EmbeddingAnswers rows{LookupAnswer{.samples = 1, .width = 2}};
-  const EmbeddingAnswers steps{AppliedStep{}};
+  const EmbeddingAnswers steps{PushAnswer{}};
   EXPECT_EQ(WithoutLateRows(late, rows).status(),
             DeadlineExceeded("the deadline passed before the rows were sent"));
   EXPECT_TRUE(WithoutLateRows(waits, rows).ok());

@@ -47,6 +47,7 @@ void ExpectSmallLookup(const Result<CheckedLookup>& decoded) {
   EXPECT_EQ(decoded->request.table, TableId{7});
   EXPECT_EQ(decoded->request.mode, LookupMode::kEval);
   EXPECT_EQ(decoded->width, 6u);
+  EXPECT_EQ(decoded->acknowledged, (Acknowledged{.incarnation = 9, .step = 5}));
   ExpectSmallBatch(decoded->request.batch);
 }
 
@@ -183,6 +184,20 @@ TEST(DecodePush, WhatTheRowsWereReadOfIsNoPartOfTheBody) {
     EXPECT_EQ(push->looked_up, (TableVersion{.lineage = ~number, .step = number}));
     EXPECT_EQ(push->body, plain->body);
   }
+}
+
+// The same part may come again with another state, and a client may say what it likes.
+TEST(DecodePush, WhatWasAcknowledgedIsNoPartOfTheBody) {
+  v1::PushRequest message = SmallPush();
+  const auto plain = Push(message);
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->acknowledged, Acknowledged());
+  message.mutable_acknowledged()->set_incarnation(~std::uint64_t{0});
+  message.mutable_acknowledged()->set_table_step(~std::uint64_t{1});
+  const auto push = Push(message);
+  ASSERT_TRUE(push.ok()) << push.status().message();
+  EXPECT_EQ(push->acknowledged, (Acknowledged{.incarnation = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
+  EXPECT_EQ(push->body, plain->body);
 }
 
 TEST(DecodePush, SamplesGradientsFromALineThatMovesWithTheStep) {

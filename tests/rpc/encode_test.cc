@@ -23,12 +23,13 @@ PooledValues Values(const std::vector<T>& from, DataType type = DataType::kFloat
 TEST(EncodeLookupReply, IsAPlainMessage) {
   const std::vector<float> values{1.5F, -2.0F, 0.0F, 4.0F, 5.0F, 6.0F};
   v1::LookupReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply({2, 3, Values(values)}, 33))));
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodeLookupReply({2, 3, Values(values), 66}, 33))));
   EXPECT_EQ(reply.samples(), 2u);
   EXPECT_EQ(reply.width(), 3u);
   EXPECT_EQ(reply.incarnation(), 33u);
   EXPECT_EQ(reply.lineage(), 44u);
   EXPECT_EQ(reply.table_step(), 55u);
+  EXPECT_EQ(reply.lost_from(), 66u);
   EXPECT_EQ(reply.data_type(), v1::DATA_TYPE_FLOAT32);
   EXPECT_EQ(reply.values(), BytesOf(values));
 }
@@ -101,9 +102,11 @@ TEST(EncodeExportReply, PartsValuesFromState) {
 
 TEST(EncodePushReply, IsAPlainMessage) {
   v1::PushReply reply;
-  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodePushReply({0x1'0000'0001u, {22, 0x1'0000'0002u}}, 33))));
+  const PushAnswer answer{{0x1'0000'0001u, {22, 0x1'0000'0002u}}, 0x1'0000'0003u};
+  ASSERT_TRUE(reply.ParseFromString(StringOf(EncodePushReply(answer, 33))));
   EXPECT_EQ(reply.table_step(), 0x1'0000'0001u);
   EXPECT_EQ(reply.newest_step(), 0x1'0000'0002u);
+  EXPECT_EQ(reply.lost_from(), 0x1'0000'0003u);
   EXPECT_EQ(reply.lineage(), 22u);
   EXPECT_EQ(reply.incarnation(), 33u);
 }

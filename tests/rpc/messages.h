@@ -73,6 +73,8 @@ inline v1::LookupRequest SmallLookup() {
   message.set_table("ads");
   message.set_mode(v1::LOOKUP_MODE_EVAL);
   message.set_samples(2);
+  message.mutable_acknowledged()->set_incarnation(9);
+  message.mutable_acknowledged()->set_table_step(5);
   message.set_keys(BytesOf<std::uint64_t>({5, ~std::uint64_t{0}, 5, 0}));
   message.set_offsets(BytesOf<std::uint32_t>({0, 1, 1, 3, 4}));
   return message;

@@ -176,10 +176,11 @@ class DescribeSessionRequest(_message.Message):
     def __init__(self, session: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class DescribeTableReply(_message.Message):
-    __slots__ = ["base_learning_rate", "learning_rate", "lineage", "options", "rounds", "shards", "steps"]
+    __slots__ = ["base_learning_rate", "learning_rate", "lineage", "lost_from", "options", "rounds", "shards", "steps"]
     BASE_LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FROM_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
@@ -187,17 +188,20 @@ class DescribeTableReply(_message.Message):
     base_learning_rate: float
     learning_rate: float
     lineage: int
+    lost_from: int
     options: TableOptions
     rounds: TravelledRounds
     shards: _containers.RepeatedCompositeFieldContainer[ShardInfo]
     steps: int
-    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ..., base_learning_rate: _Optional[float] = ..., lineage: _Optional[int] = ...) -> None: ...
+    def __init__(self, options: _Optional[_Union[TableOptions, _Mapping]] = ..., steps: _Optional[int] = ..., shards: _Optional[_Iterable[_Union[ShardInfo, _Mapping]]] = ..., learning_rate: _Optional[float] = ..., rounds: _Optional[_Union[TravelledRounds, _Mapping]] = ..., base_learning_rate: _Optional[float] = ..., lineage: _Optional[int] = ..., lost_from: _Optional[int] = ...) -> None: ...
 
 class DescribeTableRequest(_message.Message):
-    __slots__ = ["table"]
+    __slots__ = ["acknowledged", "table"]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: _embedding_pb2.AcknowledgedState
     table: str
-    def __init__(self, table: _Optional[str] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., acknowledged: _Optional[_Union[_embedding_pb2.AcknowledgedState, _Mapping]] = ...) -> None: ...
 
 class DigestReply(_message.Message):
     __slots__ = ["digest", "rows", "steps"]

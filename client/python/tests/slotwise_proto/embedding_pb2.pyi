@@ -14,6 +14,14 @@ LOOKUP_MODE_EVAL: LookupMode
 LOOKUP_MODE_TRAIN: LookupMode
 LOOKUP_MODE_UNSPECIFIED: LookupMode
 
+class AcknowledgedState(_message.Message):
+    __slots__ = ["incarnation", "table_step"]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    table_step: int
+    def __init__(self, incarnation: _Optional[int] = ..., table_step: _Optional[int] = ...) -> None: ...
+
 class LookedUpState(_message.Message):
     __slots__ = ["lineage", "table_step"]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
@@ -35,10 +43,11 @@ class LookupManyRequest(_message.Message):
     def __init__(self, lookups: _Optional[_Iterable[_Union[LookupRequest, _Mapping]]] = ...) -> None: ...
 
 class LookupReply(_message.Message):
-    __slots__ = ["data_type", "incarnation", "lineage", "samples", "table_step", "values", "width"]
+    __slots__ = ["data_type", "incarnation", "lineage", "lost_from", "samples", "table_step", "values", "width"]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FROM_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -46,14 +55,16 @@ class LookupReply(_message.Message):
     data_type: DataType
     incarnation: int
     lineage: int
+    lost_from: int
     samples: int
     table_step: int
     values: bytes
     width: int
-    def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., incarnation: _Optional[int] = ..., lineage: _Optional[int] = ..., table_step: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, samples: _Optional[int] = ..., width: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., incarnation: _Optional[int] = ..., lineage: _Optional[int] = ..., table_step: _Optional[int] = ..., lost_from: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ["data_type", "keys", "mode", "offsets", "samples", "table", "weights"]
+    __slots__ = ["acknowledged", "data_type", "keys", "mode", "offsets", "samples", "table", "weights"]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +72,7 @@ class LookupRequest(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: AcknowledgedState
     data_type: DataType
     keys: bytes
     mode: LookupMode
@@ -68,7 +80,7 @@ class LookupRequest(_message.Message):
     samples: int
     table: str
     weights: bytes
-    def __init__(self, table: _Optional[str] = ..., mode: _Optional[_Union[LookupMode, str]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., mode: _Optional[_Union[LookupMode, str]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., acknowledged: _Optional[_Union[AcknowledgedState, _Mapping]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class PushManyReply(_message.Message):
     __slots__ = ["replies"]
@@ -83,19 +95,22 @@ class PushManyRequest(_message.Message):
     def __init__(self, pushes: _Optional[_Iterable[_Union[PushRequest, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
-    __slots__ = ["incarnation", "lineage", "newest_step", "table_step"]
+    __slots__ = ["incarnation", "lineage", "lost_from", "newest_step", "table_step"]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FROM_FIELD_NUMBER: _ClassVar[int]
     NEWEST_STEP_FIELD_NUMBER: _ClassVar[int]
     TABLE_STEP_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     lineage: int
+    lost_from: int
     newest_step: int
     table_step: int
-    def __init__(self, table_step: _Optional[int] = ..., lineage: _Optional[int] = ..., incarnation: _Optional[int] = ..., newest_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_step: _Optional[int] = ..., lineage: _Optional[int] = ..., incarnation: _Optional[int] = ..., newest_step: _Optional[int] = ..., lost_from: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ["data_type", "gradients", "keys", "looked_up", "offsets", "samples", "step", "table", "weights"]
+    __slots__ = ["acknowledged", "data_type", "gradients", "keys", "looked_up", "offsets", "samples", "step", "table", "weights"]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +120,7 @@ class PushRequest(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    acknowledged: AcknowledgedState
     data_type: DataType
     gradients: bytes
     keys: bytes
@@ -114,7 +130,7 @@ class PushRequest(_message.Message):
     step: StepId
     table: str
     weights: bytes
-    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., looked_up: _Optional[_Union[LookedUpState, _Mapping]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., looked_up: _Optional[_Union[LookedUpState, _Mapping]] = ..., acknowledged: _Optional[_Union[AcknowledgedState, _Mapping]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
     __slots__ = ["epoch", "number", "part", "parts", "place", "session", "tables"]

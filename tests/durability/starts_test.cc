@@ -1,0 +1,140 @@
+// Where starts of a server began: which acknowledged steps are lost, and what the file of starts says.
+#include "server/durability/starts.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/durability/bounds.h"
+#include "server/durability/checked_json.h"
+#include "tests/durability/sim_files.h"
+
+namespace slotwise {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kTable = 0xA1;
+const std::string kPath = "data/starts.json";
+
+// Starts 1, 2, ... that found the table with so many steps.
+Starts Began(const std::vector<std::uint64_t>& steps) {
+  Starts starts;
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    starts.Add({.incarnation = i + 1, .tables = {{.lineage = kTable, .steps = steps[i]}}});
+  return starts;
+}
+
+TEST(LostFrom, IsTheStepBehindWhereTheNextStartBegan) {
+  const Starts starts = Began({0, 5});
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 7), 6U);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 6), 6U);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 5), 0U);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 0), 0U);
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 7), 0U) << "the running start has all that it acknowledged";
+}
+
+TEST(LostFrom, IsNotHiddenByLaterStarts) {
+  const Starts starts = Began({0, 5, 20, 30});
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 7), 6U) << "the second start lost step 6";
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 7), 0U);
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 21), 21U);
+  EXPECT_EQ(starts.LostFrom(kTable, 3, 31), 31U);
+  EXPECT_EQ(Began({0, 20, 5}).LostFrom(kTable, 1, 7), 6U) << "a later start went back further";
+}
+
+TEST(LostFrom, TakesAllStartsAsLaterThanOneThatIsNotKnown) {
+  const Starts starts = Began({0, 5});
+  EXPECT_EQ(starts.LostFrom(kTable, 99, 7), 1U) << "the table was made in a start that is known";
+  EXPECT_EQ(Began({5}).LostFrom(kTable, 99, 7), 6U);
+  EXPECT_EQ(Began({5}).LostFrom(kTable, 99, 5), 0U);
+}
+
+TEST(LostFrom, IsNoneOfATableThatNoStartFound) {
+  EXPECT_EQ(Began({0, 5}).LostFrom(kTable + 1, 1, 7), 0U);
+  EXPECT_EQ(Starts().LostFrom(kTable, 1, 7), 0U);
+}
+
+TEST(LostFrom, GoesByTheTablesOwnSteps) {
+  Starts starts;
+  starts.Add({.incarnation = 1, .tables = {}});
+  starts.Add({.incarnation = 2, .tables = {{9, 3}, {7, 50}, {8, 40}}});
+  EXPECT_EQ(starts.LostFrom(7, 1, 51), 51U);
+  EXPECT_EQ(starts.LostFrom(8, 1, 51), 41U);
+  EXPECT_EQ(starts.LostFrom(9, 1, 51), 4U);
+}
+
+TEST(Starts, ForgetOneThatKeptNothing) {
+  const Starts starts = Began({0, 5, 5, 5});
+  ASSERT_EQ(starts.all().size(), 2U);
+  EXPECT_EQ(starts.all()[1].incarnation, 4U);
+  EXPECT_EQ(starts.LostFrom(kTable, 3, 6), 1U) << "whatever it acknowledged is lost";
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 5), 0U);
+}
+
+TEST(Starts, AreTheNewestThirtyTwo) {
+  std::vector<std::uint64_t> steps{0};
+  for (std::uint64_t start = 1; start <= kMostStarts; ++start) steps.push_back(start * 10);
+  const Starts starts = Began(steps);
+  ASSERT_EQ(starts.all().size(), kMostStarts);
+  EXPECT_EQ(starts.all().front().incarnation, 2U);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 10), 0U) << "no start that is known went back behind it";
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 11U);
+}
+
+TEST(StartsFile, ComesBackAndRefusesWhatIsNoSuchFile) {
+  Starts starts;
+  starts.Add({.incarnation = 0xFEDCBA9876543210, .tables = {{0xFFFFFFFFFFFFFFFF, kMaxSteps}, {3, 0}}});
+  starts.Add({.incarnation = 7, .tables = {}});
+  const std::string text = SerializeStarts(starts);
+  const auto parsed = ParseStarts(text, kPath);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(std::ranges::equal(parsed->all(), starts.all()));
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_THAT(ParseStarts(damaged, kPath).status().message(), HasSubstr(kPath + " is damaged")) << at;
+    EXPECT_FALSE(ParseStarts(text.substr(0, at), kPath).ok()) << at;
+  }
+
+  ordered_json object = ordered_json::parse(text);
+  object.erase("checksum");
+  const auto refused = [&](const std::string& pointer, const ordered_json& value) {
+    ordered_json changed = object;
+    changed[ordered_json::json_pointer(pointer)] = value;
+    const auto forged = ParseStarts(SerializeChecked(changed).text, kPath);
+    EXPECT_EQ(forged.status().code(), StatusCode::kFailedPrecondition) << pointer;
+    return forged.status().message();
+  };
+  EXPECT_THAT(refused("/format_version", 2), HasSubstr("format_version is 2"));
+  EXPECT_THAT(refused("/more", 1), HasSubstr("more"));
+  EXPECT_THAT(refused("/starts", 1), HasSubstr("starts"));
+  EXPECT_THAT(refused("/starts/1", "x"), HasSubstr("starts[1] is no object"));
+  EXPECT_THAT(refused("/starts/0/incarnation", 5), HasSubstr("starts[0].incarnation"));
+  EXPECT_THAT(refused("/starts/0/more", 5), HasSubstr("starts[0].more"));
+  EXPECT_THAT(refused("/starts/0/tables/1/lineage", "12"), HasSubstr("starts[0].tables[1].lineage"));
+  EXPECT_THAT(refused("/starts/0/tables/0/steps", kMaxSteps + 1), HasSubstr("starts[0].tables[0].steps"));
+  EXPECT_THAT(refused("/starts", ordered_json(std::vector(kMostStarts + 1, object["starts"][1]))),
+              HasSubstr("starts has more than 32 elements"));
+}
+
+TEST(StartsFile, IsReadFromAFolder) {
+  SimFiles files;
+  ASSERT_TRUE(files.MakeFolder("data").ok());
+  EXPECT_EQ(ReadStarts(files, kPath).status().code(), StatusCode::kNotFound);
+  const std::string text = SerializeStarts(Began({0, 5}));
+  {
+    const auto file = files.Create(kPath);
+    ASSERT_TRUE(file.ok());
+    const auto bytes = std::as_bytes(std::span(text));
+    ASSERT_TRUE((*file)->WriteAt(0, {&bytes, 1}).ok());
+  }
+  const auto read = ReadStarts(files, kPath);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->LostFrom(kTable, 1, 7), 6U);
+}
+
+}  // namespace
+}  // namespace slotwise
