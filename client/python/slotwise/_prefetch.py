@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from slotwise._remote import Found, Lookups, Remote, own_copies
+from slotwise._backward import Found
+from slotwise._remote import Remote
+from slotwise._tensors import Lookups, own_copies, same_lookups
 from slotwise.core import LookedUp
 from slotwise.errors import InvalidArgument
 
@@ -292,7 +294,7 @@ class _Iteration:
         with self._changed:
             there = self._current.get(id(module))
         mode = self._trains[id(module)]
-        if there is None or mode != module.training or not _same(lookups, there.lookups):
+        if there is None or mode != module.training or not same_lookups(lookups, there.lookups):
             return None
         lookup = there
         with self._changed:
@@ -424,22 +426,3 @@ class _Iteration:
                 oldest[table] = max(oldest.get(table, 0), number)
         oldest_batch = self.batch - 1 - self._staleness
         self._through = {each for each in self._through if each[0] >= oldest_batch}
-
-
-def _same(given: Lookups, own: Lookups) -> bool:
-    """Whether a forward() looks up what was looked up ahead."""
-    return list(given) == list(own) and all(
-        _equal(one, other)
-        for table in given
-        for one, other in zip(given[table], own[table])
-    )
-
-
-def _equal(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (
-        one.shape == other.shape
-        and one.dtype == other.dtype
-        and bool(torch.equal(one.detach().cpu(), other))
-    )

@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from slotwise._backward import Ahead, Found, Part, Tables, collect
+from slotwise._export import is_autocast_to_float16, is_exporting, refuse_export
 from slotwise._gpu import gpu_of
+from slotwise._recompute import KeptRows, Phase, phase
+from slotwise._tensors import Lookups, array
 from slotwise.batch import make_batch
 from slotwise.client import Client
-from slotwise.core import LookedUp
 from slotwise.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 from slotwise.session import Session
-
-# The keys, offsets and weights of each table.
-Lookups = dict[str, tuple[Tensor | None, ...]]
-
-
-@dataclass(frozen=True)
-class Found:
-    """The rows of a forward(), and what its backward() has to tell.
-
-    Attributes:
-        rows: by table, float32.
-        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
-        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
-        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
-    """
-
-    rows: tuple[Tensor, ...]
-    owned: Lookups | None = None
-    iteration: Ahead | None = None
-    batch: int = 0
-    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
-
-
-class Ahead(Protocol):
-    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
-
-    Attributes:
-        trains: whether it is under way and its lookups insert rows.
-        batch: the number of the batch that the trainer has.
-    """
-
-    trains: bool
-    batch: int
-
-    def find(self, module: Remote, lookups: Lookups) -> Found | None:
-        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
-
-    def pushed(self, module: Remote, batch: int, numbers: Mapping[str, int]) -> None:
-        """Is told each table's number of a push of a batch that was handed over."""
 
 
 class Remote(nn.Module):
@@ -67,11 +30,11 @@ class Remote(nn.Module):
     ) -> None:
         super().__init__()
         self._ps = ps
-        self._session = session
-        self._in_flight = in_flight
         self._tables: dict[str, TableOptions] = {
             table: ps.describe_table(table).options for table in tables
         }
+        self._of_steps = Tables(ps, session, in_flight, self._tables)
+        self._kept = KeptRows()
         self._ahead: tuple[Ahead, ...] = ()  # the iterations that are under way; the newest is last
         # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
         # Parameter, because nobody trains it.
@@ -108,7 +71,7 @@ class Remote(nn.Module):
         return self._fetch_by_host(lookups, train, pinned)
 
     def _fetch_by_host(self, lookups: Lookups, train: bool, pinned: bool) -> tuple[Tensor, ...]:
-        wanted: Any = {table: tuple(map(_array, tensors)) for table, tensors in lookups.items()}
+        wanted: Any = {table: tuple(map(array, tensors)) for table, tensors in lookups.items()}
         if len(wanted) == 1:  # a request of one table is smaller
             ((table, (keys, offsets, weights)),) = wanted.items()
             out = None
@@ -129,6 +92,8 @@ class Remote(nn.Module):
 
     def _forward(self, lookups: Lookups) -> tuple[Tensor, ...]:
         """Looks up (keys, offsets, weights) of each table; returns the values by table."""
+        if any(is_exporting(keys) for keys, _, _ in lookups.values()):
+            raise refuse_export(self._name())
         for table, (_, _, weights) in lookups.items():
             if weights is not None and weights.requires_grad:
                 raise InvalidArgument(
@@ -137,9 +102,14 @@ class Remote(nn.Module):
                 )
         if not self.training or not torch.is_grad_enabled():
             return self._find(lookups).rows
+        if is_autocast_to_float16():
+            raise FailedPrecondition(
+                f"{self._name()} is trained under float16 autocast, whose losses are scaled (GradScaler), "
+                f"and its rows would get the scaled gradient: use bfloat16 autocast, which needs no scaling"
+            )
         flat = [tensor for tensors in lookups.values() for tensor in tensors]
         outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
-            self._anchor, self, tuple(lookups), *flat
+            self._anchor, self, tuple(lookups), phase(), *flat
         )
         return outputs
 
@@ -189,199 +159,57 @@ class Remote(nn.Module):
             f"make another {kind} where you need one, and save rows with slotwise.rows.save_npy"
         )
 
-    def _push(self, lookups: Lookups, gradients: dict[str, Tensor], found: Found) -> None:
-        """Pushes one step of every table that has a gradient, or hands it over."""
-        in_flight, iteration = self._ps._pushes, found.iteration
-        trains = iteration is not None and iteration.trains
-        if not trains and not self._in_flight:
-            in_flight.wait()  # for what comes first; what fails there has no step behind it
-            self._send(lookups, gradients, self._next_step(), found.looked_up)
-            return
-        keys = found.owned or {table: lookups[table] for table in gradients}
-        gpu = gpu_of(self._ps)
-        device = gpu.device_of((*keys[table], each) for table, each in gradients.items())
-        if not trains and device is not None and self._start_push(device, keys, gradients):
-            return
-        beside = None if device is None or device.type == "cpu" else gpu.beside(device)
-        keys, keys_there = (keys, _nothing) if found.owned else _copies(keys, beside)
-        copied, gradients_there = _copies({table: (each,) for table, each in gradients.items()}, beside)
-        own = {table: each for table, (each,) in copied.items() if each is not None}
-        with in_flight.lock:
-            in_flight.raise_error()  # before a step is drawn
-            step = self._next_step()
+    def _replicate_for_data_parallel(self) -> Any:
+        """Refuses replicas, whose gradients would be steps of their own."""
+        raise FailedPrecondition(
+            f"{self._name()} cannot be replicated by torch.nn.DataParallel: use one process for each GPU "
+            f"with DistributedDataParallel, and a session that they share"
+        )
 
-            def send() -> None:
-                keys_there()
-                gradients_there()
-                on_stream: AbstractContextManager[object] = nullcontext()
-                if beside is not None:
-                    on_stream = torch.cuda.stream(beside)
-                with on_stream:
-                    self._send(keys, own, step, found.looked_up)
+    def __prepare_scriptable__(self) -> Any:
+        """Refuses `torch.jit.script`, which asks for this."""
+        raise refuse_export(self._name())
 
-            numbers = in_flight.hand_over(own, send)
-            if trains and iteration is not None:
-                iteration.pushed(self, found.batch, numbers)
-
-    def _start_push(
-        self, device: torch.device, lookups: Lookups, gradients: dict[str, Tensor]
-    ) -> bool:
-        """Pushes by a GPU's memory, and does not wait for the end; False if others are in flight.
-
-        Their arrays are copied in the order of the trainer's stream, so the trainer may overwrite
-        them. Only if the server refuses to take them from there are they wanted once more.
-        """
-        gpu, pushes = gpu_of(self._ps), self._ps._pushes
-        with pushes.lock:
-            if not pushes.is_idle():
-                return False
-            step = self._next_step()
-            if step is None and self._ps._door != "gpu":
-                step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._tables, step, {})
-            read = [each for tensors in lookups.values() for each in tensors if each is not None]
-            read += gradients.values()
-            versions = [each._version for each in read]
-
-            def finish() -> None:
-                if gpu.finish_push(started):
-                    return
-                if [each._version for each in read] != versions:
-                    raise FailedPrecondition(
-                        "a push in flight was refused by the GPU's memory, and could not go by the "
-                        "host's: its tensors were written meanwhile"
-                    )
-                self._push_by_host(lookups, gradients, step, {})
-
-            if gpu.has_arrays(started):
-                pushes.begin(gradients, started, lambda: gpu.wait(started), finish)
-            else:
-                finish()  # there is no connection yet, which reads them later
-        return True
-
-    def _next_step(self) -> Any:
-        return None if self._session is None else self._session.next()
-
-    def _send(
-        self,
-        lookups: Lookups,
-        gradients: dict[str, Tensor],
-        step: Any,
-        looked_up: Mapping[str, LookedUp],
-    ) -> None:
-        gpu = gpu_of(self._ps)
-        device = gpu.device_of((*lookups[table], each) for table, each in gradients.items())
-        if device is not None:
-            if step is None and self._ps._door != "gpu":
-                step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._tables, step, looked_up)
-            if gpu.finish_push(started):
-                return
-        self._push_by_host(lookups, gradients, step, looked_up)
-
-    def _push_by_host(
-        self,
-        lookups: Lookups,
-        gradients: dict[str, Tensor],
-        step: Any,
-        looked_up: Mapping[str, LookedUp],
-    ) -> None:
-        pushes: dict[str, Any] = {}
-        for table, gradient in gradients.items():
-            keys, offsets, weights = map(_array, lookups[table])
-            pushes[table] = (keys, offsets, _array(gradient), weights)
-        if looked_up:
-            self._ps._push_of(pushes, looked_up, step)
-        elif len(pushes) == 1:
-            ((table, (keys, offsets, values, weights)),) = pushes.items()
-            self._ps.push(table, keys, offsets, values, weights=weights, step=step)
-        else:
-            self._ps.push_many(pushes, step=step)
+    def _name(self) -> str:
+        return f"{type(self).__name__} of {', '.join(self._tables)}"
 
 
 class _LookupAndPush(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, _anchor: Tensor, module: Remote, tables: tuple[str, ...], *flat: Tensor | None
+        ctx: Any,
+        _anchor: Tensor,
+        module: Remote,
+        tables: tuple[str, ...],
+        during: Phase,
+        *flat: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.module, ctx.tables = module, tables
+        ctx.module, ctx.tables, ctx.number = module, tables, next(_numbers)
         ctx.set_materialize_grads(False)
         # The tensors are saved by autograd, which then refuses a backward() after the keys were
         # overwritten.
         ctx.save_for_backward(*flat)
-        found = module._find(_by_table(tables, flat))
+        lookups = _by_table(tables, flat)
+        if during is Phase.AGAIN:
+            return module._kept.rows_of(lookups)
+        found = module._find(lookups)
+        if during is Phase.FIRST:
+            ctx.kept = module._kept.keep(lookups, found.rows)
         ctx.found = replace(found, rows=())  # which nobody needs any more
         return found.rows
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
         lookups = _by_table(ctx.tables, ctx.saved_tensors)
         given = {table: each for table, each in zip(ctx.tables, gradients) if each is not None}
         if given:
-            ctx.module._push(lookups, given, ctx.found)
-        return (None,) * (3 + 3 * len(ctx.tables))
+            module = ctx.module
+            collect(Part(ctx.number, module, module._of_steps, lookups, given, ctx.found))
+        return (None,) * (4 + 3 * len(ctx.tables))
 
 
-def own_copies(lookups: Lookups) -> Lookups:
-    """Returns copies on the CPU that nobody else has."""
-    copied, there = _copies(lookups)
-    there()
-    return copied
-
-
-def _copies(
-    lookups: Lookups, beside: torch.cuda.Stream | None = None
-) -> tuple[Lookups, Callable[[], None]]:
-    """Copies tensors, and does not wait for a GPU.
-
-    Args:
-        beside: a stream whose GPU has all of them, and keeps the copies; None: they go to the CPU.
-
-    Returns:
-        The copies, contiguous, and what waits until they can be read: on the CPU, or in the order of
-        `beside`.
-    """
-    if beside is not None:
-        now = torch.cuda.current_stream(beside.device)
-        beside.wait_stream(now)
-        with torch.cuda.stream(beside):
-            there = {table: tuple(map(_clone, tensors)) for table, tensors in lookups.items()}
-        now.wait_stream(beside)  # for who writes the tensors next
-        return there, _nothing
-    copied: Lookups = {}
-    events = []
-    for table, tensors in lookups.items():
-        copied[table] = tuple(map(_copy, tensors))
-        for tensor in tensors:
-            if tensor is not None and tensor.is_cuda:
-                events.append(torch.cuda.current_stream(tensor.device).record_event())
-
-    def wait() -> None:
-        for event in events:
-            event.synchronize()
-
-    return copied, wait
-
-
-def _clone(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    if tensor is None:
-        return None
-    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-    return copy.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
-
-
-def _nothing() -> None:
-    """There is nothing to wait for."""
+_numbers = itertools.count()  # of forwards
 
 
 def _by_table(tables: tuple[str, ...], flat: tuple[Tensor | None, ...]) -> Lookups:
     return {table: flat[3 * i : 3 * i + 3] for i, table in enumerate(tables)}
-
-
-def _array(tensor: Tensor | None) -> Any:
-    return None if tensor is None else tensor.detach().cpu().numpy()

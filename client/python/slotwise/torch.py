@@ -1,9 +1,17 @@
 """Torch modules whose rows live on the server.
 
-The server's optimizer updates the rows, so the modules have no parameters. Every `forward()` whose
-result is used in a `backward()` is one step of the table, which is applied when `backward()`
-returns; `backward()` raises the push's errors. In `train()` mode a lookup gives new keys rows; in
-`eval()` mode it inserts nothing, and its result takes no gradient.
+The server's optimizer updates the rows, so the modules have no parameters. One outermost `backward()`
+is one step of all tables that were looked up for its loss, by however many `forward()`s of however
+many modules: all that a table gets back is one gradient, as in torch. The step is applied when
+`backward()` returns; `backward()` raises the push's errors. One that raises otherwise pushes nothing,
+nor does `torch.autograd.grad`; a second `backward()` over a graph is a second step. In `train()` mode a
+lookup gives new keys rows; in `eval()` mode it inserts nothing, and its result takes no gradient.
+
+What would train something else is refused (`FailedPrecondition`): `create_graph=True` through a lookup, a
+`backward()` inside another one, as torch's reentrant checkpointing has, replicas of `DataParallel`,
+training under float16 autocast, whose scaled gradients the rows would get, and tracing, scripting or
+exporting a model, which would make constants of rows. Torch's non-reentrant checkpointing gets the rows of
+the first time when it computes anew.
 
 `Prefetch` goes around a loader: it looks the next batches' rows up while the trainer computes, and
 pushes in the background. A module made with `in_flight=True` pushes in the background without it.
@@ -32,8 +40,10 @@ from torch import Tensor, nn
 
 from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release
+from slotwise._export import left_to_python
 from slotwise._prefetch import Prefetch
-from slotwise._remote import Lookups, Remote
+from slotwise._remote import Remote
+from slotwise._tensors import Lookups
 from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
@@ -89,6 +99,7 @@ class Embedding(Remote):
         self.dim = options.dim
         self._table = table
 
+    @left_to_python
     def forward(self, keys: Tensor) -> Tensor:
         """Returns the keys' rows, float32 [*keys.shape, dim], on the keys' device.
 
@@ -138,6 +149,7 @@ class EmbeddingBag(Remote):
         self._table = table
         self._include_last_offset = include_last_offset
 
+    @left_to_python
     def forward(
         self,
         keys: Tensor,
@@ -176,8 +188,7 @@ class EmbeddingBag(Remote):
 class EmbeddingBags(Remote):
     """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
-    All steps of one `backward()` have one number. A table whose result had no part in the loss
-    makes no step.
+    A table whose result had no part in the loss makes no step.
     """
 
     def __init__(
@@ -198,6 +209,7 @@ class EmbeddingBags(Remote):
         """
         super().__init__(ps, tables, session, in_flight)
 
+    @left_to_python
     def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:
         """Returns the pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
 
@@ -351,4 +363,4 @@ def _check_groups(path: str | os.PathLike[str], mine: list[Any], saved: list[Any
 
 def _remote_of(model: nn.Module) -> _pair.Remote:
     modules = [module for module in model.modules() if isinstance(module, Remote)]
-    return _pair.remote_of((module._ps, module._tables, module._session) for module in modules)
+    return _pair.remote_of((module._ps, module._tables, module._of_steps.session) for module in modules)

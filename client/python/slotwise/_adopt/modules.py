@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slotwise._adopt.table import AdoptedTable
+from slotwise._export import is_exporting, left_to_python, refuse_export
 from slotwise.errors import FailedPrecondition, InvalidArgument
 
 
@@ -60,6 +61,18 @@ class _Adopted(nn.Module):
         if name == "weight":
             raise self._refuse_change()
         super().__delattr__(name)
+
+    def __prepare_scriptable__(self) -> Any:
+        """Refuses `torch.jit.script`, which asks for this."""
+        raise refuse_export(self._slotwise_name())
+
+    def _refuse_recording(self, keys: Tensor) -> None:
+        """Raises FailedPrecondition if torch records what is done with the rows of these keys."""
+        if is_exporting(keys):
+            raise refuse_export(self._slotwise_name())
+
+    def _slotwise_name(self) -> str:
+        return f"the module of table {self._slotwise_table.name}"
 
     def _refuse_change(self) -> FailedPrecondition:
         return FailedPrecondition(
@@ -154,13 +167,16 @@ class _Adopted(nn.Module):
 class AdoptedEmbedding(_Adopted, nn.Embedding):
     """An `nn.Embedding` whose weight is a table."""
 
+    @left_to_python
     def forward(self, input: Tensor) -> Tensor:
         """Returns the rows, float32 [*input.shape, dim], as `nn.Embedding` does.
 
         Raises:
             IndexError: an index is not below `num_embeddings`, or below 0.
+            slotwise.FailedPrecondition: the model is traced or exported.
             slotwise.Error: the lookup failed.
         """
+        self._refuse_recording(input)
         keys = _keys(input.reshape(-1))
         trained = None if self.padding_idx is None else keys != self.padding_idx
         rows = self._look_up(_Bags(keys, None, trained=trained), input)
@@ -170,6 +186,7 @@ class AdoptedEmbedding(_Adopted, nn.Embedding):
 class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
     """An `nn.EmbeddingBag` whose weight is a table."""
 
+    @left_to_python
     def forward(
         self,
         input: Tensor,
@@ -182,8 +199,10 @@ class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
             ValueError, NotImplementedError: as `nn.EmbeddingBag` does.
             IndexError: an index is not below `num_embeddings`, or below 0.
             slotwise.InvalidArgument: `per_sample_weights` require a gradient.
+            slotwise.FailedPrecondition: the model is traced or exported.
             slotwise.Error: the lookup failed.
         """
+        self._refuse_recording(input)
         weights = self._check_weights(input, per_sample_weights)
         keys, ends = _keys(input.reshape(-1)), self._offsets(input, offsets)
         if self.padding_idx is not None:

@@ -1,0 +1,324 @@
+"""What one outermost `backward()` gives to the server's tables: one step of all that it touches.
+
+Lookups that a loss came of each get a gradient while autograd works. They are collected, and pushed when
+the whole pass is over: one step, as torch's optimizer makes one of all that a pass has added up. A table
+that was looked up several times gets all of it in the order of the lookups.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+from slotwise._gpu import gpu_of
+from slotwise._tensors import Lookups, array, copies, joined, nothing
+from slotwise.client import Client
+from slotwise.core import LookedUp
+from slotwise.errors import FailedPrecondition
+from slotwise.options import TableOptions
+from slotwise.session import Session
+
+
+class Ahead(Protocol):
+    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
+
+    Attributes:
+        trains: whether it is under way and its lookups insert rows.
+        batch: the number of the batch that the trainer has.
+    """
+
+    trains: bool
+    batch: int
+
+    def find(self, module: Any, lookups: Lookups) -> Found | None:
+        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
+
+    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
+        """Is told each table's number of a push of a batch that was handed over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a forward(), and what its backward() has to tell.
+
+    Attributes:
+        rows: by table, float32.
+        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
+        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
+        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
+    """
+
+    rows: tuple[Tensor, ...]
+    owned: Lookups | None = None
+    iteration: Ahead | None = None
+    batch: int = 0
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one module, and how steps of them are pushed.
+
+    Attributes:
+        ps: their client.
+        session: names the steps; None: the client's.
+        in_flight: whether `backward()` returns before its push is applied.
+        options: the options of each.
+    """
+
+    ps: Client
+    session: Session | None
+    in_flight: bool
+    options: Mapping[str, TableOptions]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one forward() gets back.
+
+    Attributes:
+        number: its place among all forwards of the process.
+        module: whose it was.
+        tables: the module's.
+        lookups: what was looked up, of each table that has a gradient at least.
+        gradients: by table.
+        found: what the forward() found.
+    """
+
+    number: int
+    module: Any
+    tables: Tables
+    lookups: Lookups
+    gradients: Mapping[str, Tensor]
+    found: Found
+
+
+def collect(part: Part) -> None:
+    """Takes what a forward() gets back in the pass that this thread works at.
+
+    Raises:
+        FailedPrecondition: the pass is inside another one, or is to be differentiated itself.
+    """
+    names = ", ".join(part.gradients)
+    if torch.is_grad_enabled():
+        raise FailedPrecondition(
+            f"backward(create_graph=True) goes through a lookup of {names}, whose gradient has no gradient "
+            f"of its own: leave create_graph away, or detach() what was looked up"
+        )
+    if _is_nested():
+        raise FailedPrecondition(
+            f"a backward() inside another one goes through a lookup of {names}, as with "
+            f"torch.utils.checkpoint(use_reentrant=True): what it pushes would be a step of its own. Use "
+            f"use_reentrant=False"
+        )
+    name = _name_of_pass()
+    with _lock:
+        under_way = _passes.get(name)
+        if under_way is None or under_way.ended:
+            under_way = _passes[name] = _Pass()
+            # Autograd alone keeps it, and drops it with a pass that raises.
+            torch.autograd.Variable._execution_engine.queue_callback(under_way.push)
+        under_way.parts.append(part)
+
+
+class _Pass:
+    """A backward pass that is under way.
+
+    Attributes:
+        parts: what was collected.
+        ended: whether it has been pushed.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.ended = False
+
+    def push(self) -> None:
+        """Pushes one step of all tables, of each client and session. Autograd calls it at the pass's end."""
+        self.ended = True
+        parts, self.parts = sorted(self.parts, key=lambda part: part.number), []
+        steps: dict[tuple[int, int], list[Part]] = {}
+        for part in parts:
+            steps.setdefault((id(part.tables.ps), id(part.tables.session)), []).append(part)
+        for of_step in steps.values():
+            _Step(of_step).push()
+
+
+_lock = threading.Lock()
+_passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()
+# torch from 2.1 on names its passes. Before that each thread of autograd has its own.
+_name_of_pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", threading.get_ident)
+
+
+def _is_nested() -> bool:
+    """Whether this thread's backward pass was begun inside another one.
+
+    Torch does not tell; but one that was begun so stands above the other one, or above a Function's
+    backward() that another thread of autograd works at, in the stack.
+    """
+    begun = 0
+    frame: Any = sys._getframe(2)  # behind the Function that collects
+    while frame is not None:
+        if frame.f_code in _BEGINS:
+            begun += 1
+        elif begun > 0 and frame.f_code is _FUNCTION:
+            return True
+        frame = frame.f_back
+    return begun > 1
+
+
+_BEGINS = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
+_FUNCTION = BackwardCFunction.apply.__code__
+
+
+class _Step:
+    """One step of all tables of a client that a pass has gradients of."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        """Takes parts of one client and session, in the order of their forwards."""
+        self._parts = parts
+        self._ps, self._session = parts[0].tables.ps, parts[0].tables.session
+        self._options = {
+            table: part.tables.options[table] for part in parts for table in part.gradients
+        }
+        self._lookups: Lookups = {}
+        self._gradients: dict[str, Tensor] = {}
+        self._looked_up: dict[str, LookedUp] = {}
+        self._owned = True  # whether nobody changes the keys, offsets and weights
+        for table, options in self._options.items():
+            of_table = [part for part in parts if table in part.gradients]
+            for part in of_table:
+                if table in part.found.looked_up:  # the oldest counts
+                    self._looked_up.setdefault(table, part.found.looked_up[table])
+            if len(of_table) > 1:
+                whole = [(part.lookups[table], part.gradients[table]) for part in of_table]
+                self._lookups[table], self._gradients[table] = joined(options, whole)
+                continue
+            (part,) = of_table
+            self._owned = self._owned and part.found.owned is not None
+            self._lookups[table] = (part.found.owned or part.lookups)[table]
+            self._gradients[table] = part.gradients[table]
+
+    def push(self) -> None:
+        """Pushes it, or hands it over."""
+        pushes = self._ps._pushes
+        trains = any(_trains(part) for part in self._parts)
+        if not trains and not all(part.tables.in_flight for part in self._parts):
+            pushes.wait()  # for what comes first; what fails there has no step behind it
+            self._send(self._lookups, self._gradients, self._next())
+            return
+        gpu = gpu_of(self._ps)
+        device = gpu.device_of(
+            (*self._lookups[table], each) for table, each in self._gradients.items()
+        )
+        if not trains and device is not None and self._start(device):
+            return
+        beside = None if device is None or device.type == "cpu" else gpu.beside(device)
+        keys, keys_there = self._lookups, nothing
+        if not self._owned:
+            keys, keys_there = copies(self._lookups, beside)
+        gradients: Lookups = {table: (each,) for table, each in self._gradients.items()}
+        copied, gradients_there = copies(gradients, beside)
+        own = {table: each for table, (each,) in copied.items() if each is not None}
+        with pushes.lock:
+            pushes.raise_error()  # before a step is drawn
+            step = self._next()
+
+            def send() -> None:
+                keys_there()
+                gradients_there()
+                on_stream: AbstractContextManager[object] = nullcontext()
+                if beside is not None:
+                    on_stream = torch.cuda.stream(beside)
+                with on_stream:
+                    self._send(keys, own, step)
+
+            self._gradients = {}  # or they would live until the push's end
+            numbers = pushes.hand_over(own, send)
+            for part in self._parts:
+                if part.found.iteration is not None and part.found.iteration.trains:
+                    of_module = {table: numbers[table] for table in part.gradients}
+                    part.found.iteration.pushed(part.module, part.found.batch, of_module)
+
+    def _start(self, device: torch.device) -> bool:
+        """Pushes by a GPU's memory, and does not wait for the end; False if others are in flight.
+
+        The arrays are copied in the order of the trainer's stream, so the trainer may overwrite
+        them. Only if the server refuses to take them from there are they wanted once more.
+        """
+        gpu, pushes = gpu_of(self._ps), self._ps._pushes
+        lookups, gradients = self._lookups, self._gradients
+        with pushes.lock:
+            if not pushes.is_idle():
+                return False
+            step = self._next()
+            if step is None and self._ps._door != "gpu":
+                step = self._ps.session.next()
+            started = gpu.start_push(device, lookups, gradients, self._options, step, {})
+            read = [each for tensors in lookups.values() for each in tensors if each is not None]
+            read += gradients.values()
+            versions = [each._version for each in read]
+
+            def finish() -> None:
+                if gpu.finish_push(started):
+                    return
+                if [each._version for each in read] != versions:
+                    raise FailedPrecondition(
+                        "a push in flight was refused by the GPU's memory, and could not go by the "
+                        "host's: its tensors were written meanwhile"
+                    )
+                self._send_by_host(lookups, gradients, step, {})
+
+            if gpu.has_arrays(started):
+                pushes.begin(gradients, started, lambda: gpu.wait(started), finish)
+            else:
+                finish()  # there is no connection yet, which reads them later
+        return True
+
+    def _next(self) -> Any:
+        return None if self._session is None else self._session.next()
+
+    def _send(self, lookups: Lookups, gradients: Mapping[str, Tensor], step: Any) -> None:
+        gpu = gpu_of(self._ps)
+        device = gpu.device_of((*lookups[table], each) for table, each in gradients.items())
+        if device is not None:
+            if step is None and self._ps._door != "gpu":
+                step = self._ps.session.next()
+            started = gpu.start_push(
+                device, lookups, gradients, self._options, step, self._looked_up
+            )
+            if gpu.finish_push(started):
+                return
+        self._send_by_host(lookups, gradients, step, self._looked_up)
+
+    def _send_by_host(
+        self,
+        lookups: Lookups,
+        gradients: Mapping[str, Tensor],
+        step: Any,
+        looked_up: Mapping[str, LookedUp],
+    ) -> None:
+        pushes: dict[str, Any] = {}
+        for table, gradient in gradients.items():
+            keys, offsets, weights = map(array, lookups[table])
+            pushes[table] = (keys, offsets, array(gradient), weights)
+        if looked_up:
+            self._ps._push_of(pushes, looked_up, step)
+        elif len(pushes) == 1:
+            ((table, (keys, offsets, values, weights)),) = pushes.items()
+            self._ps.push(table, keys, offsets, values, weights=weights, step=step)
+        else:
+            self._ps.push_many(pushes, step=step)
+
+
+def _trains(part: Part) -> bool:
+    return part.found.iteration is not None and part.found.iteration.trains

@@ -1,0 +1,63 @@
+"""What torch does with a whole model that rows on a server do not go along with: recording, and scaling."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slotwise.errors import FailedPrecondition
+
+
+def is_exporting(keys: Tensor | None) -> bool:
+    """Whether torch records what the forward does that looks these keys up."""
+    # torch.export runs a model on tensors that have a shape and no numbers.
+    tracing: Any = torch.jit
+    return bool(tracing.is_tracing()) or type(keys).__name__ == "FakeTensor"
+
+
+def is_autocast_to_float16() -> bool:
+    """Whether torch computes in float16 where that is faster, on a GPU or on the CPU."""
+    of: Any = torch
+    if hasattr(torch, "get_autocast_dtype"):  # from 2.4 on
+        return any(
+            of.is_autocast_enabled(device) and of.get_autocast_dtype(device) is torch.float16
+            for device in ("cuda", "cpu")
+        )
+    on_gpu = of.is_autocast_enabled() and of.get_autocast_gpu_dtype() is torch.float16
+    on_cpu = of.is_autocast_cpu_enabled() and of.get_autocast_cpu_dtype() is torch.float16
+    return bool(on_gpu or on_cpu)
+
+
+def left_to_python(forward: Any) -> Any:
+    """Makes `torch.compile` leave a forward() alone: one break in the graph, and none within."""
+    disabled: list[Any] = []
+
+    @functools.wraps(forward)
+    def run(*args: Any, **options: Any) -> Any:
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is None or not hasattr(dynamo, "disable"):
+            return forward(*args, **options)
+        if not disabled:
+            disabled.append(dynamo.disable(forward))
+        return disabled[0](*args, **options)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    try:
+        from torch._C._dynamo.eval_frame import skip_code
+
+        skip_code(run.__code__)
+    except ImportError:
+        pass  # torch before 2.0 compiles nothing
+    return run
+
+
+def refuse_export(name: str) -> FailedPrecondition:
+    """Returns why a module is not recorded."""
+    return FailedPrecondition(
+        f"{name} cannot be traced, scripted or exported, because its rows are on the server, and the rows of "
+        f"one batch would become constants: export the dense model behind it, which takes the rows as input"
+    )

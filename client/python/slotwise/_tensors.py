@@ -1,0 +1,133 @@
+"""What the torch modules do with keys, offsets, weights and gradients: copy them, and join them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slotwise.options import TableOptions
+
+# The keys, offsets and weights of each table.
+Lookups = dict[str, tuple[Tensor | None, ...]]
+
+
+def joined(
+    table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...], Tensor]]
+) -> tuple[tuple[Tensor | None, ...], Tensor]:
+    """Returns several lookups of a table, and their gradients, as those of one lookup, in their order.
+
+    Args:
+        parts: keys, offsets and weights of each, which a lookup has taken, and the gradient of its
+            result. All go to where the first one's gradient is.
+    """
+    device = parts[0][1].device
+    keys, offsets, weights, gradients = [], [], [], []
+    has_offsets = any(of_part[1] is not None for of_part, _ in parts)
+    has_weights = any(of_part[2] is not None for of_part, _ in parts)
+    before = 0  # keys of the parts before
+    for (of_keys, of_offsets, of_weights), gradient in parts:
+        assert of_keys is not None
+        flat = of_keys.detach().to(device, torch.int64).reshape(-1)
+        keys.append(flat)
+        gradients.append(gradient.detach().to(device).reshape(-1, table.slots * table.dim))
+        if has_offsets:
+            begins = torch.arange(flat.numel(), device=device)
+            if of_offsets is not None:
+                bags = len(gradients[-1]) * table.slots
+                begins = of_offsets.detach().to(device, torch.int64)[:bags]
+            offsets.append(begins + before)
+        if has_weights:
+            ones = torch.ones(flat.numel(), device=device)
+            weights.append(ones if of_weights is None else of_weights.detach().to(device).reshape(-1))
+        before += flat.numel()
+    ends = [torch.tensor([before], device=device)]
+    return (
+        torch.cat(keys),
+        torch.cat(offsets + ends) if has_offsets else None,
+        torch.cat(weights) if has_weights else None,
+    ), torch.cat(gradients)
+
+
+def same_lookups(one: Lookups, other: Lookups) -> bool:
+    """Whether two forwards look up the same."""
+    return list(one) == list(other) and all(
+        _equal(mine, others)
+        for table in one
+        for mine, others in zip(one[table], other[table])
+    )
+
+
+def own_copies(lookups: Lookups) -> Lookups:
+    """Returns copies on the CPU that nobody else has."""
+    copied, there = copies(lookups)
+    there()
+    return copied
+
+
+def copies(
+    lookups: Lookups, beside: torch.cuda.Stream | None = None
+) -> tuple[Lookups, Callable[[], None]]:
+    """Copies tensors, and does not wait for a GPU.
+
+    Args:
+        beside: a stream whose GPU has all of them, and keeps the copies; None: they go to the CPU.
+
+    Returns:
+        The copies, contiguous, and what waits until they can be read: on the CPU, or in the order of
+        `beside`.
+    """
+    if beside is not None:
+        now = torch.cuda.current_stream(beside.device)
+        beside.wait_stream(now)
+        with torch.cuda.stream(beside):
+            there = {table: tuple(map(_clone, tensors)) for table, tensors in lookups.items()}
+        now.wait_stream(beside)  # for who writes the tensors next
+        return there, nothing
+    copied: Lookups = {}
+    events = []
+    for table, tensors in lookups.items():
+        copied[table] = tuple(map(_copy, tensors))
+        for tensor in tensors:
+            if tensor is not None and tensor.is_cuda:
+                events.append(torch.cuda.current_stream(tensor.device).record_event())
+
+    def wait() -> None:
+        for event in events:
+            event.synchronize()
+
+    return copied, wait
+
+
+def nothing() -> None:
+    """There is nothing to wait for."""
+
+
+def array(tensor: Tensor | None) -> Any:
+    """Returns a tensor as NumPy's, on the CPU."""
+    return None if tensor is None else tensor.detach().cpu().numpy()
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is other:
+        return True
+    return (
+        one is not None
+        and other is not None
+        and one.shape == other.shape
+        and one.dtype == other.dtype
+        and bool(torch.equal(one.detach().cpu(), other.detach().cpu()))
+    )
+
+
+def _clone(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _copy(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None:
+        return None
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    return copy.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
