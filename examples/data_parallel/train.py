@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import slotwise
+import slotwise.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -56,15 +57,9 @@ class Trainer:
         self.train_set, self.test_set = load()
         if number == 0:
             create_table(ps, arguments.table, arguments.seed)
-        # What all share: also the sign that the table is there.
-        drawn = ps.new_session()
-        session_id, epoch = broadcast(drawn.id >> 1), broadcast(drawn.epoch)
-        session = None  # a step of each trainer's own
-        if arguments.mode == "sync":
-            trainers = arguments.trainers
-            session = slotwise.Session(
-                session_id, epoch=epoch, trainer=number, trainers=trainers
-            )
+        # What all share: also the sign that the table is there. Losses are divided by the whole batch.
+        shared = slotwise.torch.shared_session(ps, gradients="sum")
+        session = shared if arguments.mode == "sync" else None  # None: a step of each trainer's own
         self.model = DeepFM(ps, arguments.table, session)
         self.optimizer = torch.optim.Adagrad(self.model.parameters(), lr=0.02)
 
@@ -118,13 +113,6 @@ class Trainer:
         logits = self.model(people.keys)
         self.model.train()
         return auc(people.rich.numpy(), logits.numpy())
-
-
-def broadcast(number: int) -> int:
-    """Trainer 0's number."""
-    there = torch.tensor([number])
-    dist.broadcast(there, src=0)
-    return int(there)
 
 
 def add_gradients(model: nn.Module) -> None:

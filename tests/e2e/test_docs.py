@@ -138,13 +138,21 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     cluster = start_cluster(2, example + data_folder(tmp_path))
     (ten_lines,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
     run_program(ten_lines, cluster, ROOT / "client" / "python")
-    trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
-    run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
+    run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
     (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
     program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
     command = [program, "--server", cluster.ranks[0].address, *line.split()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# What a program for trainers in step finds, as the only one of them.
+A_TRAINER = """
+import torch.distributed
+torch.distributed.init_process_group("gloo", init_method=f"file://{__import__('os').getcwd()}/group", rank=0,
+                                     world_size=1)
+shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1
+"""
 
 
 def run_program(program: str, cluster: Cluster, path: Path) -> str:
@@ -171,9 +179,8 @@ def data_folder(tmp_path: Path) -> str:
 
 
 def test_programs_of_the_python_client_run(start_cluster: StartCluster, tmp_path: Path) -> None:
-    trainer = "shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1\n"
     cluster = start_cluster(2, data_folder(tmp_path))
-    printed = run_program(trainer + programs_of("Python"), cluster, ROOT / "client" / "python")
+    printed = run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
     assert printed.startswith("ads 3 2 ")
     assert "offsets" in printed.splitlines()[-1]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from slotwise._gpu import gpu_of
-from slotwise._tensors import Lookups, array, copies, joined, nothing
+from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
 from slotwise.errors import FailedPrecondition
@@ -100,6 +100,19 @@ class Part:
     lookups: Lookups
     gradients: Mapping[str, Tensor]
     found: Found
+
+
+_shared: weakref.WeakKeyDictionary[Session, list[weakref.ref[Tables]]] = weakref.WeakKeyDictionary()
+
+
+def share(session: Session, tables: Tables) -> None:
+    """Says that every step of a session that trainers share has these tables.
+
+    Each trainer makes its modules in the same order, and so they agree on the tables of a step and on
+    their order, whichever of them a trainer has gradients of.
+    """
+    with _lock:
+        _shared.setdefault(session, []).append(weakref.ref(tables))
 
 
 def collect(part: Part) -> None:
@@ -190,6 +203,11 @@ class _Step:
         self._options = {
             table: part.tables.options[table] for part in parts for table in part.gradients
         }
+        if self._session is not None and self._session.is_shared:
+            with _lock:
+                sharing = [each() for each in _shared.get(self._session, [])]
+            ours = [each.options for each in sharing if each is not None and each.ps is self._ps]
+            self._options = {table: options for some in ours for table, options in some.items()}
         self._lookups: Lookups = {}
         self._gradients: dict[str, Tensor] = {}
         self._looked_up: dict[str, LookedUp] = {}
@@ -199,6 +217,10 @@ class _Step:
             for part in of_table:
                 if table in part.found.looked_up:  # the oldest counts
                     self._looked_up.setdefault(table, part.found.looked_up[table])
+            if not of_table:  # another trainer may have gradients of it
+                device = next(iter(parts[0].gradients.values())).device
+                self._lookups[table], self._gradients[table] = nothing_of(options, device)
+                continue
             if len(of_table) > 1:
                 whole = [(part.lookups[table], part.gradients[table]) for part in of_table]
                 self._lookups[table], self._gradients[table] = joined(options, whole)
@@ -285,7 +307,16 @@ class _Step:
         return True
 
     def _next(self) -> Any:
-        return None if self._session is None else self._session.next()
+        return None if self._session is None else self._session.next_of(self._parts_wanted)
+
+    def _parts_wanted(self, most: int) -> int:
+        """Returns into how many parts of at most so many bytes the largest table's share is to be cut."""
+        sizes = [
+            sum(each.numel() * 8 for each in self._lookups[table] if each is not None)
+            + gradient.numel() * 4
+            for table, gradient in self._gradients.items()
+        ]
+        return max(-(-size // most) for size in [1, *sizes])
 
     def _send(self, lookups: Lookups, gradients: Mapping[str, Tensor], step: Any) -> None:
         gpu = gpu_of(self._ps)

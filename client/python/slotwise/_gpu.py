@@ -165,7 +165,7 @@ class GpuDoor:
         batches = []
         for table, gradient in gradients.items():
             batch = _Batch(options[table], *lookups[table])
-            batch.add_gradients(gradient, self._ps._wire_dtype)
+            batch.add_gradients(gradient, self._ps._wire_dtype, self._ps._divisor(step))
             batches.append(batch)
         native = _natives(batches)
         core, named = self._ps._usable(), self._ps._named(step)
@@ -283,10 +283,12 @@ class _Batch:
         if offsets is None and table.combiner == "none":
             self.shape = (*keys.shape, table.dim)
 
-    def add_gradients(self, gradient: Tensor, wire_dtype: str) -> None:
-        """Adds gradients, of the type that they have on the wire."""
+    def add_gradients(self, gradient: Tensor, wire_dtype: str, divisor: int) -> None:
+        """Adds gradients, divided, of the type that they have on the wire."""
         if tuple(gradient.shape) != self.shape:
             raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {self.shape}")
+        if divisor != 1:
+            gradient = gradient / divisor
         if wire_dtype != "float32":
             gradient = gradient.to(getattr(torch, wire_dtype))
         own = gradient.detach().contiguous()

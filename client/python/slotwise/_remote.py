@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slotwise._backward import Ahead, Found, Part, Tables, collect
+from slotwise._backward import Ahead, Found, Part, Tables, collect, share
 from slotwise._export import is_autocast_to_float16, is_exporting, refuse_export
 from slotwise._gpu import gpu_of
 from slotwise._recompute import KeptRows, Phase, phase
@@ -34,6 +34,8 @@ class Remote(nn.Module):
             table: ps.describe_table(table).options for table in tables
         }
         self._of_steps = Tables(ps, session, in_flight, self._tables)
+        if session is not None and session.is_shared:
+            share(session, self._of_steps)
         self._kept = KeptRows()
         self._ahead: tuple[Ahead, ...] = ()  # the iterations that are under way; the newest is last
         # Keys take no gradient; autograd calls backward() because of this tensor. It is not a

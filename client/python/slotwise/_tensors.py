@@ -51,6 +51,14 @@ def joined(
     ), torch.cat(gradients)
 
 
+def nothing_of(
+    table: TableOptions, device: torch.device
+) -> tuple[tuple[Tensor | None, ...], Tensor]:
+    """Returns a lookup of no keys, and its gradient."""
+    keys = torch.empty(0, dtype=torch.int64, device=device)
+    return (keys, None, None), torch.empty(0, table.slots * table.dim, device=device)
+
+
 def same_lookups(one: Lookups, other: Lookups) -> bool:
     """Whether two forwards look up the same."""
     return list(one) == list(other) and all(

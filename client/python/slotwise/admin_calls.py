@@ -148,11 +148,21 @@ class AdminCalls:
         return [rank_stats_from_json(rank) for rank in reply["ranks"]]
 
     def new_session(
-        self, *, trainer: int = 0, trainers: int = 1, parts: int | None = None
+        self,
+        *,
+        trainer: int = 0,
+        trainers: int = 1,
+        parts: int | None = None,
+        gradients: str = "sum",
     ) -> Session:
         """Draws a session of the server's epoch. The arguments are those of `Session`."""
         return Session(
-            Session.new_id(), trainer=trainer, trainers=trainers, parts=parts, epoch=self.topology().epoch
+            Session.new_id(),
+            trainer=trainer,
+            trainers=trainers,
+            parts=parts,
+            epoch=self.topology().epoch,
+            gradients=gradients,
         )
 
     def digest(self, name: str) -> TableDigest:

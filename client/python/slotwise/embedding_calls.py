@@ -258,7 +258,7 @@ class EmbeddingCalls(AdminCalls):
             DataLoss: the table no longer has a step that this client saw acknowledged; see there.
         """
         with self._tables(table) as (options,):
-            batch = _push_batch(options, keys, offsets, gradients, weights)
+            batch = _push_batch(options, self._divisor(step), keys, offsets, gradients, weights)
             call = self._run(self._push(batch, step), wire_dtype, batch)
         return self._core.numbers_of(call)[0]
 
@@ -281,7 +281,9 @@ class EmbeddingCalls(AdminCalls):
         """
 
         def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
-            batch = _push_batch(tables[0], keys, offsets, gradients, weights)
+            batch = _push_batch(
+                tables[0], self._divisor(step), keys, offsets, gradients, weights
+            )
             return self._push(batch, step), batch, lambda call: self._core.numbers_of(call)[0]
 
         return self._start([table], wire_dtype, start)
@@ -308,8 +310,9 @@ class EmbeddingCalls(AdminCalls):
             have to fit into one round (`limits.max_round_mib`) together.
         """
         with self._tables(*pushes) as tables:
+            divisor = self._divisor(step)
             batches = [
-                _push_batch(options, *_check_tuple(options.name, push, 3, 4))
+                _push_batch(options, divisor, *_check_tuple(options.name, push, 3, 4))
                 for options, push in zip(tables, pushes.values())
             ]
             native, core = _array_of(batches), self._core
@@ -336,8 +339,10 @@ class EmbeddingCalls(AdminCalls):
     ) -> None:
         """Pushes gradients of rows that were looked up so: as `push`, or as `push_many` of several."""
         with self._tables(*pushes) as tables:
+            divisor = self._divisor(step)
             batches = [
-                _push_batch(options, *push) for options, push in zip(tables, pushes.values())
+                _push_batch(options, divisor, *push)
+                for options, push in zip(tables, pushes.values())
             ]
             native, core, named = _array_of(batches), self._core, self._named(step)
             states = states_of(pushes, looked_up)
@@ -362,6 +367,12 @@ class EmbeddingCalls(AdminCalls):
         if step is None and not isinstance(self.session, OwnSession):
             step = self.session.next()
         return None if step is None else _native_step(step)
+
+    def _divisor(self, step: Step | None) -> int:
+        """Returns what the gradients of a step are divided by: of None, of one of this client's session."""
+        if step is None:
+            return self.session.divisor
+        return step.trainers if isinstance(step, Step) and step.mean else 1
 
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""
@@ -402,13 +413,15 @@ def _lookup_batch(
 
 def _push_batch(
     options: TableOptions,
+    divisor: int,
     keys: ArrayLike,
     offsets: ArrayLike | None,
     gradients: ArrayLike,
     weights: ArrayLike | None = None,
 ) -> Batch:
     batch = make_batch(options, keys, offsets, weights)
-    return batch.with_values(check_gradients(gradients, batch, options))
+    values = check_gradients(gradients, batch, options)
+    return batch.with_values(values if divisor == 1 else values / np.float32(divisor))
 
 
 def _values_of(batch: Batch) -> NDArray[np.float32]:
@@ -441,6 +454,7 @@ class OwnSession(Session):
     def __init__(self, core: Core, client: Handle) -> None:
         self._core = core
         self._client = client
+        self._trainers, self._mean = 1, False
 
     @property
     def id(self) -> int:  # type: ignore[override]

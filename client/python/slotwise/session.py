@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from slotwise.errors import InvalidArgument
@@ -21,6 +22,7 @@ class Step:
             batch needs, which only a lone trainer may choose, because several trainers must agree on
             the step's number of parts.
         epoch: the server's when the session was drawn; 0 if that is not known.
+        mean: whether gradients are divided by `trainers` before they are sent.
     """
 
     session: int
@@ -29,6 +31,7 @@ class Step:
     trainers: int = 1
     parts: int = 0
     epoch: int = 0
+    mean: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,15 @@ class Session:
     pushes the same number of times, in the same order. The server then sums one push of every
     trainer into one optimizer step::
 
-        drawn = ps.new_session()  # by one trainer
-        session = slotwise.Session(drawn.id, epoch=drawn.epoch, trainer=rank, trainers=world_size)
+        session = slotwise.torch.shared_session(ps)  # in a process group of torch.distributed
+
+        drawn = ps.new_session()  # without one: by one trainer, which sends id and epoch to all
+        session = slotwise.Session(
+            drawn.id, epoch=drawn.epoch, trainer=rank, trainers=world_size, gradients="mean"
+        )
+
+    Where each trainer's loss is the mean over its own batch, as under DistributedDataParallel, take
+    `gradients="mean"`; where it is the trainer's part of one loss of all, "sum".
 
     A trainer that was started again goes on with its session if it has kept `id` and `epoch`:
     `Client.resume`.
@@ -87,6 +97,7 @@ class Session:
         parts: int | None = None,
         epoch: int = 0,
         last: int = 0,
+        gradients: str = "sum",
     ) -> None:
         """Starts at step number `last` + 1.
 
@@ -100,6 +111,8 @@ class Session:
                 request.
             epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
             last: the number of the last step that was drawn before.
+            gradients: what the trainers' gradients become: "sum", or "mean", for which each
+                trainer divides its own by `trainers` before it sends them.
         """
         if not 0 <= trainer < trainers:
             raise InvalidArgument(
@@ -107,6 +120,8 @@ class Session:
             )
         if parts is not None and parts < 1:
             raise InvalidArgument(f"parts is {parts}, not at least 1")
+        if gradients not in ("sum", "mean"):
+            raise InvalidArgument(f'gradients is {gradients!r}, not "sum" or "mean"')
         if id is None and trainers > 1:
             raise InvalidArgument("id: several trainers need one session id that they share")
         self.id = self.new_id() if id is None else id
@@ -118,6 +133,7 @@ class Session:
         self._trainer = trainer
         self._trainers = trainers
         self._parts = parts if parts is not None else int(trainers > 1)
+        self._mean = gradients == "mean"
         self._lock = threading.Lock()
         self._next = 1
         self.go_on_behind(last)
@@ -139,4 +155,24 @@ class Session:
         with self._lock:
             number = self._next
             self._next += 1
-        return Step(self.id, number, self._trainer, self._trainers, self._parts, self.epoch)
+        return Step(
+            self.id, number, self._trainer, self._trainers, self._parts, self.epoch, self._mean
+        )
+
+    def next_of(self, parts_wanted: Callable[[int], int]) -> Step:
+        """Is Slotwise's own: returns the next step, of a push whose size is known.
+
+        Args:
+            parts_wanted: returns how many parts of so many bytes this trainer's share has.
+        """
+        return self.next()
+
+    @property
+    def divisor(self) -> int:
+        """What this trainer's gradients are divided by before they are sent."""
+        return self._trainers if self._mean else 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether steps have parts of several trainers."""
+        return self._trainers > 1

@@ -43,6 +43,7 @@ from slotwise._adopt.adopt import adopt, release
 from slotwise._export import left_to_python
 from slotwise._prefetch import Prefetch
 from slotwise._remote import Remote
+from slotwise._shared_session import shared_session
 from slotwise._tensors import Lookups
 from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
@@ -58,6 +59,7 @@ __all__ = [
     "load",
     "release",
     "save",
+    "shared_session",
 ]
 
 # keys; (keys, offsets); (keys, offsets, per_sample_weights).

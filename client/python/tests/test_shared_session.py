@@ -1,0 +1,86 @@
+"""Trainers in step share a session in one line, and train as torch's DistributedDataParallel does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shared_trainer
+import torch
+from fake_server import FakeServer
+from real_server import RealServer, StartReal, empty_client
+from waiting import wait_until
+
+import slotwise
+import slotwise.torch as st
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this torch has no gloo",
+)
+
+
+def run(folder: Path, address: str, kind: str, trainers: int) -> None:
+    """Runs the trainers to their end."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, shared_trainer.__file__, str(folder / "store"), str(trainer)]
+            + [str(trainers), address, kind],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for trainer in range(trainers)
+    ]
+    said = [process.communicate(timeout=240)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0] * trainers, "\n".join(said)
+
+
+@pytest.mark.parametrize("ranks, trainers", [(1, 2), (2, 3)])
+@pytest.mark.parametrize("kind", ["plain", "in_flight", "one has none"])
+def test_trainers_with_a_mean_loss_train_as_torchs(
+    start_real: StartReal, tmp_path: Path, ranks: int, trainers: int, kind: str
+) -> None:
+    with empty_client(start_real(ranks)) as ps:
+        shared_trainer.make_tables(ps)
+        run(tmp_path, ps.topology().ranks[-1].address, kind, trainers)
+
+
+def test_trainers_agree_on_parts_where_a_share_is_larger_than_a_message(tmp_path: Path) -> None:
+    server = RealServer(1, "limits { max_message_mib: 1 }")
+    with slotwise.connect(server.address, timeout=60) as ps:
+        ps.create_table("wide", dim=512, optimizer=slotwise.SGD(0.1))
+    run(tmp_path, server.address, "large", 2)
+    assert server.stop() == 0
+
+
+def test_without_a_process_group_it_is_refused(fake_ps: slotwise.Client) -> None:
+    with pytest.raises(slotwise.FailedPrecondition, match="init_process_group"):
+        st.shared_session(fake_ps)
+
+
+class TestMean:
+    KEYS, ONES = np.array([1, 2]), np.ones((2, 4), np.float32)
+
+    @pytest.mark.parametrize("gradients, pushed", [("mean", 0.25), ("sum", 1.0)])
+    def test_gradients_are_divided_before_they_are_sent(
+        self, fake: FakeServer, fake_ps: slotwise.Client, gradients: str, pushed: float
+    ) -> None:
+        fake_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(1.0))
+        alone = slotwise.Session(5, trainers=1, gradients=gradients)
+        shared = slotwise.Session(6, trainer=1, trainers=4, gradients=gradients)
+        assert (alone.divisor, shared.divisor) == (1, 4 if gradients == "mean" else 1)
+        fake_ps.push_async("ads", self.KEYS, None, self.ONES, step=shared.next())
+        wait_until(lambda: len(fake.requests("Push")) == 1, "the push")
+        (request,) = fake.requests("Push")
+        assert set(np.frombuffer(request.gradients, np.float32)) == {pushed}
+        fake_ps.push("ads", self.KEYS, None, self.ONES, step=alone.next())
+        assert fake_ps.lookup("ads", self.KEYS, train=False).min() < -0.9, "a lone trainer divides by 1"
+
+    def test_other_words_are_refused(self) -> None:
+        with pytest.raises(slotwise.InvalidArgument, match="gradients is 'max', not \"sum\" or \"mean\""):
+            slotwise.Session(gradients="max")
