@@ -35,7 +35,8 @@ def connect(
 
     Args:
         addresses: host:port of one or more ranks; the port is 7070 if absent. "local" alone means a
-            server of this process's own, which the first such call starts: `slotwise.serve`.
+            server of this process's own, which the first such call starts: `slotwise.serve`. Under
+            torchrun the processes of a host have one, which their first starts.
         timeout: seconds that this and every later call may take, retries included. `connect` waits
             for a server that is still starting.
         channels_per_rank: connections to each rank; large batches are spread over them. Where there

@@ -5,7 +5,8 @@
 
     ps = slotwise.connect("local")             # the same in one line; every call gives the same server
 
-The server ends with the process that started it, however that process ends.
+The server ends with the process that started it, however that process ends. Under torchrun the processes of a
+host have one server of "local", which the first of them starts, and which ends with that one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slotwise import _host_group
 from slotwise.credentials import Credentials
 from slotwise.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 from slotwise.programs import find_mpirun, find_server
@@ -385,6 +387,8 @@ def shared_server(timeout: float = 60.0) -> Server:
 def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
     """Returns the address of `shared_server()`, where a client can be had in little time.
 
+    Of several processes that torchrun has started on this host, the first one has the server.
+
     Args:
         timeout: seconds that this may take.
         connect: `slotwise.connect`. A client that it makes has one timeout for being made and for
@@ -395,11 +399,16 @@ def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
         As `shared_server`; Unavailable, DeadlineExceeded: the server has not answered.
     """
     begin = time.monotonic()
+    rank = _host_group.local_rank()
+    if rank is not None and rank > 0:
+        return _host_group.await_address(timeout)
     was_there = _shared is not None
     server = shared_server(timeout)
     if not was_there:
         left = max(_LEAST_TIMEOUT, timeout - (time.monotonic() - begin))
         connect(server.address, timeout=left, credentials=Credentials()).close()
+    if rank == 0:
+        _host_group.tell(server.address)
     return server.address
 
 
