@@ -1,5 +1,5 @@
-// JSON objects whose first line has a checksum: the XXH3-64 of all bytes behind that line. Whoever parses one
-// need not fear damage, nor brackets within brackets without end.
+// JSON objects whose first line has a checksum: the XXH3-64 of all bytes behind that line. The parser refuses
+// damage, and brackets that nest too deep.
 // Errors: FAILED_PRECONDITION, naming the file, and those of FileSystem.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKED_JSON_H_

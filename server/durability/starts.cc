@@ -26,32 +26,50 @@ FoundTable ParseTable(Fields fields) {
   return table;
 }
 
-ServerStart ParseStart(Fields fields) {
-  ServerStart start;
-  start.incarnation = fields.HexNumber("incarnation");
+ServerStarts ParseGroup(Fields fields) {
+  ServerStarts starts;
+  const json& incarnations = fields.Array("incarnations");
+  if (incarnations.empty() || incarnations.size() > kMostStarts)
+    fields.Complain("incarnations", "does not have 1 to " + std::to_string(kMostStarts) + " elements");
+  for (const json& each : incarnations) {
+    std::uint64_t incarnation = 0;
+    if (!each.is_string() || !ParseHex(each.get<std::string>(), incarnation))
+      fields.Complain("incarnations", "has what is not 16 hexadecimal digits");
+    starts.incarnations.push_back(incarnation);
+  }
   const json& tables = fields.Array("tables");
   fields.RefuseOthers();
   if (tables.size() > kMaxTablesInCheckpoint)
     fields.Complain("tables", "has more than " + std::to_string(kMaxTablesInCheckpoint) + " elements");
   for (std::size_t i = 0; i < tables.size() && fields.error().empty(); ++i) {
     const std::string where = fields.Path("tables[" + std::to_string(i) + "].");
-    start.tables.push_back(ParseTable({tables[i], where, fields.error()}));
+    starts.tables.push_back(ParseTable({tables[i], where, fields.error()}));
   }
-  return start;
+  return starts;
+}
+
+void KeepNewest(auto& all) {
+  if (all.size() > kMostStarts) all.erase(all.begin());
 }
 
 }  // namespace
 
-void Starts::Add(ServerStart start) {
-  std::ranges::sort(start.tables, {}, &FoundTable::lineage);
-  if (!starts_.empty() && starts_.back().tables == start.tables) starts_.pop_back();
-  starts_.push_back(std::move(start));
-  if (starts_.size() > kMostStarts) starts_.erase(starts_.begin());
+void Starts::Add(std::uint64_t incarnation, std::vector<FoundTable> tables) {
+  std::ranges::sort(tables, {}, &FoundTable::lineage);
+  if (starts_.empty() || starts_.back().tables != tables)
+    starts_.push_back({.incarnations = {}, .tables = std::move(tables)});
+  starts_.back().incarnations.push_back(incarnation);
+  KeepNewest(starts_.back().incarnations);
+  KeepNewest(starts_);
 }
 
 std::uint64_t Starts::LostFrom(std::uint64_t lineage, std::uint64_t incarnation, std::uint64_t step) const {
-  const auto acknowledged = std::ranges::find(starts_, incarnation, &ServerStart::incarnation);
-  auto later = acknowledged == starts_.end() ? starts_.begin() : std::next(acknowledged);
+  if (starts_.empty()) return 0;
+  auto later = std::prev(starts_.end());
+  for (auto some = starts_.begin(); some != starts_.end(); ++some) {
+    if (std::ranges::find(some->incarnations, incarnation) == some->incarnations.end()) continue;
+    later = some->incarnations.back() == incarnation ? std::next(some) : some;
+  }
   std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
   for (; later != starts_.end(); ++later) {
     const auto found = std::ranges::lower_bound(later->tables, lineage, {}, &FoundTable::lineage);
@@ -62,11 +80,12 @@ std::uint64_t Starts::LostFrom(std::uint64_t lineage, std::uint64_t incarnation,
 
 std::string SerializeStarts(const Starts& starts) {
   ordered_json object = {{"format_version", kFormatVersion}, {"starts", ordered_json::array()}};
-  for (const ServerStart& start : starts.all()) {
-    ordered_json tables = ordered_json::array();
-    for (const FoundTable& table : start.tables)
+  for (const ServerStarts& some : starts.all()) {
+    ordered_json incarnations = ordered_json::array(), tables = ordered_json::array();
+    for (const std::uint64_t incarnation : some.incarnations) incarnations.push_back(Hex(incarnation));
+    for (const FoundTable& table : some.tables)
       tables.push_back({{"lineage", Hex(table.lineage)}, {"steps", table.steps}});
-    object["starts"].push_back({{"incarnation", Hex(start.incarnation)}, {"tables", std::move(tables)}});
+    object["starts"].push_back({{"incarnations", std::move(incarnations)}, {"tables", std::move(tables)}});
   }
   return SerializeChecked(object).text;
 }
@@ -87,8 +106,10 @@ Result<Starts> ParseStarts(std::string_view text, const std::string& path) {
   if (all.size() > kMostStarts)
     fields.Complain("starts", "has more than " + std::to_string(kMostStarts) + " elements");
   Starts starts;
-  for (std::size_t i = 0; i < all.size() && error.empty(); ++i)
-    starts.Add(ParseStart({all[i], "starts[" + std::to_string(i) + "].", error}));
+  for (std::size_t i = 0; i < all.size() && error.empty(); ++i) {
+    const ServerStarts some = ParseGroup({all[i], "starts[" + std::to_string(i) + "].", error});
+    for (const std::uint64_t incarnation : some.incarnations) starts.Add(incarnation, some.tables);
+  }
   if (!error.empty()) return FailedPrecondition(path + ": " + error);
   return starts;
 }

@@ -4,9 +4,8 @@
 // and soon its table counts as many steps as before. Where each start began tells what is lost: a step that
 // start I acknowledged is in the table if no later start began before that step.
 //
-// The newest kMostStarts starts are known, the running one among them. Of an acknowledgement by an older
-// one, or by one that is not in the folder's file, all of them count as later: a loss is missed only if
-// kMostStarts starts came since, and the last of them began behind the step.
+// Starts that found the same steps are kept together, at most kMostStarts of them, and at most kMostStarts
+// such groups. An acknowledgement by a start that is not known is compared with the newest start alone.
 // The file `starts.json` of the data folder has them, as checked_json.h writes them. Rank 0 writes the file
 // before its server serves.
 // Thread-safety: plain values and free functions.
@@ -36,28 +35,29 @@ struct FoundTable {
   friend bool operator==(const FoundTable&, const FoundTable&) = default;
 };
 
-struct ServerStart {
-  std::uint64_t incarnation = 0;
-  std::vector<FoundTable> tables;  // by ascending lineage
-  friend bool operator==(const ServerStart&, const ServerStart&) = default;
+// Starts, one after the other, that found the same.
+struct ServerStarts {
+  std::vector<std::uint64_t> incarnations;  // one at least; the newest is last
+  std::vector<FoundTable> tables;           // by ascending lineage
+  friend bool operator==(const ServerStarts&, const ServerStarts&) = default;
 };
 
 class Starts {
  public:
   Starts() = default;
 
-  // Adds the newest start; its tables may have any order. A start before it with the same tables at the same
-  // steps goes: whatever it acknowledged is lost. Above kMostStarts, the oldest goes.
-  void Add(ServerStart start);
+  // Adds a start that is newer than all others. Its tables may have any order. Above the bounds the oldest
+  // go.
+  void Add(std::uint64_t incarnation, std::vector<FoundTable> tables);
 
   // Returns the first step that is lost of those up to `step`, which the start `incarnation` acknowledged in
   // the table's `lineage`; 0: all are there.
   std::uint64_t LostFrom(std::uint64_t lineage, std::uint64_t incarnation, std::uint64_t step) const;
 
-  std::span<const ServerStart> all() const { return starts_; }  // oldest first
+  std::span<const ServerStarts> all() const { return starts_; }  // oldest first
 
  private:
-  std::vector<ServerStart> starts_;
+  std::vector<ServerStarts> starts_;
 };
 
 std::string SerializeStarts(const Starts& starts);

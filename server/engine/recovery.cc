@@ -184,9 +184,9 @@ class Recovery::Impl {
   }
 
   Starts RecordStart(std::uint64_t incarnation) {
-    ServerStart start{.incarnation = incarnation, .tables = {}};
-    tables_.ForEach([&](const Table& table) { start.tables.push_back({table.lineage, table.steps}); });
-    starts_.Add(std::move(start));
+    std::vector<FoundTable> found;
+    tables_.ForEach([&](const Table& table) { found.push_back({table.lineage, table.steps}); });
+    starts_.Add(incarnation, std::move(found));
     if (IsRankZero()) {
       const Status written = WriteWhole(files_, options_.folder, kStartsName, SerializeStarts(starts_));
       if (!written.ok()) {
@@ -209,7 +209,7 @@ class Recovery::Impl {
     if (starts.status().code() == StatusCode::kNotFound) return;
     if (starts.ok()) {
       starts_ = std::move(*starts);
-    } else if (IsRankZero()) {
+    } else {
       spdlog::warn(
           "where earlier starts began is not known, so clients may not hear of steps that one has lost: {}",
           starts.status().message());

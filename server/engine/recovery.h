@@ -49,9 +49,9 @@ class Recovery {
   // on the journal's thread when more is on disk.
   Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable);
 
-  // REQUIRES: Run succeeded. Returns the folder's starts with this one, which the folder then has too. What
-  // cannot be read or written is said in the log, and no error: a start that clients are told less of is
-  // better than none.
+  // REQUIRES: Run succeeded. Returns the folder's starts with this one, which the folder then has too. If the
+  // file cannot be read or written, the log warns, and the server starts all the same: its clients may then
+  // not hear of a loss.
   Starts RecordStart(std::uint64_t incarnation);
 
  private:

@@ -22,8 +22,7 @@ const std::string kPath = "data/starts.json";
 // Starts 1, 2, ... that found the table with so many steps.
 Starts Began(const std::vector<std::uint64_t>& steps) {
   Starts starts;
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    starts.Add({.incarnation = i + 1, .tables = {{.lineage = kTable, .steps = steps[i]}}});
+  for (std::size_t i = 0; i < steps.size(); ++i) starts.Add(i + 1, {{.lineage = kTable, .steps = steps[i]}});
   return starts;
 }
 
@@ -45,11 +44,11 @@ TEST(LostFrom, IsNotHiddenByLaterStarts) {
   EXPECT_EQ(Began({0, 20, 5}).LostFrom(kTable, 1, 7), 6U) << "a later start went back further";
 }
 
-TEST(LostFrom, TakesAllStartsAsLaterThanOneThatIsNotKnown) {
-  const Starts starts = Began({0, 5});
-  EXPECT_EQ(starts.LostFrom(kTable, 99, 7), 1U) << "the table was made in a start that is known";
-  EXPECT_EQ(Began({5}).LostFrom(kTable, 99, 7), 6U);
-  EXPECT_EQ(Began({5}).LostFrom(kTable, 99, 5), 0U);
+// Its record may have been lost, or it may be long ago: where it stands among the others nobody knows.
+TEST(LostFrom, ComparesAStartThatIsNotKnownWithTheNewestAlone) {
+  EXPECT_EQ(Began({0, 5}).LostFrom(kTable, 99, 7), 6U);
+  EXPECT_EQ(Began({0, 5}).LostFrom(kTable, 99, 5), 0U);
+  EXPECT_EQ(Began({5, 20}).LostFrom(kTable, 99, 7), 0U);
 }
 
 TEST(LostFrom, IsNoneOfATableThatNoStartFound) {
@@ -59,19 +58,32 @@ TEST(LostFrom, IsNoneOfATableThatNoStartFound) {
 
 TEST(LostFrom, GoesByTheTablesOwnSteps) {
   Starts starts;
-  starts.Add({.incarnation = 1, .tables = {}});
-  starts.Add({.incarnation = 2, .tables = {{9, 3}, {7, 50}, {8, 40}}});
+  starts.Add(1, {});
+  starts.Add(2, {{9, 3}, {7, 50}, {8, 40}});
   EXPECT_EQ(starts.LostFrom(7, 1, 51), 51U);
   EXPECT_EQ(starts.LostFrom(8, 1, 51), 41U);
   EXPECT_EQ(starts.LostFrom(9, 1, 51), 4U);
 }
 
-TEST(Starts, ForgetOneThatKeptNothing) {
-  const Starts starts = Began({0, 5, 5, 5});
+TEST(Starts, KeepThoseTogetherThatFoundTheSame) {
+  const Starts starts = Began({2, 5, 5, 5});
   ASSERT_EQ(starts.all().size(), 2U);
-  EXPECT_EQ(starts.all()[1].incarnation, 4U);
-  EXPECT_EQ(starts.LostFrom(kTable, 3, 6), 1U) << "whatever it acknowledged is lost";
+  EXPECT_EQ(starts.all()[1].incarnations, (std::vector<std::uint64_t>{2, 3, 4}));
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 8), 6U) << "the next start began at step 5";
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 5), 0U) << "a step of before, which it answered again";
+  EXPECT_EQ(starts.LostFrom(kTable, 3, 6), 6U);
+  EXPECT_EQ(starts.LostFrom(kTable, 4, 6), 0U);
   EXPECT_EQ(starts.LostFrom(kTable, 1, 5), 0U);
+}
+
+TEST(Starts, RememberTheNewestOfALoopOfCrashes) {
+  Starts starts = Began({0, 10});
+  for (std::uint64_t start = 100; start < 100 + 2 * kMostStarts; ++start) starts.Add(start, {{kTable, 10}});
+  ASSERT_EQ(starts.all().size(), 2U);
+  EXPECT_EQ(starts.all()[1].incarnations.size(), kMostStarts);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 11U);
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 11), 11U) << "forgotten, and the newest began at step 10";
+  EXPECT_EQ(starts.LostFrom(kTable, 99 + 2 * kMostStarts, 11), 0U);
 }
 
 TEST(Starts, AreTheNewestThirtyTwo) {
@@ -79,15 +91,16 @@ TEST(Starts, AreTheNewestThirtyTwo) {
   for (std::uint64_t start = 1; start <= kMostStarts; ++start) steps.push_back(start * 10);
   const Starts starts = Began(steps);
   ASSERT_EQ(starts.all().size(), kMostStarts);
-  EXPECT_EQ(starts.all().front().incarnation, 2U);
-  EXPECT_EQ(starts.LostFrom(kTable, 1, 10), 0U) << "no start that is known went back behind it";
-  EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 11U);
+  EXPECT_EQ(starts.all().front().incarnations.front(), 2U);
+  EXPECT_EQ(starts.LostFrom(kTable, 2, 21), 21U);
+  EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 0U) << "forgotten, and the newest began behind it";
 }
 
 TEST(StartsFile, ComesBackAndRefusesWhatIsNoSuchFile) {
   Starts starts;
-  starts.Add({.incarnation = 0xFEDCBA9876543210, .tables = {{0xFFFFFFFFFFFFFFFF, kMaxSteps}, {3, 0}}});
-  starts.Add({.incarnation = 7, .tables = {}});
+  starts.Add(0xFEDCBA9876543210, {{0xFFFFFFFFFFFFFFFF, kMaxSteps}, {3, 0}});
+  starts.Add(7, {});
+  starts.Add(8, {});
   const std::string text = SerializeStarts(starts);
   const auto parsed = ParseStarts(text, kPath);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message();
@@ -112,7 +125,13 @@ TEST(StartsFile, ComesBackAndRefusesWhatIsNoSuchFile) {
   EXPECT_THAT(refused("/more", 1), HasSubstr("more"));
   EXPECT_THAT(refused("/starts", 1), HasSubstr("starts"));
   EXPECT_THAT(refused("/starts/1", "x"), HasSubstr("starts[1] is no object"));
-  EXPECT_THAT(refused("/starts/0/incarnation", 5), HasSubstr("starts[0].incarnation"));
+  for (const ordered_json& wrong :
+       {ordered_json(5), ordered_json::array(), ordered_json::array({5}), ordered_json::array({"12"})}) {
+    EXPECT_THAT(refused("/starts/0/incarnations", wrong), HasSubstr("starts[0].incarnations"));
+  }
+  EXPECT_THAT(refused("/starts/1/incarnations",
+                      ordered_json(std::vector(kMostStarts + 1, object["starts"][1]["incarnations"][0]))),
+              HasSubstr("starts[1].incarnations does not have 1 to 32 elements"));
   EXPECT_THAT(refused("/starts/0/more", 5), HasSubstr("starts[0].more"));
   EXPECT_THAT(refused("/starts/0/tables/1/lineage", "12"), HasSubstr("starts[0].tables[1].lineage"));
   EXPECT_THAT(refused("/starts/0/tables/0/steps", kMaxSteps + 1), HasSubstr("starts[0].tables[0].steps"));

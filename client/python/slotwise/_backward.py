@@ -23,6 +23,7 @@ from slotwise._gpu import gpu_of
 from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
+from slotwise.embedding_calls import OwnSession
 from slotwise.errors import FailedPrecondition
 from slotwise.options import TableOptions
 from slotwise.session import Session
@@ -102,17 +103,28 @@ class Part:
     found: Found
 
 
-_shared: weakref.WeakKeyDictionary[Session, list[weakref.ref[Tables]]] = weakref.WeakKeyDictionary()
+# Of sessions that trainers share: the tables of all their modules, also of those that are gone.
+_OptionsOf = weakref.WeakKeyDictionary[Client, dict[str, TableOptions]]
+_shared: weakref.WeakKeyDictionary[Session, _OptionsOf] = weakref.WeakKeyDictionary()
 
 
-def share(session: Session, tables: Tables) -> None:
-    """Says that every step of a session that trainers share has these tables.
+def session_of(tables: Tables) -> Session | None:
+    """Returns the session that names a module's steps; None: the client's own, which the client renews."""
+    session = tables.session or tables.ps.session
+    return None if isinstance(session, OwnSession) else session
+
+
+def share(session: Session, tables: Tables) -> dict[str, TableOptions]:
+    """Says that every step of a session that trainers share has these tables; returns all that it has.
 
     Each trainer makes its modules in the same order, and so they agree on the tables of a step and on
     their order, whichever of them a trainer has gradients of.
     """
     with _lock:
-        _shared.setdefault(session, []).append(weakref.ref(tables))
+        of_client = _shared.setdefault(session, weakref.WeakKeyDictionary())
+        options = of_client.setdefault(tables.ps, {})
+        options.update(tables.options)
+        return dict(options)
 
 
 def collect(part: Part) -> None:
@@ -161,7 +173,8 @@ class _Pass:
         parts, self.parts = sorted(self.parts, key=lambda part: part.number), []
         steps: dict[tuple[int, int], list[Part]] = {}
         for part in parts:
-            steps.setdefault((id(part.tables.ps), id(part.tables.session)), []).append(part)
+            key = id(part.tables.ps), id(session_of(part.tables))
+            steps.setdefault(key, []).append(part)
         for of_step in steps.values():
             _Step(of_step).push()
 
@@ -199,15 +212,13 @@ class _Step:
     def __init__(self, parts: list[Part]) -> None:
         """Takes parts of one client and session, in the order of their forwards."""
         self._parts = parts
-        self._ps, self._session = parts[0].tables.ps, parts[0].tables.session
+        self._ps, self._session = parts[0].tables.ps, session_of(parts[0].tables)
         self._options = {
             table: part.tables.options[table] for part in parts for table in part.gradients
         }
         if self._session is not None and self._session.is_shared:
-            with _lock:
-                sharing = [each() for each in _shared.get(self._session, [])]
-            ours = [each.options for each in sharing if each is not None and each.ps is self._ps]
-            self._options = {table: options for some in ours for table, options in some.items()}
+            for part in parts:  # also those that were made before the client got this session
+                self._options = share(self._session, part.tables)
         self._lookups: Lookups = {}
         self._gradients: dict[str, Tensor] = {}
         self._looked_up: dict[str, LookedUp] = {}
@@ -264,9 +275,10 @@ class _Step:
                 with on_stream:
                     self._send(keys, own, step)
 
-            self._gradients = {}  # or they would live until the push's end
+            # What was copied would else live until the push's end.
+            parts, self._parts, self._lookups, self._gradients = self._parts, [], {}, {}
             numbers = pushes.hand_over(own, send)
-            for part in self._parts:
+            for part in parts:
                 if part.found.iteration is not None and part.found.iteration.trains:
                     of_module = {table: numbers[table] for table in part.gradients}
                     part.found.iteration.pushed(part.module, part.found.batch, of_module)

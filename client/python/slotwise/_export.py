@@ -1,4 +1,4 @@
-"""What torch does with a whole model that rows on a server do not go along with: recording, and scaling."""
+"""Recording, compiling and scaling: what torch does with models, and rows on a server cannot follow."""
 
 from __future__ import annotations
 

@@ -288,7 +288,8 @@ class _Batch:
         if tuple(gradient.shape) != self.shape:
             raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {self.shape}")
         if divisor != 1:
-            gradient = gradient / divisor
+            # By a tensor: a GPU would multiply by a number's reciprocal, which has other bits.
+            gradient = gradient / torch.tensor(float(divisor), device=gradient.device)
         if wire_dtype != "float32":
             gradient = gradient.to(getattr(torch, wire_dtype))
         own = gradient.detach().contiguous()

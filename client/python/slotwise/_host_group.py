@@ -22,11 +22,21 @@ _told: dict[Path, tuple[int, str]] = {}  # by which process, which address
 
 
 def local_rank() -> int | None:
-    """Returns this process's number among those that torchrun has started here; None: it is alone."""
+    """Returns this process's number among those that torchrun has started here; None: it is alone.
+
+    Raises:
+        FailedPrecondition: there are processes on other hosts, too.
+    """
     try:
         rank, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        everywhere = int(os.environ.get("WORLD_SIZE", size))
     except (KeyError, ValueError):
         return None
+    if everywhere > size:
+        raise FailedPrecondition(
+            f'connect("local") is for the processes of one host, and torchrun has started {everywhere}, of '
+            f"which {size} are here: start a server, and give its address to all"
+        )
     return rank if size > 1 else None
 
 
@@ -49,6 +59,8 @@ def tell(address: str) -> None:
             json.dump(said, file)
         os.rename(temporary, path)
     except OSError as error:
+        if not isinstance(error, FileExistsError):
+            temporary.unlink(missing_ok=True)
         raise FailedPrecondition(
             f'connect("local") cannot tell the other processes of torchrun its server\'s address: {error}'
         ) from None
@@ -63,9 +75,9 @@ def await_address(timeout: float) -> str:
         DeadlineExceeded: it tells none in so many seconds.
         FailedPrecondition: somebody else has made the file.
     """
-    path, deadline = _path(), time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
-        address = _read(path)
+        address = told_address()
         if address is not None:
             return address
         if time.monotonic() >= deadline:
@@ -77,11 +89,17 @@ def await_address(timeout: float) -> str:
         time.sleep(_PAUSE)
 
 
+def told_address() -> str | None:
+    """Returns the address that a living process of this host's group has told, if one has."""
+    return _read(_path())
+
+
 def _path() -> Path:
     """Returns the file of this group: torchrun gives each group a port, and each start of it a number."""
     group = json.dumps([os.getuid(), *(os.environ.get(name, "") for name in _NAMES)])
     name = hashlib.sha256(group.encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"slotwise-local-{os.getuid()}-{name}"
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    return Path(folder) / f"slotwise-local-{os.getuid()}-{name}"
 
 
 def _read(path: Path) -> str | None:

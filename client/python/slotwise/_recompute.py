@@ -30,7 +30,7 @@ class Phase(enum.Enum):
 
 
 def phase() -> Phase:
-    """Returns what the forward that calls this is to torch's checkpointing."""
+    """Returns whether torch's checkpointing has asked for the forward that calls this."""
     found = Phase.NONE
     frame: Any = sys._getframe(1)
     while frame is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from slotwise._backward import Ahead, Found, Part, Tables, collect, share
+from slotwise._backward import Ahead, Found, Part, Tables, collect, session_of, share
 from slotwise._export import is_autocast_to_float16, is_exporting, refuse_export
 from slotwise._gpu import gpu_of
 from slotwise._recompute import KeptRows, Phase, phase
@@ -34,13 +34,17 @@ class Remote(nn.Module):
             table: ps.describe_table(table).options for table in tables
         }
         self._of_steps = Tables(ps, session, in_flight, self._tables)
-        if session is not None and session.is_shared:
-            share(session, self._of_steps)
         self._kept = KeptRows()
         self._ahead: tuple[Ahead, ...] = ()  # the iterations that are under way; the newest is last
         # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
         # Parameter, because nobody trains it.
         self._anchor = torch.zeros(0, requires_grad=True)
+
+    def _share_steps(self) -> None:
+        """Makes this module's tables part of every step of the session that it shares with other trainers."""
+        session = session_of(self._of_steps)
+        if session is not None and session.is_shared:
+            share(session, self._of_steps)
 
     def flush(self) -> None:
         """Waits until all that `backward()` has handed over is applied.
@@ -192,6 +196,7 @@ class _LookupAndPush(torch.autograd.Function):
         # overwritten.
         ctx.save_for_backward(*flat)
         lookups = _by_table(tables, flat)
+        ctx.found = Found(())
         if during is Phase.AGAIN:
             return module._kept.rows_of(lookups)
         found = module._find(lookups)
@@ -207,10 +212,18 @@ class _LookupAndPush(torch.autograd.Function):
         if given:
             module = ctx.module
             collect(Part(ctx.number, module, module._of_steps, lookups, given, ctx.found))
+        if not _keeps_graph():
+            ctx.kept = None  # or a loss that somebody keeps would keep the rows
         return (None,) * (4 + 3 * len(ctx.tables))
 
 
 _numbers = itertools.count()  # of forwards
+
+
+def _keeps_graph() -> bool:
+    """Whether the graph is there after this backward pass; torch before 2.1 does not tell."""
+    tell = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return tell is None or bool(tell())
 
 
 def _by_table(tables: tuple[str, ...], flat: tuple[Tensor | None, ...]) -> Lookups:

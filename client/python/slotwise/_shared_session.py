@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +15,8 @@ from torch import distributed
 from slotwise.client import Client
 from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.session import Session, Step
+
+_PATIENCE = 600.0  # seconds that trainers wait for each other
 
 # Of each group, as its trainers' ranks name it: how many sessions it has drawn. All trainers draw as many.
 _drawn: defaultdict[tuple[int, ...], itertools.count[int]] = defaultdict(itertools.count)
@@ -29,8 +32,10 @@ def shared_session(
     """Returns a session that the trainers of an initialised process group share.
 
     All trainers of the group call it, as often as each other, and make the modules that get it in the
-    same order. Each `backward()` of theirs is then one part of one step, which all of the modules' tables
-    make, whichever of them a trainer has gradients of.
+    same order. Each `backward()` of theirs is then one part of one step of all of the modules' tables. A
+    trainer that has no gradient of a table sends an empty part, and the table makes the step all the same.
+    But a `backward()` that goes through none of the modules sends nothing, and the others wait for it: let
+    its loss have `0 * module(keys).sum()`.
 
     Args:
         ps: this trainer's own client.
@@ -43,7 +48,7 @@ def shared_session(
         slotwise.FailedPrecondition: there is no process group, or this process is not in it; or the
             trainer that draws has failed, with its error.
         slotwise.InvalidArgument: `gradients` or `parts` make no sense.
-        RuntimeError: torch.distributed's, as if not all trainers come within its timeout.
+        RuntimeError: torch.distributed's; not all trainers have come within 10 minutes.
     """
     if not distributed.is_available() or not distributed.is_initialized():
         raise FailedPrecondition(
@@ -90,8 +95,15 @@ class _Board:
         self._store.set(self._name + name, json.dumps(value).encode())
 
     def read(self, name: str) -> Any:
-        """Returns what somebody writes, once it is there."""
-        self._store.wait([self._name + name], timedelta(minutes=10))
+        """Returns what a trainer writes, once it is there. Ctrl-C ends the wait within a second."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._store.wait([self._name + name], timedelta(seconds=1))
+                break
+            except RuntimeError:
+                if time.monotonic() >= deadline:
+                    raise
         return json.loads(self._store.get(self._name + name))
 
 
@@ -129,10 +141,11 @@ class _AgreedSession(Session):
             self._board.write(f"parts/{self._trainer}", parts_wanted(self._most // 2))
             each = [self._board.read(f"parts/{trainer}") for trainer in range(self._trainers)]
             self._agreed = self._parts = max(each)
+        step = super().next()  # also where this share is refused: trainers draw as many steps
         wanted = parts_wanted(self._most)
         if wanted > self._agreed:
             raise InvalidArgument(
                 f"a trainer's share of a table wants {wanted} parts to fit the server's messages, and the "
                 f"trainers have agreed on {self._agreed} at their first step: shared_session(parts={wanted})"
             )
-        return super().next()
+        return step

@@ -21,9 +21,11 @@ def joined(
 
     Args:
         parts: keys, offsets and weights of each, which a lookup has taken, and the gradient of its
-            result. All go to where the first one's gradient is.
+            result. They go to where the first one's keys, and its gradient, are.
     """
-    device = parts[0][1].device
+    ((first_keys, _, _), first_gradient), *_ = parts
+    assert first_keys is not None
+    device = first_keys.device
     keys, offsets, weights, gradients = [], [], [], []
     has_offsets = any(of_part[1] is not None for of_part, _ in parts)
     has_weights = any(of_part[2] is not None for of_part, _ in parts)
@@ -32,7 +34,7 @@ def joined(
         assert of_keys is not None
         flat = of_keys.detach().to(device, torch.int64).reshape(-1)
         keys.append(flat)
-        gradients.append(gradient.detach().to(device).reshape(-1, table.slots * table.dim))
+        gradients.append(gradient.detach().to(first_gradient.device).reshape(-1, table.slots * table.dim))
         if has_offsets:
             begins = torch.arange(flat.numel(), device=device)
             if of_offsets is not None:
@@ -40,7 +42,7 @@ def joined(
                 begins = of_offsets.detach().to(device, torch.int64)[:bags]
             offsets.append(begins + before)
         if has_weights:
-            ones = torch.ones(flat.numel(), device=device)
+            ones = torch.ones(flat.numel(), dtype=torch.float32, device=device)
             weights.append(ones if of_weights is None else of_weights.detach().to(device).reshape(-1))
         before += flat.numel()
     ends = [torch.tensor([before], device=device)]
@@ -56,7 +58,9 @@ def nothing_of(
 ) -> tuple[tuple[Tensor | None, ...], Tensor]:
     """Returns a lookup of no keys, and its gradient."""
     keys = torch.empty(0, dtype=torch.int64, device=device)
-    return (keys, None, None), torch.empty(0, table.slots * table.dim, device=device)
+    return (keys, None, None), torch.empty(
+        0, table.slots * table.dim, dtype=torch.float32, device=device
+    )
 
 
 def same_lookups(one: Lookups, other: Lookups) -> bool:

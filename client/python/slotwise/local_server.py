@@ -403,11 +403,13 @@ def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
     if rank is not None and rank > 0:
         return _host_group.await_address(timeout)
     was_there = _shared is not None
+    if rank == 0 and not was_there and (told := _host_group.told_address()) is not None:
+        return told  # this is a child of the first process
     server = shared_server(timeout)
     if not was_there:
         left = max(_LEAST_TIMEOUT, timeout - (time.monotonic() - begin))
         connect(server.address, timeout=left, credentials=Credentials()).close()
-    if rank == 0:
+    if rank == 0 and server._owner == os.getpid():
         _host_group.tell(server.address)
     return server.address
 

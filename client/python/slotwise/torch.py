@@ -7,11 +7,17 @@ many modules: all that a table gets back is one gradient, as in torch. The step 
 nor does `torch.autograd.grad`; a second `backward()` over a graph is a second step. In `train()` mode a
 lookup gives new keys rows; in `eval()` mode it inserts nothing, and its result takes no gradient.
 
-What would train something else is refused (`FailedPrecondition`): `create_graph=True` through a lookup, a
-`backward()` inside another one, as torch's reentrant checkpointing has, replicas of `DataParallel`,
-training under float16 autocast, whose scaled gradients the rows would get, and tracing, scripting or
-exporting a model, which would make constants of rows. Torch's non-reentrant checkpointing gets the rows of
-the first time when it computes anew.
+What would train something else is refused (`FailedPrecondition`): `create_graph=True` through a
+lookup, a `backward()` inside another one, as torch's reentrant checkpointing has, replicas of
+`DataParallel`, training under float16 autocast, whose scaled gradients the rows would get, and
+tracing, scripting or exporting a model, which would make constants of rows. Torch's non-reentrant
+checkpointing gets the rows of the first time when it computes anew; of several forwards of the same
+keys, those of the newest that was not computed anew yet, as passes go backwards.
+
+Two limits. A `backward()` that a hook begins on a GPU's thread of autograd is not seen to be inside
+another one, and makes a step of its own. Torch before 2.1 does not name its passes, so each thread of
+autograd has its own there: a pass over lookups of a GPU and of the CPU is two steps, and trainers in
+several threads cannot share a GPU.
 
 `Prefetch` goes around a loader: it looks the next batches' rows up while the trainer computes, and
 pushes in the background. A module made with `in_flight=True` pushes in the background without it.
@@ -100,6 +106,7 @@ class Embedding(Remote):
             )
         self.dim = options.dim
         self._table = table
+        self._share_steps()
 
     @left_to_python
     def forward(self, keys: Tensor) -> Tensor:
@@ -150,6 +157,7 @@ class EmbeddingBag(Remote):
         self.dim, self.slots = options.dim, options.slots
         self._table = table
         self._include_last_offset = include_last_offset
+        self._share_steps()
 
     @left_to_python
     def forward(
@@ -190,7 +198,8 @@ class EmbeddingBag(Remote):
 class EmbeddingBags(Remote):
     """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
-    A table whose result had no part in the loss makes no step.
+    A table whose result had no part in the loss makes no step, unless trainers
+    share the session: their steps have all tables.
     """
 
     def __init__(
@@ -210,6 +219,7 @@ class EmbeddingBags(Remote):
             slotwise.NotFound: no such table.
         """
         super().__init__(ps, tables, session, in_flight)
+        self._share_steps()
 
     @left_to_python
     def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:

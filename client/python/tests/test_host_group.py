@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_ports
+from waiting import LIMIT
 
 import slotwise
-from slotwise import _host_group
+from slotwise import _host_group, local_server
 
 PUSH = """
-import os, sys
+import os, sys, time
 import numpy as np
 import slotwise
 ps = slotwise.connect("local", timeout=60)
 ps.create_table("ads", dim=1, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(0.0))
 ps.push("ads", [1], None, np.ones((1, 1), np.float32))
 assert slotwise.connect("local").topology().incarnation == ps.topology().incarnation
+deadline = time.monotonic() + 60
 while ps.describe_table("ads").steps < int(os.environ["LOCAL_WORLD_SIZE"]):
-    pass
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
 print(ps.topology().ranks[0].address, flush=True)
 sys.stdin.read()  # the first one's server is there until all have seen it
 """
@@ -36,12 +39,11 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_ports(1)),
         "TORCHELASTIC_RUN_ID": "none",
-        "TMPDIR": str(tmp_path),
+        "XDG_RUNTIME_DIR": str(tmp_path),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("tempfile.tempdir", None)
     return told
 
 
@@ -56,11 +58,15 @@ def test_they_have_one_server_and_leave_nothing(group: dict[str, str], tmp_path:
         )
         for rank in (2, 1, 0)  # the others may be first
     ]
-    addresses = [process.stdout.readline() for process in processes if process.stdout is not None]
-    assert len(set(addresses)) == 1 and addresses[0] != "", addresses
-    for process in processes:
-        process.communicate()
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    try:
+        addresses = [process.stdout.readline() for process in processes if process.stdout is not None]
+        assert len(set(addresses)) == 1 and addresses[0] != "", addresses
+        for process in processes:
+            process.communicate(timeout=LIMIT)
+        assert [process.returncode for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            process.kill()
     assert not list(tmp_path.glob("slotwise-*"))
 
 
@@ -84,6 +90,27 @@ def test_what_a_former_group_has_left_does_not_count(
         _host_group.await_address(0.1)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert _host_group._path() != path
+
+
+def test_a_child_of_the_first_process_uses_the_groups_server(
+    group: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(local_server, "_shared", None)
+    with slotwise.serve() as server:
+        _host_group.tell(server.address)
+        with slotwise.connect("local") as ps:
+            assert ps.topology().ranks[0].address == server.address
+        assert local_server._shared is None
+
+
+def test_processes_on_several_hosts_are_refused(
+    group: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    with pytest.raises(slotwise.FailedPrecondition, match="torchrun has started 6, of which 3 are here"):
+        slotwise.connect("local")
 
 
 @pytest.mark.parametrize("kind", ["link", "other words", "folder"])

@@ -13,7 +13,7 @@ import shared_trainer
 import torch
 from fake_server import FakeServer
 from real_server import RealServer, StartReal, empty_client
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 import slotwise
 import slotwise.torch as st
@@ -26,18 +26,33 @@ pytestmark = pytest.mark.skipif(
 
 def run(folder: Path, address: str, kind: str, trainers: int) -> None:
     """Runs the trainers to their end."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, shared_trainer.__file__, str(folder / "store"), str(trainer)]
-            + [str(trainers), address, kind],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
+    logs = [folder / f"trainer-{trainer}.log" for trainer in range(trainers)]
+    processes = []
+    for trainer, log in enumerate(logs):
+        with log.open("wb") as output:
+            command = [sys.executable, shared_trainer.__file__, str(folder / "store"), str(trainer)]
+            processes.append(
+                subprocess.Popen(
+                    [*command, str(trainers), address, kind],
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+                    stderr=output,
+                )
+            )
+    try:
+        # One that fails leaves the others waiting.
+        wait_until(
+            lambda: any(process.poll() for process in processes)
+            or all(process.poll() == 0 for process in processes),
+            "the trainers' end",
+            4 * LIMIT,
         )
-        for trainer in range(trainers)
-    ]
-    said = [process.communicate(timeout=240)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * trainers, "\n".join(said)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * trainers, "\n".join(
+        log.read_text() for log in logs
+    )
 
 
 @pytest.mark.parametrize("ranks, trainers", [(1, 2), (2, 3)])

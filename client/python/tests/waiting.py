@@ -13,11 +13,11 @@ PATIENT = 10 * LIMIT  # a client's timeout, where something else is to end its c
 NO_ANSWER = (slotwise.Unavailable, slotwise.DeadlineExceeded)
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Returns once `condition` holds; fails, naming `what`, if it does not within `LIMIT`."""
-    deadline = time.monotonic() + LIMIT
+def wait_until(condition: Callable[[], object], what: str, limit: float = LIMIT) -> None:
+    """Returns once `condition` holds; fails, naming `what`, if it does not within so many seconds."""
+    deadline = time.monotonic() + limit
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {LIMIT} s"
+        assert time.monotonic() < deadline, f"{what}: not within {limit} s"
         time.sleep(0.001)
 
 
