@@ -103,13 +103,18 @@ class RawConnection:
             )
 
     def calls_given_up(self, count: int, at_once: int, fields: int = 0) -> None:
-        """Begins calls with so many fields of metadata, and resets them, so many at a time."""
+        """Begins calls with so many fields of metadata, and resets them, so many at a time.
+
+        All is made first and sent then, because a server bounds how many may come in a second.
+        """
+        flood = []
         for _ in range(count // at_once):
             method = "slotwise.v1.Embedding/Lookup"
             calls = [self._new_call(method, _END_HEADERS, fields) for _ in range(at_once)]
             cancel = struct.pack(">I", 8)
             resets = b"".join(_frame(_RST_STREAM, 0, stream, cancel) for stream, _ in calls)
-            self.flood(b"".join(headers for _, headers in calls) + resets)
+            flood.append(b"".join(headers for _, headers in calls) + resets)
+        self.flood(b"".join(flood))
 
     def await_server(self) -> None:
         """Waits until the server has read all that was sent, or has closed the connection."""
