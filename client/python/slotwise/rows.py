@@ -52,6 +52,8 @@ _KEYS, _VALUES, _STATE, _TABLE = "keys.npy", "values.npy", "state.npy", "table.j
 _METADATA = b"slotwise.table"
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
 _CHUNK_BYTES = 16 << 20
+_MOST_TEXT = 1 << 20  # bytes of table.json
+_KEYS_AT_ONCE = 1 << 24  # of which it is looked whether one is there twice
 _HEADER_BYTES = 128
 
 
@@ -110,8 +112,8 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
         How many rows were written.
 
     Raises:
-        slotwise.InvalidArgument: the files do not fit each other or the table, or the state is that
-            of another optimizer than the table's.
+        slotwise.InvalidArgument: the files do not fit each other or the table, or have a key twice, or
+            the state is that of another optimizer than the table's. Nothing is changed then.
         slotwise.NotFound: there is neither a table nor a table.json.
     """
     source = Path(folder)
@@ -124,8 +126,10 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
             raise InvalidArgument(
                 f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}"
             )
-    path = source / _TABLE
-    target = _Target(ps, table, path.read_text() if path.exists() else None, state is not None)
+    repeated = _repeated(keys)
+    if repeated is not None:
+        raise InvalidArgument(f"{source / _KEYS} has key {repeated} more than once")
+    target = _Target(ps, table, _text_of(source / _TABLE), state is not None)
     row_bytes = 8 + 4 * values.shape[1] + (0 if state is None else 4 * state.shape[1])
     each, written = max(1, _CHUNK_BYTES // row_bytes), 0
     for first in range(0, max(1, len(keys)), each):  # once without rows, for the count of steps
@@ -444,15 +448,47 @@ def _was_saved_with_state(saved: str | None) -> bool:
 
 
 def _saved_number(saved: str | None, name: str, number: Callable[[Any], Number]) -> Number:
-    """Returns a number in `_to_json`'s text; 0 if there is none."""
-    try:
-        return number(_parsed(saved).get(name, 0))
-    except (ValueError, TypeError) as error:
-        raise InvalidArgument(f"the saved {name!r} is broken: {error}") from error
+    """Returns a number in `_to_json`'s text, of type `number`, from 0 to 2^62; 0 if there is none."""
+    value = _parsed(saved).get(name, 0)
+    fits = type(value) is int or (type(value) is float and number is float)
+    if not fits or not 0 <= value <= 1 << 62:
+        raise InvalidArgument(f"the saved {name!r} is {value!r}, not {number.__name__} from 0 to 2^62")
+    return number(value)
+
+
+def _text_of(path: Path) -> str | None:
+    """Returns what a small file has; None if there is none."""
+    if not path.exists():
+        return None
+    _check_file(path)
+    if path.stat().st_size > _MOST_TEXT:
+        raise InvalidArgument(f"{path} has more than {_MOST_TEXT} bytes")
+    return path.read_text()
+
+
+def _check_file(path: Path) -> None:
+    """Raises InvalidArgument for a pipe, which nobody may ever write to, a device or a folder."""
+    if path.exists() and not path.is_file():
+        raise InvalidArgument(f"{path} is no regular file")
+
+
+def _repeated(keys: NDArray[np.uint64]) -> int | None:
+    """Returns a key that is there more than once, or None. Looks at some of the keys at a time."""
+    parts = -(-len(keys) // _KEYS_AT_ONCE)
+    for part in range(parts):
+        pieces = (
+            keys[first : first + _KEYS_AT_ONCE] for first in range(0, len(keys), _KEYS_AT_ONCE)
+        )
+        some = np.sort(np.concatenate([piece[piece % np.uint64(parts) == part] for piece in pieces]))
+        again = np.flatnonzero(some[1:] == some[:-1])
+        if len(again):
+            return int(some[again[0]])
+    return None
 
 
 def _map(path: Path, dtype: type[Any], dimensions: int) -> NDArray[Any]:
     """Returns a .npy file as an array over the file itself."""
+    _check_file(path)
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:

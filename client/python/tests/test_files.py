@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -232,18 +233,60 @@ def test_a_folder_of_an_earlier_version_is_loaded(any_ps: slotwise.Client, tmp_p
     assert any_ps.describe_table("copy").base_learning_rate == 0.1
 
 
-@pytest.mark.parametrize("name", ["steps", "learning_rate"])
+@pytest.mark.parametrize(
+    "name, value",
+    [("steps", "three"), ("steps", 1e3), ("steps", True), ("steps", -1), ("steps", 2**62 + 1)]
+    + [("learning_rate", "three"), ("learning_rate", True), ("learning_rate", -0.5)]
+    + [("learning_rate", float("inf")), ("learning_rate", float("nan"))],
+)
 def test_a_broken_number_is_refused_before_a_row_is_written(
-    fake_ps: slotwise.Client, tmp_path: Path, name: str
+    fake_ps: slotwise.Client, tmp_path: Path, name: str, value: Any
 ) -> None:
     train(fake_ps)
     save(fake_ps, "npy", tmp_path / "ads")
     path = tmp_path / "ads" / "table.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: "three"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
     fake_ps.create_table("copy", dim=4, optimizer=slotwise.Adam(0.5))
-    with pytest.raises(slotwise.InvalidArgument, match=f"the saved '{name}' is broken"):
+    refused = f"the saved '{name}' is .*, not (int|float) from 0 to"
+    with pytest.raises(slotwise.InvalidArgument, match=refused):
         load(fake_ps, "npy", "copy", tmp_path / "ads")
     assert fake_ps.digest("copy").rows == 0
+
+
+@pytest.mark.parametrize("at_once", [2, 1 << 24])
+def test_a_key_that_is_there_twice_is_refused_before_a_row_is_written(
+    fake_ps: slotwise.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(slotwise.rows, "_KEYS_AT_ONCE", at_once)
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    np.save(tmp_path / "values.npy", np.zeros((5, 2), np.float32))
+    most = 2**64 - 1
+    for keys in ([1, most, 2, most, 3], [0, 1, 2, 3, 0]):
+        np.save(tmp_path / "keys.npy", np.array(keys, np.uint64))
+        repeated = keys[3] if keys[0] else 0
+        with pytest.raises(slotwise.InvalidArgument, match=f"keys.npy has key {repeated} more than once"):
+            slotwise.rows.load_npy(fake_ps, "ads", tmp_path)
+        assert fake_ps.digest("ads").rows == 0
+    np.save(tmp_path / "keys.npy", np.array([most, 0, 2, 1, 3], np.uint64))
+    assert slotwise.rows.load_npy(fake_ps, "ads", tmp_path) == 5
+
+
+@pytest.mark.parametrize("file", ["keys.npy", "values.npy", "state.npy", "table.json"])
+def test_pipes_and_long_texts_are_refused(
+    fake_ps: slotwise.Client, tmp_path: Path, file: str
+) -> None:
+    train(fake_ps)
+    save(fake_ps, "npy", tmp_path / "ads")
+    path = tmp_path / "ads" / file
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(slotwise.InvalidArgument, match=f"{file} is no regular file"):
+        load(fake_ps, "npy", "copy", tmp_path / "ads")
+    if file == "table.json":
+        path.unlink()
+        path.write_text(" " * (1 << 20) + "{}")
+        with pytest.raises(slotwise.InvalidArgument, match=f"{file} has more than 1048576 bytes"):
+            load(fake_ps, "npy", "copy", tmp_path / "ads")
 
 
 def test_the_files_are_plain_npy(fake_ps: slotwise.Client, tmp_path: Path) -> None:
@@ -289,7 +332,7 @@ def test_rows_of_other_programs_are_loaded(any_ps: slotwise.Client, tmp_path: Pa
 def test_files_that_do_not_fit_each_other_are_refused(
     fake_ps: slotwise.Client, tmp_path: Path, file: str, array: Any, message: str
 ) -> None:
-    np.save(tmp_path / "keys.npy", np.zeros(5, np.uint64))
+    np.save(tmp_path / "keys.npy", np.arange(5, dtype=np.uint64))
     np.save(tmp_path / "values.npy", np.zeros((5, 2), np.float32))
     if array is None:
         (tmp_path / file).write_text("not this")
