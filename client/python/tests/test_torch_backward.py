@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import slotwise
 import slotwise.torch as st
+from slotwise._backward import session_of
 from slotwise.optimizers import Optimizer
 
 ROWS, DIM = 12, 4
@@ -226,6 +227,19 @@ def test_modules_of_several_clients_get_a_step_each(fake: FakeServer, fake_ps: s
     assert (steps_of(fake_ps), row(fake_ps, 1)) == (2, -6.0)
 
 
+def test_the_clients_own_session_is_one_however_it_is_named(any_ps: slotwise.Client) -> None:
+    module = items(any_ps, slotwise.SGD(lr=1.0))
+    named = st.Embedding(any_ps, "items", session=any_ps.session)
+    (module(torch.tensor([1])) + named(torch.tensor([1]))).sum().backward()
+    assert (steps_of(any_ps), row(any_ps, 1)) == (1, -2.0)
+    # Its steps have no name here, so that the client may renew it once a server has forgotten it.
+    assert session_of(module._of_steps) is session_of(named._of_steps) is None
+    another = slotwise.Session()
+    assert session_of(st.Embedding(any_ps, "items", session=another)._of_steps) is another
+    any_ps.session = another
+    assert session_of(module._of_steps) is another
+
+
 def test_models_in_several_threads_make_steps_of_their_own(any_ps: slotwise.Client) -> None:
     for name in "abcd":
         any_ps.create_table(
@@ -269,19 +283,33 @@ class TestCheckpointing:
             result: Tensor = (module(keys) * dense).square().sum()
             return result
 
-        losses = [
-            checkpoint(part_of_the_model, torch.tensor(keys), use_reentrant=False)
-            for keys in ([1], [2], [1])
-        ]
+        losses = []
+        for keys, rows in (([1], [7.0, 5.0]), ([2], [300.0, 500.0]), ([1], [300.0, 500.0])):
+            losses.append(checkpoint(part_of_the_model, torch.tensor(keys), use_reentrant=False))
+            # Somebody changes the rows between the forwards, and before the backward.
+            fake_ps.import_rows("items", [1, 2], np.array(rows, np.float32)[:, None])
         lookups = len(fake.requests("Lookup"))
-        # Somebody changes the rows between the forwards and the backward.
-        fake_ps.import_rows("items", [1, 2], np.array([[300.0], [500.0]], np.float32))
         (losses[0] + losses[1] + losses[2]).backward()
         assert len(fake.requests("Lookup")) == lookups
         assert dense.grad is not None
-        assert dense.grad.item() == 2 * (9 + 25 + 9)
-        assert [row(fake_ps, key) for key in (1, 2)] == [300.0 - 2 * 6, 500.0 - 10]
+        assert dense.grad.item() == 2 * (9 + 25 + 300**2)
+        assert [row(fake_ps, key) for key in (1, 2)] == [300.0 - 2 * (3 + 300), 500.0 - 2 * 5]
         assert steps_of(fake_ps) == 1
+
+    def test_what_is_computed_again_is_not_what_the_model_wrote_over(
+        self, fake_ps: slotwise.Client
+    ) -> None:
+        module = items(fake_ps, slotwise.SGD(lr=1.0))
+        fake_ps.import_rows("items", [1], np.array([[3.0]], np.float32))
+        dense = torch.ones(1, requires_grad=True)
+
+        def model(keys: Tensor) -> Tensor:
+            result: Tensor = (module(keys).mul_(10) * dense).sum()
+            return result
+
+        checkpoint(model, torch.tensor([1]), use_reentrant=False).backward()
+        assert dense.grad is not None and dense.grad.item() == 30.0
+        assert row(fake_ps, 1) == 3.0 - 10
 
     def test_a_graph_that_is_gone_keeps_nothing(self, fake_ps: slotwise.Client) -> None:
         module = items(fake_ps, slotwise.SGD(lr=1.0))
