@@ -43,7 +43,7 @@ Status AcknowledgedSteps::Check(std::string_view table, const TableState& before
   {
     const std::lock_guard lock(mutex_);
     const auto found = newest_.find(table);
-    // What a newer start has acknowledged since is not lost.
+    // Steps that a newer start has acknowledged since are not lost.
     if (found != newest_.end() && found->second.lineage == before.lineage &&
         found->second.incarnation == before.incarnation) {
       newest_.erase(found);

@@ -26,8 +26,8 @@ struct TableState {
   std::uint64_t lineage = 0;
   std::uint64_t step = 0;
   std::uint64_t incarnation = 0;  // of the server that said so; 0: nobody knows
-  // Of a state that a call met: the first step that is lost of those that the call named as acknowledged; 0:
-  // none, or the server is older than this.
+  // The server says so of a state that a call met: this is the first lost step of those that the call named
+  // as acknowledged. 0: none is lost, or the server is older than this.
   std::uint64_t lost_from = 0;
 };
 

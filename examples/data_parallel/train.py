@@ -57,7 +57,7 @@ class Trainer:
         self.train_set, self.test_set = load()
         if number == 0:
             create_table(ps, arguments.table, arguments.seed)
-        # What all share: also the sign that the table is there. Losses are divided by the whole batch.
+        # All trainers wait for this session, so the table is there. Losses are divided by the whole batch.
         shared = slotwise.torch.shared_session(ps, gradients="sum")
         session = shared if arguments.mode == "sync" else None  # None: a step of each trainer's own
         self.model = DeepFM(ps, arguments.table, session)

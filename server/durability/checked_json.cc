@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// What we write nests less deep than this. The parser takes memory for each level that it opens.
+// Our files nest less deep than this. The parser takes memory for each level that it opens.
 constexpr int kMaxNesting = 16;
 
 // Returns whether the text opens more brackets within each other than what we write.

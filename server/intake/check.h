@@ -49,7 +49,7 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
 
-// What a message says of the steps that its client had acknowledged.
+// Returns the steps that a message names as acknowledged to its client.
 Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message);
 
 // The type that a message's `field` names.

@@ -103,7 +103,7 @@ class Part:
     found: Found
 
 
-# Of sessions that trainers share: the tables of all their modules, also of those that are gone.
+# Each session that trainers share has the tables of all their modules, also of those that are gone.
 _OptionsOf = weakref.WeakKeyDictionary[Client, dict[str, TableOptions]]
 _shared: weakref.WeakKeyDictionary[Session, _OptionsOf] = weakref.WeakKeyDictionary()
 
@@ -275,7 +275,7 @@ class _Step:
                 with on_stream:
                     self._send(keys, own, step)
 
-            # What was copied would else live until the push's end.
+            # The tensors that were copied would else live until the push's end.
             parts, self._parts, self._lookups, self._gradients = self._parts, [], {}, {}
             numbers = pushes.hand_over(own, send)
             for part in parts:

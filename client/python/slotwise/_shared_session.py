@@ -18,7 +18,7 @@ from slotwise.session import Session, Step
 
 _PATIENCE = 600.0  # seconds that trainers wait for each other
 
-# Of each group, as its trainers' ranks name it: how many sessions it has drawn. All trainers draw as many.
+# Each group, which its trainers' ranks name, counts the sessions that it has drawn: all draw as many.
 _drawn: defaultdict[tuple[int, ...], itertools.count[int]] = defaultdict(itertools.count)
 
 
