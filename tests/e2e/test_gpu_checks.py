@@ -95,7 +95,7 @@ def test_every_section_runs_at_tiny_sizes_and_is_reported(bundle: Path, tmp_path
     assert seen["ranks/synthetic-2"][1].endswith("the same bytes in the table")
     assert seen["ranks/contract_test-2"][1].endswith(" tests")
     assert "2 ranks ended" in seen["ranks/killed-rank"][1]
-    said = r"SIGSTOP: \w+ of \d+ bytes had not ended after [4-9]\.\d s$"
+    said = r"SIGSTOP: \w+ of \d+ bytes had not ended after \d+\.\d s$"
     assert re.search(said, seen["ranks/stopped-rank"][1])
 
     figures = {(figure["check"], figure["result"]): figure for figure in report["figures"]}
@@ -222,7 +222,7 @@ def test_a_server_that_does_not_end_as_it_should_when_a_rank_does_has_failed(
     script(pretended / "bin" / "slotwise-bench", "sleep 300")
     count = "rounds=$(($(cat $0.rounds 2>/dev/null) + 100)); echo $rounds >$0.rounds"
     script(pretended / "bin" / "slotwise-ctl", count, """echo '{"rounds": {"all_bags": '$rounds'}}'""")
-    arguments = ["--device", "cpu", "--gpus", "2", "--only", f"ranks/{check}", "--time-limit", "3"]
+    arguments = ["--device", "cpu", "--gpus", "2", "--only", f"ranks/{check}", "--time-limit", "30"]
     ended, report = run_checks(pretended, tmp_path / "out", *arguments)
     assert ended.returncode == 1
     status, detail = outcomes(report)[f"ranks/{check}"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_server import FakeServer, Refused
 from slotwise_proto import rows_pb2
-from waiting import connect_briefly
+from waiting import connect_briefly, wait_until
 
 import slotwise
 
@@ -321,6 +321,7 @@ def test_an_export_is_not_begun_again_once_rows_were_seen(
 
     def break_once(rank: int, method: str, _: Any) -> None:
         if method == "Export" and rank == 1 and left and left.pop():
+            wait_until(lambda: len(fake.requests("Export")) == 2, "rank 0 has its request")
             raise Refused(grpc.StatusCode.UNAVAILABLE, "the rank is gone")
 
     fake.after = break_once
