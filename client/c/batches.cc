@@ -1,4 +1,5 @@
 // Lookups and pushes.
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -86,11 +87,21 @@ slotwise_call* Lookup(slotwise_client* client, std::span<const slotwise_batch> g
 
 }  // namespace
 
+void PushNotes::AddTo(CallOptions& call, std::size_t batches) const {
+  for (std::size_t i = 0; looked_up != nullptr && i < batches; ++i) {
+    call.looked_up.push_back({.lineage = looked_up[i].lineage, .table_step = looked_up[i].table_step});
+  }
+  for (std::size_t i = 0; learning_rates != nullptr && i < batches; ++i) {
+    const float rate = learning_rates[i];
+    call.learning_rates.push_back(std::isnan(rate) ? std::nullopt : std::optional(rate));
+  }
+}
+
 slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                            const slotwise_looked_up* looked_up, const slotwise_step* step,
+                            const PushNotes& notes, const slotwise_step* step,
                             const slotwise_call_options* options) {
   return slotwise_call::Start(options, [&](CallOptions call, const End& end) {
-    call.looked_up = StatesOf(looked_up, given.size());
+    notes.AddTo(call, given.size());
     const auto read = Read(given);
     if (!read.ok()) return end(read.status());
     const Batches& batches = **read;
@@ -130,14 +141,12 @@ slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batc
 
 slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batch, const slotwise_step* step,
                              const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::PushFromHost(client, {batch, 1}, false, nullptr, step, call); });
+  return OrNull([&] { return slotwise::c::PushFromHost(client, {batch, 1}, false, {}, step, call); });
 }
 
 slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
                                   const slotwise_step* step, const slotwise_call_options* call) {
-  return OrNull([&] {
-    return slotwise::c::PushFromHost(client, {batches, count}, true, nullptr, step, call);
-  });
+  return OrNull([&] { return slotwise::c::PushFromHost(client, {batches, count}, true, {}, step, call); });
 }
 
 void slotwise_client_looked_up(slotwise_client* client, const char* table, slotwise_looked_up* state) {
@@ -146,11 +155,13 @@ void slotwise_client_looked_up(slotwise_client* client, const char* table, slotw
 }
 
 slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
-                                const slotwise_looked_up* looked_up, const slotwise_step* step,
-                                const slotwise_gpu* gpu, const slotwise_call_options* call) {
+                                const slotwise_looked_up* looked_up, const float* learning_rates,
+                                const slotwise_step* step, const slotwise_gpu* gpu,
+                                const slotwise_call_options* call) {
   return OrNull([&] {
     const std::span given(batches, count);
-    return gpu == nullptr ? slotwise::c::PushFromHost(client, given, count != 1, looked_up, step, call)
-                          : slotwise::c::PushFromGpu(client, given, looked_up, step, gpu, call);
+    const slotwise::c::PushNotes notes{looked_up, learning_rates};
+    return gpu == nullptr ? slotwise::c::PushFromHost(client, given, count != 1, notes, step, call)
+                          : slotwise::c::PushFromGpu(client, given, notes, step, gpu, call);
   });
 }

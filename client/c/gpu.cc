@@ -78,15 +78,15 @@ struct Rows {
 }  // namespace
 
 slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
-                           const slotwise_looked_up* looked_up, const slotwise_step* step,
-                           const slotwise_gpu* gpu, const slotwise_call_options* options) {
+                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu* gpu,
+                           const slotwise_call_options* options) {
   std::shared_ptr<GpuPushUnderWay> under_way;
   return slotwise_call::Start(
       options,
       [&](CallOptions call, const End& end) {
         const auto read = Read(given);
         if (!read.ok()) return end(read.status());
-        call.looked_up = StatesOf(looked_up, given.size());
+        notes.AddTo(call, given.size());
         std::vector<GpuPush> pushes;
         for (std::size_t i = 0; i < given.size(); ++i)
           pushes.push_back({read->tables[i], read->views[i], read->wide_offsets[i], given[i].values});
@@ -155,9 +155,7 @@ slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_ba
 slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
                                     const slotwise_step* step, const slotwise_gpu* gpu,
                                     const slotwise_call_options* options) {
-  return OrNull([&] {
-    return slotwise::c::PushFromGpu(client, {batches, count}, nullptr, step, gpu, options);
-  });
+  return OrNull([&] { return slotwise::c::PushFromGpu(client, {batches, count}, {}, step, gpu, options); });
 }
 
 std::int32_t slotwise_call_has_arrays(const slotwise_call* call) {

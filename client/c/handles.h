@@ -125,23 +125,21 @@ inline std::optional<Step> StepOf(const slotwise_step* step) {
               .epoch = step->epoch};
 }
 
-// Returns the states of so many batches; none if a caller gave none.
-inline std::vector<LookedUpState> StatesOf(const slotwise_looked_up* states, std::size_t count) {
-  std::vector<LookedUpState> all;
-  for (std::size_t i = 0; states != nullptr && i < count; ++i) {
-    all.push_back({.lineage = states[i].lineage, .table_step = states[i].table_step});
-  }
-  return all;
-}
+// What a caller says of the batches of a push, each null or with something for each of them.
+struct PushNotes {
+  const slotwise_looked_up* looked_up = nullptr;
+  const float* learning_rates = nullptr;  // NaN: the table's own
 
-// Start a push by the host's memory (batches.cc), and by a GPU's (gpu.cc). `looked_up`: null, or a state of
-// each batch.
+  void AddTo(CallOptions& call, std::size_t batches) const;
+};
+
+// Start a push by the host's memory (batches.cc), and by a GPU's (gpu.cc).
 slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                            const slotwise_looked_up* looked_up, const slotwise_step* step,
+                            const PushNotes& notes, const slotwise_step* step,
                             const slotwise_call_options* options);
 slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
-                           const slotwise_looked_up* looked_up, const slotwise_step* step,
-                           const slotwise_gpu* gpu, const slotwise_call_options* options);
+                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu* gpu,
+                           const slotwise_call_options* options);
 
 // Returns a wait that can be added to the clock.
 inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {

@@ -328,6 +328,7 @@ void Client::BatchCall::Push(Impl& impl, const Call& call, Batches pushes, const
     TableBatch& table = batches->tables[i];
     if (i < call.looked_up.size())
       table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
+    if (i < call.learning_rates.size()) table.learning_rate = call.learning_rates[i];
     if (table.looked_up.lineage == 0) table.looked_up = impl.looked_up().Of(table.table);
   }
   const Step step = named ? *named : impl.session().Next();
@@ -376,12 +377,13 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
         {.message =
              [id_of, type, memory = client.message_memory()](const TableBatch& table, const Piece& piece) {
                return client::PushMessage(*memory, table.table, id_of(piece), table.checked, piece.samples,
-                                          table.gradients, type, table.looked_up, table.before);
+                                          table.gradients, type, table.looked_up, table.before,
+                                          table.learning_rate);
              },
          .add_message =
              [id_of, type](const TableBatch& table, const Piece& piece, v1::DataCall& data) {
                *data.add_pushes() = client::PushFields(table.table, id_of(piece), type, piece.samples,
-                                                       table.looked_up, table.before);
+                                                       table.looked_up, table.before, table.learning_rate);
              },
          .read =
              [&client, cut = std::weak_ptr(cut), table_steps](std::size_t request,

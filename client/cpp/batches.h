@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct TableBatch {
   TableState before = {};  // what was acknowledged when the call began
   // Of a push: what the rows were read of that the gradients are of; lineage 0: nobody knows.
   TableState looked_up = {};
+  std::optional<float> learning_rate = {};  // of a push: of this step alone
   // If each key is sent once: the keys that are sent, which `view` and `checked` are of, and all of the
   // caller's `out`, of which `out` is the beginning.
   std::shared_ptr<const DistinctKeys> distinct = nullptr;

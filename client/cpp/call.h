@@ -25,6 +25,7 @@ struct Call {
   DataType data_type = DataType::kFloat32;    // of values and gradients on the wire
   std::string traceparent = {};               // as the Trace Context has it; empty: none
   std::vector<LookedUpState> looked_up = {};  // as CallOptions'
+  std::vector<std::optional<float>> learning_rates = {};
 };
 
 // Answer says which rank, of which start of the server, has answered a request.

@@ -139,7 +139,8 @@ Call Client::Impl::Begin(const CallOptions& options) const {
           .retry_for = timeout,
           .data_type = options.data_type.value_or(options_.data_type),
           .traceparent = TraceIdOf(options.traceparent).empty() ? std::string() : options.traceparent,
-          .looked_up = options.looked_up};
+          .looked_up = options.looked_up,
+          .learning_rates = options.learning_rates};
 }
 
 Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {

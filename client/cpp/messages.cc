@@ -219,7 +219,8 @@ v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType
 }
 
 v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up, const TableState& acknowledged) {
+                           const TableState& looked_up, const TableState& acknowledged,
+                           std::optional<float> learning_rate) {
   v1::PushRequest fields;
   fields.set_table(std::string(table));
   fields.mutable_step()->set_session(step.session);
@@ -238,6 +239,7 @@ v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType 
     fields.mutable_looked_up()->set_table_step(looked_up.step);
   }
   SayAcknowledged(acknowledged, fields);
+  if (learning_rate) fields.set_learning_rate(*learning_rate);
   return fields;
 }
 
@@ -251,8 +253,9 @@ grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, Lo
 
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type, const TableState& looked_up, const TableState& acknowledged) {
-  MessageWriter message(PushFields(table, step, type, samples, looked_up, acknowledged));
+                             DataType type, const TableState& looked_up, const TableState& acknowledged,
+                             std::optional<float> learning_rate) {
+  MessageWriter message(PushFields(table, step, type, samples, looked_up, acknowledged, learning_rate));
   AddBags(batch, samples, message);
   const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
   if (type == DataType::kFloat32) {

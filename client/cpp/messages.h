@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,8 +48,10 @@ Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& tabl
 v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
                                const TableState& acknowledged = {});
 // `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
+// `learning_rate`: the step's own, if it has one.
 v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up, const TableState& acknowledged = {});
+                           const TableState& looked_up, const TableState& acknowledged = {},
+                           std::optional<float> learning_rate = {});
 
 // Writes a v1.LookupRequest for `samples` of a batch.
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
@@ -60,7 +63,7 @@ grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, Lo
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
                              DataType type, const TableState& looked_up = {},
-                             const TableState& acknowledged = {});
+                             const TableState& acknowledged = {}, std::optional<float> learning_rate = {});
 
 // Returns the options of a described table. INTERNAL: they are none, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);

@@ -100,6 +100,9 @@ struct CallOptions {
   // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. Tables
   // for which this names no state are said to be of the client's latest lookup of the table.
   std::vector<LookedUpState> looked_up = {};
+  // Of pushes: of each table, in the call's order, the learning rate of this step alone; tables for which
+  // this names none learn at their own rate. All parts of a step bring the same.
+  std::vector<std::optional<float>> learning_rates = {};
 };
 
 struct ServerRank {

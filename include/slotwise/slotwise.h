@@ -298,11 +298,12 @@ SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const 
                                                  const slotwise_gpu* gpu, const slotwise_call_options* call);
 /* As slotwise_push_on_gpu, or, with a null `gpu`, as slotwise_push of one batch and slotwise_push_many of
  * several. `looked_up` has, of each batch, what the rows were read of that its gradients are of (client.h:
- * CallOptions::looked_up). */
+ * CallOptions::looked_up), and `learning_rates`, of each batch, the rate of this step alone, or NaN for the
+ * table's own (CallOptions::learning_rates); each may be null. */
 SLOTWISE_API slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches,
                                              size_t count, const slotwise_looked_up* looked_up,
-                                             const slotwise_step* step, const slotwise_gpu* gpu,
-                                             const slotwise_call_options* call);
+                                             const float* learning_rates, const slotwise_step* step,
+                                             const slotwise_gpu* gpu, const slotwise_call_options* call);
 /* Returns 1 if the stream of a call of slotwise_push_on_gpu may be asked for what writes its arrays again,
  * though the call has not ended; else 0. */
 SLOTWISE_API int32_t slotwise_call_has_arrays(const slotwise_call* call);

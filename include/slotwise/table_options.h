@@ -144,6 +144,10 @@ Status ValidateTableName(std::string_view name);
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
 
+// Returns INVALID_ARGUMENT unless a step of a table may bring this learning rate of its own: it is finite, at
+// least 0, and above 0 for FTRL, and the table has no schedule.
+Status ValidateStepRate(float learning_rate, const TableOptions& table);
+
 // Returns the first option, other than the name, that differs, as "dim is 16, not 8"; empty if none does.
 std::string FirstDifference(const TableOptions& there, const TableOptions& asked);
 

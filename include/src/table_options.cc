@@ -170,6 +170,19 @@ Status ValidateInitializer(const InitializerOptions& initializer) {
 
 Status ValidateLearningRate(float learning_rate) { return Above0("optimizer.learning_rate", learning_rate); }
 
+Status ValidateStepRate(float learning_rate, const TableOptions& table) {
+  const OptimizerOptions& optimizer = table.optimizer;
+  const bool divides = optimizer.kind == OptimizerKind::kFtrl;
+  if (Status status =
+          divides ? Above0("learning_rate", learning_rate) : NotNegative("learning_rate", learning_rate);
+      !status.ok()) {
+    return status;
+  }
+  if (optimizer.schedule.warmup_steps == 0 && optimizer.schedule.decay_steps == 0) return {};
+  return Refuse("learning_rate", Text(learning_rate),
+                "must be left out for table " + table.name.str() + ", whose schedule decides it");
+}
+
 Status ValidateTableName(std::string_view name) {
   constexpr std::string_view kRule =
       "must be 1 to 63 of the characters A-Z a-z 0-9 _ . - and not start with '.' or '-'";

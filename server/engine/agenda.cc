@@ -1,6 +1,7 @@
 #include "server/engine/agenda.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@ namespace {
 
 std::string Name(const StepId& step) {
   return "step " + std::to_string(step.number) + " of session " + std::to_string(step.session);
+}
+
+std::string RateText(const std::optional<float>& rate) {
+  return rate ? std::to_string(*rate) : "the table's own";
 }
 
 Status Gone(const std::string& table) { return NotFound(table + " was dropped while the request waited"); }
@@ -108,6 +113,13 @@ void Agenda::TakeInPart(const Ticket& ticket, const Announcement& announcement, 
   if (share == nullptr) return RefuseOtherTables(ticket, id);
   const auto [first, is_new] = share->bodies.emplace(id.part, announcement.body);
   if (first->second != announcement.body && !step->too_large) return RefuseOtherBody(ticket, id);
+  if (share->have.empty()) share->learning_rate = announcement.learning_rate;
+  if (share->learning_rate != announcement.learning_rate) {
+    if (is_new) share->bodies.erase(first);
+    return Reply(ticket, InvalidArgument("learning_rate is " + RateText(announcement.learning_rate) +
+                                         ", but parts of " + Name(id) + " came with " +
+                                         RateText(share->learning_rate)));
+  }
   RoundPart part{ticket,  announcement.samples,  announcement.keys,
                  id.part, announcement.weighted, announcement.body};
   part.bytes = BytesOf(table, part);
@@ -187,9 +199,10 @@ bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announce
 }
 
 void Agenda::RefuseOtherBody(const Ticket& ticket, const StepId& step) {
-  Reply(ticket, FailedPrecondition("part " + std::to_string(step.part) + " of " + Name(step) +
-                                   " came before with other keys, weights or gradients: a new step needs a "
-                                   "new number"));
+  Reply(ticket, FailedPrecondition(
+                    "part " + std::to_string(step.part) + " of " + Name(step) +
+                    " came before with other keys, weights, gradients or learning rate: a new step needs a "
+                    "new number"));
 }
 
 void Agenda::RefuseOtherTables(const Ticket& ticket, const StepId& step) {
@@ -204,6 +217,7 @@ void Agenda::MakeReady(const StepKey& key, IncompleteStep complete) {
     Round round;
     round.operation = Operation::kPush;
     round.table = share.table;
+    round.learning_rate = share.learning_rate;
     round.step = {.session = key.session,
                   .number = key.number,
                   .parts = complete.parts,
@@ -240,10 +254,40 @@ Status Agenda::TooLarge(const StepKey& key) const {
 
 void Agenda::DropDueSteps() {
   for (const IncompleteStep& step : incomplete_.TakeDue(now_ms_)) {
-    ReplyToAll(step,
-               DeadlineExceeded("not all parts of the step came within " +
-                                std::to_string(limits_.step_timeout_ms) + " ms; nothing of it was applied"));
+    ReplyToAll(step, DeadlineExceeded("not all parts of the step came within " +
+                                      std::to_string(limits_.step_timeout_ms) +
+                                      " ms; nothing of it was applied (" + MissingParts(step) + ")"));
   }
+}
+
+// Names the first few.
+std::string Agenda::MissingParts(const IncompleteStep& step) const {
+  constexpr std::size_t kMostNamed = 4;
+  std::string text;
+  std::size_t named = 0;
+  const auto name = [&](const std::string& what) {
+    if (named++ < kMostNamed) text += (named > 1 ? ", " : "") + what;
+  };
+  for (std::uint32_t place = 0; place < step.tables && named <= kMostNamed; ++place) {
+    const auto share = step.shares.find(place);
+    if (share == step.shares.end()) {
+      name("all parts of table " + std::to_string(place) + " of the step's " + std::to_string(step.tables));
+      continue;
+    }
+    for (std::uint32_t part = 0; part < step.parts && named <= kMostNamed; ++part) {
+      if (share->second.bodies.contains(part)) continue;
+      const Table* const table = tables_.Get(share->second.table);
+      name("part " + std::to_string(part) + " of " + std::to_string(step.parts) + " of table " +
+           (table == nullptr ? std::string() : table->info.options.name.str()));
+    }
+  }
+  if (named > kMostNamed) return text + " and others have not come";
+  return text + (named == 1 ? " has not come" : " have not come");
+}
+
+std::string Agenda::WhatIsMissing(const StepKey& key, const IncompleteStep& step) const {
+  return MissingParts(step) + ": step " + std::to_string(key.number) + " of session " +
+         std::to_string(key.session) + " waits, and may be applied once they come";
 }
 
 std::optional<Round> Agenda::NextRound() {

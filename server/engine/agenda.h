@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,17 @@ class Agenda {
   // Steps that wait for parts.
   std::size_t incomplete_steps() const { return incomplete_.size(); }
 
+  // Calls f(ticket, what) for each request whose step waits for parts: what() says which have not come. Costs
+  // time by how many wait.
+  template <class F>
+  void ForEachThatAwaits(const F& f) const {
+    incomplete_.ForEach([&](const StepKey& key, const IncompleteStep& step) {
+      for (const auto& [place, share] : step.shares) {
+        for (const Ticket& waiter : share.waiters) f(waiter, [&] { return WhatIsMissing(key, step); });
+      }
+    });
+  }
+
   // A hash of all that the agenda knows: equal on every rank.
   std::uint64_t HashState() const;
 
@@ -96,6 +108,8 @@ class Agenda {
   void RefuseTooLarge(const StepKey& key, IncompleteStep& step);
   Status TooLarge(const StepKey& key) const;
   void DropDueSteps();
+  std::string MissingParts(const IncompleteStep& step) const;
+  std::string WhatIsMissing(const StepKey& key, const IncompleteStep& step) const;
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table, const Status& why);
   // Answers those who wait with a request of `table`, whose own reason it is: they are the first.

@@ -8,6 +8,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "slotwise/batch.h"
@@ -81,10 +82,10 @@ struct Announcement {
   TableId table{0};                                   // unless IsOfNoTable
   std::uint32_t samples = 0;                          // of what has a batch
   std::uint32_t keys = 0;
-  float learning_rate = 0;        // kSetLearningRate
-  std::uint64_t table_steps = 0;  // imports
-  StepId step;                    // pushes
-  std::uint32_t body = 0;         // pushes: a hash of the batch and its gradients
+  std::optional<float> learning_rate = {};  // kSetLearningRate; pushes: of the step, if it has its own
+  std::uint64_t table_steps = 0;            // imports
+  StepId step;                              // pushes
+  std::uint32_t body = 0;                   // pushes: a hash of the batch and its gradients
   TicketNumber ticket = 0;
 };
 

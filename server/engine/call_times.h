@@ -77,6 +77,7 @@ class CallTimes {
   }
 
   CallKind kind() const { return kind_; }
+  TimePoint begin() const { return begin_; }
 
   // The reply is with the operating system. Stages are those of a call that was answered OK.
   EndedCall End(TimePoint now = Clock::now()) const {

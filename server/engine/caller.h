@@ -8,6 +8,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_CALLER_H_
 #define SLOTWISE_SERVER_ENGINE_CALLER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -56,6 +57,14 @@ class Caller {
   // Returns whether the caller is gone because its deadline has passed.
   bool late() const {
     return !is_server() && call_->deadline != Clock::time_point::max() && Clock::now() >= call_->deadline;
+  }
+
+  // Returns whether the deadline passes so soon that an answer now just reaches the caller in time.
+  bool nearly_late() const {
+    if (is_server() || call_->deadline == Clock::time_point::max()) return false;
+    constexpr Clock::duration kOnTheWay = std::chrono::seconds(2);
+    return Clock::now() >=
+           call_->deadline - std::min(kOnTheWay, (call_->deadline - call_->times.begin()) / 4);
   }
 
   friend bool operator==(const Caller& one, const Caller& other) { return one.name() == other.name(); }

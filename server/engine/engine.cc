@@ -87,6 +87,7 @@ class Engine::Impl {
       Report(decision);
       ChargePartsThatWait(mine);
       AnswerWithoutRound(decision);
+      if (decision.awaits_parts) TellWhatIsMissing();
       inbox_.Favour(decision.awaited);
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
@@ -198,6 +199,8 @@ class Engine::Impl {
   // core alone. A rank that is alone is woken by its inbox, and one that has a bell by that.
   static constexpr std::chrono::microseconds kFirstPause{50};
   static constexpr std::chrono::microseconds kLastPause{2000};
+  // Callers who wait for parts are looked at so often, for their deadlines.
+  static constexpr std::chrono::milliseconds kTellEvery{100};
   static constexpr std::chrono::microseconds kLongPause{4000};
   static constexpr std::chrono::milliseconds kRecently{20};
   static constexpr std::chrono::milliseconds kLongAgo{1000};
@@ -392,6 +395,21 @@ class Engine::Impl {
     }
   }
 
+  // Answers the callers whose deadlines pass before their steps' other parts have come. What they sent stays.
+  void TellWhatIsMissing() {
+    const Clock::TimePoint now = clock_.Now();
+    if (now < tell_again_) return;
+    tell_again_ = now + kTellEvery;
+    agenda_.ForEachThatAwaits([this](const Ticket& ticket, const auto& what) {
+      if (!IsMine(ticket)) return;
+      auto& push = tickets_.Get<PushRequest>(ticket.number);
+      if (!push.caller.nearly_late()) return;
+      push.caller = {};  // who is told once
+      push.refused_with_others = nullptr;
+      std::exchange(push.done, [](const Result<AppliedStep>&) {})(DeadlineExceeded(what()));
+    });
+  }
+
   // What all ranks had on disk as they made these headers is there for good.
   void AnswerWhatIsDurable(std::span<const Header> headers) {
     if (log_.on()) log_.OnDurableEverywhere(std::ranges::min(headers, {}, &Header::durable).durable);
@@ -460,7 +478,9 @@ class Engine::Impl {
       }
       if (decision.awaits_parts) {
         const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
-        pause = std::clamp(left, std::chrono::microseconds(0), pause);
+        pause = std::clamp(left, std::chrono::microseconds(0),
+                           std::min<std::chrono::microseconds>(pause, kTellEvery));
+        TellWhatIsMissing();
       }
       const bool is_due = decision.awaits_parts && waited >= due;
       const auto at_inbox = bell == nullptr ? pause : std::chrono::microseconds(0);
@@ -493,6 +513,7 @@ class Engine::Impl {
   Starts starts_;
   Operations operations_;
   const Clock::TimePoint start_ = clock_.Now();
+  Clock::TimePoint tell_again_ = {};
   std::uint64_t decisions_ = 0;
   std::atomic<std::uint64_t> rounds_ = 0;
   std::atomic<std::uint64_t> announced_ = 0;

@@ -93,7 +93,7 @@ void IncompleteSteps::AddTo(Fingerprint& fingerprint) const {
     fingerprint.Add(key.table, key.session, key.number, step.parts, step.deadline_ms, step.arrival,
                     step.bytes, step.too_large, step.epoch, step.tables, step.came);
     for (const auto& [place, share] : step.shares) {
-      fingerprint.Add(place, share.table);
+      fingerprint.Add(place, share.table, share.learning_rate.has_value());
       for (const RoundPart& part : share.have) {
         fingerprint.Add(part.ticket.rank, part.ticket.number, part.part, part.body);
       }

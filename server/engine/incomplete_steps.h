@@ -21,6 +21,7 @@ struct IncompleteStep {
   // What came of one of the step's tables.
   struct Share {
     TableId table{0};
+    std::optional<float> learning_rate = {};        // of `have`
     std::vector<RoundPart> have;                    // in the order in which they came
     std::map<std::uint32_t, std::uint32_t> bodies;  // of `have`, by part number
     std::vector<Ticket> waiters;  // the requests of `have`, and those whose parts came again
@@ -72,6 +73,12 @@ class IncompleteSteps {
   std::vector<IncompleteStep> TakeAll();
   // In the order of their names; those of several tables come last.
   std::vector<IncompleteStep> TakeAllOf(TableId table);
+
+  // Calls f(key, step) for each step that waits.
+  template <class F>
+  void ForEach(const F& f) const {
+    for (const auto& [key, step] : steps_) f(key, step);
+  }
 
   // Adds what the steps are.
   void AddTo(Fingerprint& fingerprint) const;

@@ -24,7 +24,7 @@ void Operations::Push(const Round& round) {
     }
     std::vector<std::uint64_t> counts;
     for (const Ledger::TableStep& step : steps) counts.push_back(step.step);
-    RecordBatchRound(RecordKind::kPush, round, counts, stage);
+    RecordBatchRound(KindOfPush(round), round, counts, stage);
     tables_.Record({KeyOf(round.table, round.step).table, round.step.session}, round.step, steps, bodies);
   }
   stage.Close(device_.WorkStream());
@@ -86,7 +86,8 @@ void Operations::Update(Stage& stage, std::span<const TableBatch> batches) {
   for (std::size_t t = 0; t < batches.size(); ++t) {
     Table& table = batches[t].table;
     work_.Update(table, batches[t].bags(), {gradients[t], shares[t].mine_alone},
-                 ScalarsOfStep(table.optimizer(), table.steps + 1), stage.travel_arrays());
+                 ScalarsOfStep(table.optimizer(batches[t].round.learning_rate), table.steps + 1),
+                 stage.travel_arrays());
   }
 }
 

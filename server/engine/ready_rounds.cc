@@ -188,7 +188,7 @@ void ReadyRounds::AddTo(Fingerprint& fingerprint) const {
   for (const auto& [turn, round] : rounds_) {
     fingerprint.Add(turn, round.operation, round.step.session, round.step.number);
     round.ForEachTable([&](const Round& share) {
-      fingerprint.Add(share.table);
+      fingerprint.Add(share.table, share.learning_rate.has_value());
       for (const RoundPart& part : share.parts) add_part(part);
       for (const Ticket& waiter : share.waiters) fingerprint.Add(waiter.rank, waiter.number);
     });

@@ -35,10 +35,10 @@ Status CheckAlike(std::span<const RoundRecord> records) {
     if (!SayTheSame(first, records[rank]))
       return DataLoss("ranks 0 and " + std::to_string(rank) + " have recorded different rounds");
   }
-  const bool has_batches = first.kind == RecordKind::kPush || first.kind == RecordKind::kImport ||
-                           first.kind == RecordKind::kErase;
+  const bool has_batches =
+      IsPush(first.kind) || first.kind == RecordKind::kImport || first.kind == RecordKind::kErase;
   if (has_batches && first.shares.empty()) return DataLoss("the record is of no table");
-  if (has_batches && first.kind != RecordKind::kPush && first.shares.size() != 1)
+  if (has_batches && !IsPush(first.kind) && first.shares.size() != 1)
     return DataLoss("the record is of " + std::to_string(first.shares.size()) +
                     " tables, and has to be of one");
   for (const RecordedShare& share : first.shares) {

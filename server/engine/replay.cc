@@ -36,6 +36,7 @@ Status Replay::Apply(std::span<const RoundRecord> records) {
   const RoundRecord& first = records.front();
   switch (first.kind) {
     case RecordKind::kPush:
+    case RecordKind::kPushAtRates:
       return ApplyPush(records);
     case RecordKind::kNewKeys:
       return ApplyNewKeys(records);
@@ -118,6 +119,10 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
     const auto found = Find(share.table);
     if (!found.ok()) return found.status();
     Table& table = **found;
+    if (share.learning_rate) {
+      if (const Status rate = ValidateStepRate(*share.learning_rate, table.info.options); !rate.ok())
+        return DataLoss(rate.message());
+    }
     if (table.steps + 1 != share.steps) {
       return DoesNotFollow("step " + std::to_string(share.steps) + " of table " +
                            table.info.options.name.str() + " comes behind step " +
@@ -128,7 +133,7 @@ Status Replay::ApplyPush(std::span<const RoundRecord> records) {
     if (!batch.ok()) return batch.status();
     if (Status inserted = Insert(table, table.shard->PreparePush(batch->view)); !inserted.ok())
       return inserted;
-    table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(), share.steps));
+    table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(share.learning_rate), share.steps));
     table.steps = share.steps;
     steps.push_back({share.table, share.steps});
     std::vector<RecordedPart> parts = share.parts;

@@ -85,6 +85,7 @@ Announcement AnnouncementOf(const Request& request) {
                    Announce(a, Operation::kPush, r.table, r.batch);
                    a.step = r.step;
                    a.body = r.body;
+                   a.learning_rate = r.learning_rate;
                  },
                  [&](const CreateTableRequest&) { a.operation = Operation::kCreateTable; },
                  [&](const DropTableRequest& r) { Announce(a, Operation::kDropTable, r.table); },

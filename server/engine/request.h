@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -77,6 +78,7 @@ struct PushRequest {
   // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare
   // accidents.
   std::uint32_t body = 0;
+  std::optional<float> learning_rate = {};  // of this step alone; none: the table's own
   // What the client says that the rows were read of that the gradients are of, which may be anything; lineage
   // 0: it does not say. It is for counting alone.
   TableVersion looked_up = {};

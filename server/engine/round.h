@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "server/engine/announcement.h"
@@ -41,7 +42,7 @@ struct Round {
   LookupMode mode = LookupMode::kTrain;
   bool with_digest = false;
   bool with_state = false;
-  float learning_rate = 0;
+  std::optional<float> learning_rate = {};  // as an announcement's
   std::uint64_t table_steps = 0;
   bool delta = false;
   bool failed = false;
@@ -54,7 +55,7 @@ struct Round {
       parts;  // in rank order; one rank's parts in the order they came, those of a push by part
   std::vector<Ticket> waiters;  // the requests that the round answers
   // What the round does on further tables: lookups, or the step's shares of them, in order of place. Of each,
-  // the table, the parts, bodies and waiters count, and a lookup's mode.
+  // the table, the parts, bodies and waiters count, a lookup's mode, and a push's learning rate.
   std::vector<Round> others;
 
   // Calls f(Round&) for the round and then for each of `others`.

@@ -159,6 +159,18 @@ RecordedArrays GetArrays(RecordReader& reader, const RecordedPart& part) {
   return arrays;
 }
 
+// Of a push at rates, each share's: whether there is one, and the rate.
+void PutRate(RecordWriter& writer, const std::optional<float>& rate) {
+  writer.Put(std::uint32_t{rate ? 1U : 0U});
+  writer.Put(rate.value_or(0));
+}
+
+std::optional<float> GetRate(RecordReader& reader) {
+  const bool there = reader.Get<std::uint32_t>() != 0;
+  const auto rate = reader.Get<float>();
+  return there ? std::optional(rate) : std::nullopt;
+}
+
 void GetBatches(RecordReader& reader, Rank me, RoundRecord& record) {
   record.step.session = reader.Get<std::uint64_t>();
   record.step.number = reader.Get<std::uint64_t>();
@@ -171,6 +183,7 @@ void GetBatches(RecordReader& reader, Rank me, RoundRecord& record) {
     RecordedShare share;
     share.table = TableId{reader.Get<std::uint32_t>()};
     share.steps = reader.Get<std::uint64_t>();
+    if (record.kind == RecordKind::kPushAtRates) share.learning_rate = GetRate(reader);
     const std::uint32_t parts = reader.GetCount(kPartBytes);
     for (std::uint32_t p = 0; p < parts && !reader.failed(); ++p) share.parts.push_back(GetPart(reader));
     record.shares.push_back(std::move(share));
@@ -195,9 +208,16 @@ void GetNewKeys(RecordReader& reader, RoundRecord& record) {
 
 }  // namespace
 
+RecordKind KindOfPush(const Round& round) {
+  bool at_rates = false;
+  round.ForEachTable([&](const Round& share) { at_rates = at_rates || share.learning_rate.has_value(); });
+  return at_rates ? RecordKind::kPushAtRates : RecordKind::kPush;
+}
+
 std::vector<JournalPiece> RecordBatches(
     const Round& round, Rank me, std::span<const std::uint64_t> steps,
     const std::function<std::shared_ptr<const BatchPart>(const Ticket&)>& arrays_of) {
+  const bool at_rates = KindOfPush(round) == RecordKind::kPushAtRates;
   RecordWriter writer;
   writer.Put(round.step.session);
   writer.Put(round.step.number);
@@ -210,6 +230,7 @@ std::vector<JournalPiece> RecordBatches(
   round.ForEachTable([&](const Round& share) {
     writer.Put(Value(share.table));
     writer.Put(steps[place++]);
+    if (at_rates) PutRate(writer, share.learning_rate);
     writer.Put(static_cast<std::uint32_t>(share.parts.size()));
     for (const RoundPart& part : share.parts) PutPart(writer, part);
   });
@@ -288,6 +309,7 @@ Result<RoundRecord> ReadRecord(RecordKind kind, Rank me, std::span<const std::by
   RecordReader reader(bytes);
   switch (kind) {
     case RecordKind::kPush:
+    case RecordKind::kPushAtRates:
     case RecordKind::kImport:
     case RecordKind::kErase:
       GetBatches(reader, me, record);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,7 +40,12 @@ enum class RecordKind : std::uint32_t {
   kDropTable = 6,
   kSetLearningRate = 7,
   kLoadCheckpoint = 8,
+  kPushAtRates = 9,  // a push of which some table has a learning rate of its own
 };
+
+constexpr bool IsPush(RecordKind kind) {
+  return kind == RecordKind::kPush || kind == RecordKind::kPushAtRates;
+}
 
 // A request's share of a round, as recorded.
 struct RecordedPart {
@@ -55,8 +61,9 @@ struct RecordedPart {
 
 struct RecordedShare {
   TableId table{0};
-  std::uint64_t steps = 0;          // the table's count of steps, after the round
-  std::vector<RecordedPart> parts;  // in the round's order
+  std::uint64_t steps = 0;                  // the table's count of steps, after the round
+  std::optional<float> learning_rate = {};  // of a push: of its step alone
+  std::vector<RecordedPart> parts;          // in the round's order
 
   friend bool operator==(const RecordedShare&, const RecordedShare&) = default;
 };
@@ -88,6 +95,9 @@ struct RoundRecord {
   CheckpointName checkpoint;           // of kLoadCheckpoint
   float learning_rate = 0;             // of kSetLearningRate
 };
+
+// Returns as what a push is recorded.
+RecordKind KindOfPush(const Round& round);
 
 // Returns what is written of a round on batches: a push, an import or an erase. `steps` are the tables'
 // counts of steps after it. `arrays_of` returns the arrays of a part that came to `me`, in host memory.

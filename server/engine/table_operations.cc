@@ -110,11 +110,11 @@ void Operations::SetLearningRate(const Round& round, Table& table) {
     return AnswerMine<SetLearningRateRequest>(round,
                                               [&](SetLearningRateRequest& request) { request.done(room); });
   }
-  table.learning_rate = round.learning_rate;
+  table.learning_rate = *round.learning_rate;
   log_.NoteChange(round_);
   if (log_.on()) {
     log_.Append(round_, RecordKind::kSetLearningRate,
-                RecordSetLearningRate(round.table, round.learning_rate));
+                RecordSetLearningRate(round.table, *round.learning_rate));
   }
   AnswerMineOnceRecorded<SetLearningRateRequest>(round, Status());
 }

@@ -74,10 +74,10 @@ struct Table {
   TableState state() const;
   TableVersion version() const { return {lineage, steps}; }
 
-  // The options of the optimizer, with the learning rate that holds now.
-  OptimizerOptions optimizer() const {
+  // The options of the optimizer, with the learning rate that holds now, or with a step's own.
+  OptimizerOptions optimizer(std::optional<float> rate_of_step = {}) const {
     OptimizerOptions options = info.options.optimizer;
-    options.learning_rate = learning_rate;
+    options.learning_rate = rate_of_step.value_or(learning_rate);
     return options;
   }
 };

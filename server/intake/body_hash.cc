@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "server/engine/split_mix.h"
@@ -69,9 +70,12 @@ void ArrayHash::AddNumbers(const void* numbers, DataType type, std::size_t count
 
 std::uint64_t ArrayHash::value() const { return SplitMix(sum_ + SplitMix(words_)); }
 
-std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays) {
+std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays,
+                       std::optional<float> learning_rate) {
   std::uint64_t hash = SplitMix(samples);
-  for (const std::uint64_t array : arrays) hash = SplitMix(hash + kPairPlace + array);
+  const auto add = [&hash](std::uint64_t next) { hash = SplitMix(hash + kPairPlace + next); };
+  for (const std::uint64_t array : arrays) add(array);
+  if (learning_rate) add(std::bit_cast<std::uint32_t>(*learning_rate));
   return static_cast<std::uint32_t>(hash);
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "server/engine/request.h"
@@ -37,8 +38,9 @@ class ArrayHash {
   std::uint64_t words_ = 0;
 };
 
-// Returns the hash of a body whose arrays have those hashes.
-std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays);
+// Returns the hash of a body whose arrays have those hashes, and that may bring a learning rate.
+std::uint32_t BodyHash(std::uint32_t samples, std::span<const std::uint64_t> arrays,
+                       std::optional<float> learning_rate = {});
 
 }  // namespace slotwise
 

@@ -256,17 +256,22 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
     return status;
   }
 
+  if (message.has_learning_rate()) {
+    if (Status status = ValidateStepRate(message.learning_rate(), table->options); !status.ok())
+      return status;
+  }
+
   SampleKeys(*table, *batch);
   PushRequest request;
   request.table = table->id;
   request.step = *step;
+  if (message.has_learning_rate()) request.learning_rate = message.learning_rate();
   const BatchView view = batch->view();
-  request.body =
-      found == nullptr
-          ? BodyHash(message.samples(),
-                     std::array{HashOf(view.keys), HashOf(view.offsets), HashOf(view.weights), hash.value()})
-          : BodyHash(message.samples(), std::array{HashOf(found->keys), HashOf(found->offsets),
-                                                   HashOf(found->weights), HashOf(found->gradients)});
+  const auto arrays_hash = found == nullptr ? std::array{HashOf(view.keys), HashOf(view.offsets),
+                                                         HashOf(view.weights), hash.value()}
+                                            : std::array{HashOf(found->keys), HashOf(found->offsets),
+                                                         HashOf(found->weights), HashOf(found->gradients)};
+  request.body = BodyHash(message.samples(), arrays_hash, request.learning_rate);
   request.looked_up = {.lineage = message.looked_up().lineage(), .step = message.looked_up().table_step()};
   request.acknowledged = AcknowledgedIn(message.acknowledged());
   request.gradients = squares.sum();

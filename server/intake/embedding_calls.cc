@@ -115,7 +115,7 @@ Status CheckNames(const std::vector<PushRequest>& pushes) {
         InvalidArgument("part " + std::to_string(step.part) + " of step " + std::to_string(step.number) +
                         " of session " + std::to_string(step.session) + " is in the message before, as " +
                         std::string(kPushes) + "[" + std::to_string(named->second) +
-                        "], with other keys, weights or gradients"));
+                        "], with other keys, weights, gradients or learning rate"));
   }
   return {};
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <future>
@@ -358,13 +359,32 @@ TEST(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
   EXPECT_EQ(pushes[1].request.step().number(), 2u);
 }
 
+TEST(CApi, APushBringsARateForEachTableThatHasOne) {
+  FakeServer server;
+  const auto client = Connect(server);
+  Lookup batch({3});
+  const auto push = [&](const float* rates) {
+    const Owned<slotwise_call> call(
+        slotwise_push_of(client.get(), &batch.batch(), 1, nullptr, rates, nullptr, nullptr, nullptr));
+    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
+    return server.pushes().back().request;
+  };
+  EXPECT_FALSE(push(nullptr).has_learning_rate());
+  const float none = std::nanf("");
+  EXPECT_FALSE(push(&none).has_learning_rate());
+  const float zero = 0;
+  EXPECT_TRUE(push(&zero).has_learning_rate());
+  const float rate = 0.25F;
+  EXPECT_EQ(push(&rate).learning_rate(), 0.25F);
+}
+
 TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
   FakeServer server;
   const auto client = Connect(server);
   Lookup batch({3});
   const auto push = [&](const slotwise_looked_up* looked_up) {
     const Owned<slotwise_call> call(
-        slotwise_push_of(client.get(), &batch.batch(), 1, looked_up, nullptr, nullptr, nullptr));
+        slotwise_push_of(client.get(), &batch.batch(), 1, looked_up, nullptr, nullptr, nullptr, nullptr));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
     return server.pushes().back().request;
   };

@@ -9,6 +9,7 @@
 #include <future>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -266,6 +267,29 @@ TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
   EXPECT_EQ(other->LookedUp("ads"), LookedUpState());
   ASSERT_TRUE(other->Push("ads", batch_, gradients, CallOptions{.looked_up = {first}}).ok());
   EXPECT_EQ(staleness(), StepsStats());
+}
+
+TEST_F(ClientTest, AStepAtARateOfItsOwnLeavesTheTablesRate) {
+  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+  std::vector<float> out(8);
+  std::vector<float> before(8);
+  const std::vector<float> gradients(8, 1.0F);
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, before).ok());
+  const float own = client_->DescribeTable("ads")->base_learning_rate;
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {0.0F}}).ok());
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  EXPECT_EQ(out, before) << "SGD at rate 0";
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {std::nullopt}}).ok());
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  const float moved = before[0] - out[0];
+  EXPECT_GT(moved, 0);
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {2 * own}}).ok());
+  before = out;
+  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  EXPECT_NEAR(before[0] - out[0], 2 * moved, 1e-5F);
+  EXPECT_EQ(client_->DescribeTable("ads")->base_learning_rate, own);
+  const auto refused = client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {-1.0F}});
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
 class RepeatedKeysTest : public ClientTest {

@@ -89,6 +89,17 @@ TEST(PushMessage, SaysWhatTheRowsWereReadOfIfItIsKnown) {
   EXPECT_FALSE(push({0, 5}).has_looked_up());
 }
 
+TEST(PushMessage, BringsTheRateOfItsStepIfItHasOne) {
+  const std::vector<float> gradients(6);
+  const auto push = [&](std::optional<float> rate) {
+    return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
+                                               {0, 1}, gradients, DataType::kFloat32, {}, {}, rate));
+  };
+  EXPECT_FALSE(push({}).has_learning_rate());
+  EXPECT_TRUE(push(0.0F).has_learning_rate());
+  EXPECT_EQ(push(0.25F).learning_rate(), 0.25F);
+}
+
 TEST(Requests, SayWhatWasAcknowledgedIfItIsKnownByWhichStart) {
   const CheckedBatch batch = Checked({std::span(kKeys).first(2), {}});
   const std::vector<float> gradients(6);

@@ -3,6 +3,7 @@
 //
 // Usage: push_batches ADDRESS TABLE SEED STEPS SAMPLES SLOTS DIM plain|weighted|float16.
 // tests/e2e/test_cpp_client.py writes the same batches.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -39,7 +40,8 @@ int main(int argc, char** argv) {
   const std::uint64_t floats = bags * number(7);
   auto client = slotwise::Client::Connect(
       {argv[1]},
-      {.data_type = kind == "float16" ? slotwise::DataType::kFloat16 : slotwise::DataType::kFloat32});
+      {.timeout = std::chrono::minutes(10),  // a server may be started again twice meanwhile
+       .data_type = kind == "float16" ? slotwise::DataType::kFloat16 : slotwise::DataType::kFloat32});
   if (!client.ok()) {
     std::fprintf(stderr, "%s\n", client.status().message().c_str());
     return 1;

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import slotwise
 from google.protobuf import descriptor_pb2, descriptor_pool
 from slotwise_cluster import Cluster, StartCluster, run_server, server_binary
 from slotwise_wire import PROTO, ROOT
@@ -146,11 +147,29 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_every_training_loop_runs(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """Each behind the first, which makes what the others use; in one process, for torch is slow to import."""
+    cluster = start_cluster(2, data_folder(tmp_path))
+    tasks = re.findall(r"^## (.+)$", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE)
+    first = programs_of(tasks[0], "training.md")
+    programs = {task: first + programs_of(task, "training.md") for task in tasks[1:]}
+    assert len(programs) >= 8
+    group = 'torch.distributed.init_process_group("gloo")'
+    assert [task for task, program in programs.items() if group in program] == ["Several trainers"]
+    lines = [f"exec({program.replace(group, A_GROUP)!r}, {{}})" for program in programs.values()]
+    run_program("\n".join(lines), cluster, ROOT / "client" / "python")
+    with slotwise.connect(cluster.ranks[0].address) as ps:
+        assert ps.describe_table("shows").steps > 8 * 4
+
+
 # What a program for trainers in step finds, as the only one of them.
-A_TRAINER = """
-import torch.distributed
+A_GROUP = """
 torch.distributed.init_process_group("gloo", init_method=f"file://{__import__('os').getcwd()}/group", rank=0,
                                      world_size=1)
+"""
+A_TRAINER = f"""
+import torch.distributed
+{A_GROUP}
 shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1
 """
 

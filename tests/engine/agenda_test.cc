@@ -426,6 +426,37 @@ TEST_F(AgendaTest, RefusesAPartThatCountsThePartsDifferently) {
   EXPECT_TRUE(decision.awaits_parts);
 }
 
+TEST_F(AgendaTest, RefusesAPartThatBringsAnotherRateThanTheFirst) {
+  const auto at = [](Announcement push, std::optional<float> rate) {
+    push.learning_rate = rate;
+    push.body = rate ? 1 : 0;
+    return push;
+  };
+  for (const std::optional<float> rate : {std::optional(0.5F), std::optional<float>()}) {
+    const std::optional<float> other = rate ? std::nullopt : std::optional(0.5F);
+    const std::uint64_t number = rate ? 1 : 2;
+    const Decision refused =
+        Hear({Says({at(Push(1, {9, number, 0, 2}), rate), at(Push(2, {9, number, 1, 2}), other)})});
+    ASSERT_EQ(refused.answers.size(), 1U);
+    EXPECT_EQ(refused.answers[0].ticket.number, 2U);
+    EXPECT_EQ(refused.answers[0].status.code(), StatusCode::kInvalidArgument);
+    // It may come again with the right one, though its body is another then.
+    const Decision complete = Hear({Says({at(Push(3, {9, number, 1, 2}), rate)})});
+    ASSERT_TRUE(complete.round);
+    EXPECT_EQ(complete.round->learning_rate, rate);
+    EXPECT_EQ(complete.round->waiters.size(), 2U);
+  }
+}
+
+TEST_F(AgendaTest, GivesEachTableOfAStepTheRateThatItsPartsBring) {
+  Announcement second = PushTo(kUsers, 1, 2);
+  second.learning_rate = 0.0F;
+  const Decision complete = Hear({Says({PushTo(kAds, 0, 1), second})});
+  ASSERT_TRUE(complete.round);
+  EXPECT_EQ(complete.round->learning_rate, std::nullopt);
+  EXPECT_EQ(complete.round->others.at(0).learning_rate, std::optional(0.0F));
+}
+
 TEST_F(AgendaTest, RefusesAStepThatGrowsLargerThanARound) {
   LimitRounds(1);
   const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});

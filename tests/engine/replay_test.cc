@@ -209,6 +209,13 @@ TEST_F(ReplayTest, RefusesStepsThatNoServerHasApplied) {
               HasSubstr("comes behind step 0"));
   EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].table = TableId{9}; }),
               HasSubstr("there is no table 9"));
+  for (const float rate : {std::nanf(""), kInfinity, -1.0F}) {
+    EXPECT_THAT(Pushed([rate](Written& push) {
+                  push.record.kind = RecordKind::kPushAtRates;
+                  push.record.shares[0].learning_rate = rate;
+                }),
+                HasSubstr("learning_rate is"));
+  }
   const Written push = Push();
   EXPECT_EQ(Apply(push), "");
   EXPECT_THAT(Pushed([&](Written& again) { again.record.step = push.record.step; }),

@@ -175,6 +175,33 @@ TEST(RoundRecord, HasWhichCheckpointWasLoaded) {
       ReadRecord(RecordKind::kLoadCheckpoint, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
 }
 
+// A push without such rates is recorded without a word of them.
+TEST(RoundRecord, HasEachTablesRateOfAPushThatBringsSome) {
+  const auto part = PartOf(2, 7, false);
+  Round round = RoundOf(Operation::kPush, TableId{3});
+  round.step = {.session = 5, .number = 6, .parts = 1, .epoch = 1, .tables = 2};
+  round.parts = {Of(Rank{0}, 1, 0, *part)};
+  round.others = {round};
+  round.others[0].table = TableId{4};
+  const std::vector<std::uint64_t> steps{11, 12};
+  const auto written = [&] {
+    return Bytes(RecordBatches(round, Rank{0}, steps, [&](const Ticket&) { return part; }));
+  };
+  EXPECT_EQ(KindOfPush(round), RecordKind::kPush);
+  const Bytes without = written();
+
+  round.others[0].learning_rate = 0.0F;
+  EXPECT_EQ(KindOfPush(round), RecordKind::kPushAtRates);
+  const Bytes bytes = written();
+  EXPECT_EQ(bytes.size - without.size, 16U);
+  const auto record = ReadRecord(RecordKind::kPushAtRates, Rank{0}, bytes.span());
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->shares.at(0).learning_rate, std::nullopt);
+  EXPECT_EQ(record->shares.at(1).learning_rate, std::optional(0.0F));
+  EXPECT_EQ(record->shares.at(1).steps, 12U);
+  EXPECT_FALSE(ReadRecord(RecordKind::kPush, Rank{0}, bytes.span()).ok());
+}
+
 TEST(RoundRecord, OfAKindThatNobodyKnowsIsRefused) {
   const auto read =
       ReadRecord(static_cast<RecordKind>(99), Rank{0}, Bytes(RecordDropTable(TableId{3})).span());

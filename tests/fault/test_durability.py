@@ -58,7 +58,7 @@ def test_a_step_that_comes_again_after_a_crash_is_applied_once(
     with connect(second) as ps:
         assert [ps.push("ads", [1, 2, 3], None, ones, step=step) for step in steps] == [1, 2, 3, 4, 5]
         assert state(ps) == before
-        with pytest.raises(slotwise.FailedPrecondition, match="other keys, weights or gradients"):
+        with pytest.raises(slotwise.FailedPrecondition, match="gradients or learning rate"):
             ps.push("ads", [1, 2, 3], None, 2 * ones, step=steps[2])
         assert ps.push("ads", [1, 2, 3], None, ones, step=session.next()) == 6
 

@@ -19,6 +19,8 @@ from free_ports import free_ports
 from launched import BACKOFF, Launched, is_gone, kill, launch_binary
 from slotwise_cluster import server_binary, wait_until
 
+PATIENT = 600.0  # seconds; two starts of a server on a busy machine, and 3000 steps
+
 Launch = Callable[..., Launched]
 STEPS = 24
 
@@ -275,11 +277,11 @@ def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
     launched = launch(["-n", "2", *BACKOFF], server(port))
     launched.await_start()
     push = [str(server_binary().parents[1] / "tests/client/push_batches"), f"127.0.0.1:{port}"]
-    with slotwise.connect(f"127.0.0.1:{port}", timeout=60) as ps:
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=PATIENT) as ps:
         for table in ("calm", "wild"):
             ps.create_table(table, dim=8, slots=3, optimizer=slotwise.Adam(lr=0.01), seed=7)
         batches = ["7", "3000", "100", "3", "8", "plain"]  # the kills come long before the last step
-        subprocess.run([*push, "calm", *batches], check=True, timeout=60)
+        subprocess.run([*push, "calm", *batches], check=True, timeout=PATIENT)
         pushing = subprocess.Popen([*push, "wild", *batches])
         try:
             for number in (1, 2):
@@ -287,7 +289,7 @@ def test_the_cpp_client_goes_on_through_kills(launch: Launch) -> None:
                 wait_until(lambda: ps.describe_table("wild").steps >= 100 * number, f"{100 * number} steps")
                 assert pushing.poll() is None
                 kill(*one_rank(launched))
-            assert pushing.wait(timeout=60) == 0
+            assert pushing.wait(timeout=PATIENT) == 0
         finally:
             pushing.kill()
         assert ps.digest("wild") == ps.digest("calm")

@@ -54,6 +54,7 @@ void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::ve
   for (std::size_t i = 0; i < a->size(); ++i) {
     RequireSameBatch((*a)[i].batch, (*b)[i].batch);
     Require((*a)[i].body == (*b)[i].body, "that both hash a body to the same");
+    Require((*a)[i].learning_rate == (*b)[i].learning_rate, "that both read the learning rate");
     Require((*a)[i].looked_up == (*b)[i].looked_up, "that both read what was looked up");
   }
 }

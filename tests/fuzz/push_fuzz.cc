@@ -19,6 +19,7 @@ std::vector<float> GradientsOf(const PushRequest& push, std::size_t count) {
 void RequireSame(const PushRequest& a, const PushRequest& b, std::size_t gradients) {
   Require(a.table == b.table && a.step == b.step, "that the step is the same");
   Require(a.body == b.body, "that the body's hash is the same");
+  Require(a.learning_rate == b.learning_rate, "that the learning rate is the same");
   Require(a.looked_up == b.looked_up, "that the state that was looked up is the same");
   Require(a.gradients == b.gradients, "that the sample of gradients is the same");
   RequireSameBatch(a.batch, b.batch);
@@ -34,6 +35,8 @@ void Run(std::string_view bytes) {
   const TableOptions& options = OptionsOf(push->table);
   RequireValid(push->batch, options.slots);
   Require(Validate(push->step).ok(), "that the step is valid");
+  Require(!push->learning_rate || ValidateStepRate(*push->learning_rate, options).ok(),
+          "that the table may learn at the rate");
   const std::size_t count = std::size_t{push->batch.samples} * options.slots * options.dim;
   const std::vector<float> gradients = GradientsOf(*push, count);
   Require(Finite(gradients), "that gradients are finite");
@@ -47,9 +50,10 @@ void Run(std::string_view bytes) {
   Require(checked.ok() && checked->samples == push->batch.samples, "that the client takes the batch");
   const client::SampleRange all{.first = 0, .last = checked->samples};
   const client::TableState looked_up{push->looked_up.lineage, push->looked_up.step};
-  const auto again = DecodePush(client::PushMessage(*memory, options.name.view(), push->step, *checked, all,
-                                                    gradients, push->batch.value_type, looked_up),
-                                FindTable);
+  const auto again =
+      DecodePush(client::PushMessage(*memory, options.name.view(), push->step, *checked, all, gradients,
+                                     push->batch.value_type, looked_up, {}, push->learning_rate),
+                 FindTable);
   Require(again.ok(), "that the client's message of it is taken");
   if (push->looked_up.lineage == 0) push->looked_up = {};  // names no state, so the client does not send it
   RequireSame(*push, *again, count);

@@ -5,8 +5,11 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -198,6 +201,42 @@ TEST(DecodePush, WhatWasAcknowledgedIsNoPartOfTheBody) {
   ASSERT_TRUE(push.ok()) << push.status().message();
   EXPECT_EQ(push->acknowledged, (Acknowledged{.incarnation = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
   EXPECT_EQ(push->body, plain->body);
+}
+
+TEST(DecodePush, ARateOfItsOwnIsPartOfTheBody) {
+  v1::PushRequest message = SmallPush();
+  EXPECT_EQ(Push(message)->learning_rate, std::nullopt);
+  std::set<std::uint32_t> bodies{Push(message)->body};
+  for (const float rate : {0.0F, 0.5F, 1e-30F}) {
+    message.set_learning_rate(rate);
+    const auto push = Push(message);
+    ASSERT_TRUE(push.ok()) << push.status().message();
+    EXPECT_EQ(push->learning_rate, std::optional(rate));
+    EXPECT_TRUE(bodies.insert(push->body).second) << rate;
+  }
+}
+
+TEST(DecodePush, RefusesARateAtWhichTheTableCannotLearn) {
+  TableOptions options = AdsTable();
+  const auto refusal = [&options](float rate) {
+    v1::PushRequest message = SmallPush();
+    message.set_learning_rate(rate);
+    const auto push = DecodePush(BufferOf(message.SerializeAsString()), [&](std::string_view, Rights) {
+      return Result<TableInfo>({TableId{7}, options});
+    });
+    EXPECT_TRUE(push.ok() || push.status().code() == StatusCode::kInvalidArgument);
+    return push.status().message();
+  };
+  for (const float rate : {-0.5F, std::nanf(""), std::numeric_limits<float>::infinity()})
+    EXPECT_NE(refusal(rate).find("learning_rate is"), std::string::npos) << rate;
+  options.optimizer.kind = OptimizerKind::kFtrl;
+  EXPECT_EQ(refusal(0.5F), "");
+  EXPECT_NE(refusal(0).find("above 0"), std::string::npos);
+  for (const ScheduleOptions& schedule :
+       {ScheduleOptions{.warmup_steps = 1}, ScheduleOptions{.decay_steps = 1}}) {
+    options.optimizer.schedule = schedule;
+    EXPECT_NE(refusal(0.5F).find("table ads, whose schedule decides it"), std::string::npos);
+  }
 }
 
 TEST(DecodePush, SamplesGradientsFromALineThatMovesWithTheStep) {

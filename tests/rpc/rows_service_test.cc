@@ -362,9 +362,10 @@ TEST_F(RowsServiceTest, PushManyRefusesAPartThatItHasTwiceWithTwoBodies) {
   v1::PushManyReply reply;
   const grpc::Status status = send(reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(),
-            "pushes[1]: part 0 of step 1 of session " + std::to_string(request.pushes(0).step().session()) +
-                " is in the message before, as pushes[0], with other keys, weights or gradients");
+  EXPECT_EQ(
+      status.error_message(),
+      "pushes[1]: part 0 of step 1 of session " + std::to_string(request.pushes(0).step().session()) +
+          " is in the message before, as pushes[0], with other keys, weights, gradients or learning rate");
   *request.mutable_pushes(1) = request.pushes(0);
   ASSERT_TRUE(send(reply).ok()) << "the same body twice is one";
   EXPECT_EQ(reply.replies(0).table_step(), 1u) << "nothing was applied before";

@@ -92,7 +92,12 @@ static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) 
                            .joined = ask.joined,
                            .place = PlaceOf(ask)};
     case Operation::kPush:
-      return PushRequest{ask.table, ask.step, PartOf(ask), Fill(&Reply::applied, std::move(done)), ask.body};
+      return PushRequest{.table = ask.table,
+                         .step = ask.step,
+                         .batch = PartOf(ask),
+                         .done = Fill(&Reply::applied, std::move(done)),
+                         .body = ask.body,
+                         .learning_rate = ask.rate_of_step};
     case Operation::kCreateTable:
       return CreateTableRequest{ask.options, Fill(&Reply::created, std::move(done))};
     case Operation::kDropTable:
@@ -140,7 +145,8 @@ bool IsOf(const Announcement& announcement, const Ask& ask) {
   if (ask.operation == Operation::kCreateTable) return true;
   if (announcement.table != ask.table) return false;
   if (ask.operation == Operation::kLookup && announcement.joined != ask.joined) return false;
-  if (ask.operation == Operation::kPush && (announcement.step != ask.step || announcement.body != ask.body)) {
+  if (ask.operation == Operation::kPush && (announcement.step != ask.step || announcement.body != ask.body ||
+                                            announcement.learning_rate != ask.rate_of_step)) {
     return false;
   }
   const bool is_batch = ask.operation == Operation::kLookup || ask.operation == Operation::kPush ||

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,9 @@ struct Ask {
   std::vector<float> values = {};      // gradients, or rows: numbers that `type` has
   DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
   StepId step = {};
-  std::uint32_t body = 0;  // of a push
-  bool joined = false;     // a lookup of several of one call
+  std::uint32_t body = 0;                  // of a push
+  std::optional<float> rate_of_step = {};  // of a push
+  bool joined = false;                     // a lookup of several of one call
   TableOptions options = {};
   bool with_digest = false;
   bool with_state = false;

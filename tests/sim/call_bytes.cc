@@ -81,6 +81,7 @@ bool IsValid(const Ask& ask, bool has_offsets, const TableOptions& table) {
   }
   if (!weights.empty() && weights.size() != keys.size()) return false;
   if (ask.operation == Operation::kPush && ask.values.size() != bags * table.dim) return false;
+  if (ask.rate_of_step && table.optimizer.schedule != ScheduleOptions{}) return false;
   const auto finite = [](float number) { return std::isfinite(number); };
   return std::ranges::all_of(weights, finite) && std::ranges::all_of(ask.values, finite);
 }
@@ -113,6 +114,7 @@ std::uint32_t HashOfBody(const Ask& push) {
         HashOfWords(WordsOf(push.values))}) {
     hash = Mixed(hash + kGolden + array);
   }
+  if (push.rate_of_step) hash = Mixed(hash + kGolden + std::bit_cast<std::uint32_t>(*push.rate_of_step));
   return static_cast<std::uint32_t>(hash);
 }
 
@@ -139,6 +141,7 @@ v1::DataCall HeadOf(std::span<const Ask> asks, std::span<const std::string> name
     push.set_table(names[i]);
     push.set_samples(ask.samples);
     push.set_data_type(WireType(ask.type));
+    if (ask.rate_of_step) push.set_learning_rate(*ask.rate_of_step);
     v1::StepId& step = *push.mutable_step();
     step.set_session(ask.step.session);
     step.set_number(ask.step.number);

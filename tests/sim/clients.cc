@@ -3,11 +3,21 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <vector>
 
 #include "tests/sim/call_bytes.h"
 
 namespace slotwise::sim {
+namespace {
+
+// Gives a part a rate of its own, which is part of its body.
+void SetRate(Ask& push, float rate) {
+  push.rate_of_step = rate;
+  push.body = HashOfBody(push);
+}
+
+}  // namespace
 
 using test::Batch;
 
@@ -108,6 +118,7 @@ Ask Clients::DrawPart() {
       ++again.step.parts;
     }
     if (random_.OneIn(20)) again.body ^= 1;
+    if (again.rate_of_step && random_.OneIn(20)) SetRate(again, 0.5F);
     if (again.step.tables > 1 && random_.OneIn(10))
       again.step.place = (again.step.place + 1) % again.step.tables;
     if (again.step.tables > 1 && random_.OneIn(20)) ++again.step.tables;
@@ -156,12 +167,18 @@ Clients::Push Clients::DrawPush() {
 
   const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(4));
   const bool weighted = random_.Below(100) < plan_.weighted_percent;
+  const std::optional<float> rate =
+      random_.OneIn(3) ? std::optional(0.01F * static_cast<float>(1 + random_.Below(9))) : std::nullopt;
   for (std::uint32_t place = 0; place < tables.size(); ++place) {
     for (std::uint32_t p = 0; p < parts; ++p) {
       if (!random_.OneIn(15))
         push.to_come.push_back(static_cast<std::uint32_t>(push.parts.size()));  // else it never comes
       Ask ask = DrawPartOf(tables[place], weighted);
       ask.step = {session, number, p, parts, epoch, place, static_cast<std::uint32_t>(tables.size())};
+      const bool scheduled = tables[place].second.optimizer.schedule != ScheduleOptions{};
+      // Sometimes a part has a rate that the others have not.
+      const float of_part = random_.OneIn(30) ? 0.25F : rate.value_or(0.25F);
+      if (!scheduled && (rate.has_value() || random_.OneIn(60))) SetRate(ask, of_part);
       push.parts.push_back(std::move(ask));
     }
   }

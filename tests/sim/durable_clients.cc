@@ -82,11 +82,15 @@ std::size_t DurableClients::MakePush() {
   const std::uint64_t session = 1 + random_.Below(3);
   Op op{.operation = Operation::kPush};
   for (std::uint32_t place = 0; place < tables.size(); ++place) {
+    std::optional<float> rate;
+    if (tables[place].second.second.optimizer.schedule == ScheduleOptions{} && random_.OneIn(3))
+      rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
     for (std::uint32_t p = 0; p < parts; ++p) {
       Ask ask = DrawPart(tables[place].second);
       // No two operations have a number in common.
       ask.step = {
           session, history_.ops().size() + 1, p, parts, 1, place, static_cast<std::uint32_t>(tables.size())};
+      ask.rate_of_step = rate;
       op.names.push_back(tables[place].first);
       op.parts.push_back(std::move(ask));
     }

@@ -237,10 +237,7 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
         batch.weights.push_back(part.batch.weight(i));
       gradients.insert(gradients.end(), part.values.begin(), part.values.end());
     }
-    const float base = table.options().optimizer.learning_rate;
-    table.oracle().SetLearningRate(table.NextLearningRate());
-    table.oracle().Push(batch, gradients);
-    table.SetLearningRate(base);
+    table.Push(batch, gradients, op.parts[parts[0]].rate_of_step);
     for (const std::size_t p : parts) {
       if (op.told[p] && *op.told[p] != table.steps()) {
         return op.parts[p].Describe() + " was said to be step " + std::to_string(*op.told[p]) +

@@ -33,6 +33,15 @@ void ModelTable::SetLearningRate(float rate) {
 
 float ModelTable::NextLearningRate() const { return LearningRateOfStep(options_.optimizer, steps() + 1); }
 
+bool ModelTable::Push(const test::Batch& batch, const std::vector<float>& gradients,
+                      std::optional<float> rate) {
+  const float base = options_.optimizer.learning_rate;
+  oracle_.SetLearningRate(rate.value_or(NextLearningRate()));
+  const bool applied = oracle_.Push(batch, gradients);
+  oracle_.SetLearningRate(base);
+  return applied;
+}
+
 int ModelTable::OwnerOf(std::uint64_t key) const {
   return static_cast<int>(test::OracleBucket(key) * static_cast<std::uint32_t>(ranks_) / kBuckets);
 }

@@ -5,6 +5,7 @@
 #define SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/shard.h"
@@ -25,6 +26,9 @@ class ModelTable {
 
   void SetLearningRate(float rate);
   float NextLearningRate() const;
+  // Applies a step, at a rate of its own if it has one. Returns false, with nothing changed, if there is no
+  // room.
+  bool Push(const test::Batch& batch, const std::vector<float>& gradients, std::optional<float> rate);
 
   int OwnerOf(std::uint64_t key) const;
   DigestSums Digest() const;

@@ -242,6 +242,11 @@ void Referee::TakeInPart(Sent& sent, ModelTable& table) {
   if (before != step.have.end() && before->second->ask.body != sent.ask.body && !step.too_large) {
     return end(StatusCode::kFailedPrecondition);
   }
+  const auto first = step.have.lower_bound({id.place, 0});
+  const bool is_first = first == step.have.end() || first->first.first != id.place;
+  if (!is_first && first->second->ask.rate_of_step != sent.ask.rate_of_step) {
+    return end(StatusCode::kInvalidArgument);
+  }
   step.waiters.push_back(&sent);
   if (step.have.emplace(std::pair(id.place, id.part), &sent).second) {
     step.bytes += GatheredBytes(sent.ask);

@@ -135,10 +135,7 @@ void Referee::RunPush(const Round& round) {
     ModelTable& table = after.emplace(share.table, tables_.at(share.table)).first->second;
     std::vector<float> gradients;
     const Batch batch = Joined(parts, gradients);
-    const float base = table.options().optimizer.learning_rate;
-    table.oracle().SetLearningRate(table.NextLearningRate());
-    applied = table.oracle().Push(batch, gradients) && applied;
-    table.SetLearningRate(base);
+    applied = table.Push(batch, gradients, parts.begin()->second->ask.rate_of_step) && applied;
     name.table = share.table;
     name.table_step = table.steps();
   });

@@ -168,15 +168,24 @@ class _Pass:
         self.ended = False
 
     def push(self) -> None:
-        """Pushes one step of all tables, of each client and session. Autograd calls it at the pass's end."""
+        """Pushes one step of all tables, of each client and session, or gives it to the modules' optimizers.
+
+        Autograd calls it at the pass's end.
+        """
         self.ended = True
         parts, self.parts = sorted(self.parts, key=lambda part: part.number), []
         steps: dict[tuple[int, int], list[Part]] = {}
+        held: dict[Any, list[Part]] = {}
         for part in parts:
+            if part.module._optimizer is not None:
+                held.setdefault(part.module._optimizer, []).append(part)
+                continue
             key = id(part.tables.ps), id(session_of(part.tables))
             steps.setdefault(key, []).append(part)
+        for optimizer, of_optimizer in held.items():
+            optimizer._gather(of_optimizer)
         for of_step in steps.values():
-            _Step(of_step).push()
+            StepOfTables(of_step[0].tables, of_step).push()
 
 
 _lock = threading.Lock()
@@ -206,30 +215,46 @@ _BEGINS = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 _FUNCTION = BackwardCFunction.apply.__code__
 
 
-class _Step:
-    """One step of all tables of a client that a pass has gradients of."""
+class StepOfTables:
+    """One step of all tables of a client that passes have given gradients of."""
 
-    def __init__(self, parts: list[Part]) -> None:
-        """Takes parts of one client and session, in the order of their forwards."""
+    def __init__(
+        self, tables: Tables, parts: list[Part], rates: Mapping[str, float | None] | None = None
+    ) -> None:
+        """Takes parts of one client and session, in the order of their forwards.
+
+        Args:
+            tables: of one of their modules, or of another one of the session if there are no parts.
+            rates: the learning rates of the step, of tables that have one.
+        """
         self._parts = parts
-        self._ps, self._session = parts[0].tables.ps, session_of(parts[0].tables)
+        self._ps, self._session = tables.ps, session_of(tables)
+        self._in_flight = all(part.tables.in_flight for part in parts) if parts else tables.in_flight
+        self._rates = rates or {}
         self._options = {
             table: part.tables.options[table] for part in parts for table in part.gradients
         }
         if self._session is not None and self._session.is_shared:
+            self._options = share(self._session, tables)
             for part in parts:  # also those that were made before the client got this session
                 self._options = share(self._session, part.tables)
         self._lookups: Lookups = {}
         self._gradients: dict[str, Tensor] = {}
         self._looked_up: dict[str, LookedUp] = {}
         self._owned = True  # whether nobody changes the keys, offsets and weights
+        by_table: dict[str, list[Part]] = {table: [] for table in self._options}
+        for part in parts:
+            for table in part.gradients:
+                by_table[table].append(part)
         for table, options in self._options.items():
-            of_table = [part for part in parts if table in part.gradients]
+            of_table = by_table[table]
             for part in of_table:
                 if table in part.found.looked_up:  # the oldest counts
                     self._looked_up.setdefault(table, part.found.looked_up[table])
             if not of_table:  # another trainer may have gradients of it
-                device = next(iter(parts[0].gradients.values())).device
+                device = torch.device("cpu")
+                if parts:
+                    device = next(iter(parts[0].gradients.values())).device
                 self._lookups[table], self._gradients[table] = nothing_of(options, device)
                 continue
             if len(of_table) > 1:
@@ -245,7 +270,7 @@ class _Step:
         """Pushes it, or hands it over."""
         pushes = self._ps._pushes
         trains = any(_trains(part) for part in self._parts)
-        if not trains and not all(part.tables.in_flight for part in self._parts):
+        if not trains and not self._in_flight:
             pushes.wait()  # for what comes first; what fails there has no step behind it
             self._send(self._lookups, self._gradients, self._next())
             return
@@ -297,7 +322,9 @@ class _Step:
             step = self._next()
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._options, step, {})
+            started = gpu.start_push(
+                device, lookups, gradients, self._options, step, {}, self._own_rates()
+            )
             read = [each for tensors in lookups.values() for each in tensors if each is not None]
             read += gradients.values()
             versions = [each._version for each in read]
@@ -337,7 +364,7 @@ class _Step:
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
             started = gpu.start_push(
-                device, lookups, gradients, self._options, step, self._looked_up
+                device, lookups, gradients, self._options, step, self._looked_up, self._own_rates()
             )
             if gpu.finish_push(started):
                 return
@@ -354,13 +381,10 @@ class _Step:
         for table, gradient in gradients.items():
             keys, offsets, weights = map(array, lookups[table])
             pushes[table] = (keys, offsets, array(gradient), weights)
-        if looked_up:
-            self._ps._push_of(pushes, looked_up, step)
-        elif len(pushes) == 1:
-            ((table, (keys, offsets, values, weights)),) = pushes.items()
-            self._ps.push(table, keys, offsets, values, weights=weights, step=step)
-        else:
-            self._ps.push_many(pushes, step=step)
+        self._ps._push_of(pushes, looked_up, self._own_rates(), step)
+
+    def _own_rates(self) -> dict[str, float | None]:
+        return {table: self._rates.get(table) for table in self._options}
 
 
 def _trains(part: Part) -> bool:

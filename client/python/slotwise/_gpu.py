@@ -22,7 +22,7 @@ from slotwise.client import Client
 from slotwise.core import EVAL, INT64, TRAIN, UINT32, Handle, LookedUp, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.core import Gpu as NativeGpu
-from slotwise.embedding_calls import states_of
+from slotwise.embedding_calls import rates_of, states_of
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 
@@ -153,12 +153,14 @@ class GpuDoor:
         options: Mapping[str, TableOptions],
         step: Any,
         looked_up: Mapping[str, LookedUp],
+        rates: Mapping[str, float | None],
     ) -> Started:
         """Starts a push, which `finish_push` waits for.
 
         Args:
             looked_up: what the rows of tables were read of; of those that are missing, the client's
                 latest lookups count.
+            rates: the learning rates of this step, of tables that have one.
             step: has a name where the client may go another way, because an earlier try may have
                 arrived.
         """
@@ -172,7 +174,14 @@ class GpuDoor:
         gpu = self._gpu(device)
         states = states_of(gradients, looked_up) if looked_up else None
         handle = core.push_of(
-            self._ps._client, native, len(batches), states, named, ctypes.byref(gpu), None
+            self._ps._client,
+            native,
+            len(batches),
+            states,
+            rates_of(gradients, rates),
+            named,
+            ctypes.byref(gpu),
+            None,
         )
         return _started(handle, device, batches)
 

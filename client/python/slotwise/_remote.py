@@ -35,6 +35,7 @@ class Remote(nn.Module):
         }
         self._of_steps = Tables(ps, session, in_flight, self._tables)
         self._kept = KeptRows()
+        self._optimizer: Any = None  # steps the tables; None: backward() does
         self._ahead: tuple[Ahead, ...] = ()  # the iterations that are under way; the newest is last
         # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
         # Parameter, because nobody trains it.
@@ -108,10 +109,11 @@ class Remote(nn.Module):
                 )
         if not self.training or not torch.is_grad_enabled():
             return self._find(lookups).rows
-        if is_autocast_to_float16():
+        if self._optimizer is None and is_autocast_to_float16():
             raise FailedPrecondition(
                 f"{self._name()} is trained under float16 autocast, whose losses are scaled (GradScaler), "
-                f"and its rows would get the scaled gradient: use bfloat16 autocast, which needs no scaling"
+                f"and its rows would get the scaled gradient: hold it in a slotwise.torch.Optimizer, which "
+                f"the scaler steps, or use bfloat16 autocast, which needs no scaling"
             )
         flat = [tensor for tensors in lookups.values() for tensor in tensors]
         outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
@@ -156,6 +158,23 @@ class Remote(nn.Module):
             # The push went another way, or had the room that there is.
             return self.fetch(lookups, self.training)
         return self._fetch_by_host(lookups, self.training, False) if found is None else found
+
+    def _be_stepped_by(self, optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
+        """Gives an optimizer what backward passes give from now on.
+
+        Args:
+            parameters: stand for the tables' rows.
+        """
+        self._optimizer = optimizer
+        self._parameters.clear()
+        for number, (table, parameter) in enumerate(zip(self._tables, parameters)):
+            self._parameters[f"rows_of_{table}_{number}".replace(".", "_")] = parameter
+
+    def _save_to_state_dict(self, *_: Any) -> None:
+        """Saves nothing: rows are on the server, and their parameters mean nothing."""
+
+    def _load_from_state_dict(self, *_: Any) -> None:
+        """Loads nothing, and misses nothing."""
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         """Refuses copies and pickles, which would be further views of the same rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,6 +21,15 @@ _PATIENCE = 600.0  # seconds that trainers wait for each other
 
 # Each group, which its trainers' ranks name, counts the sessions that it has drawn: all draw as many.
 _drawn: defaultdict[tuple[int, ...], itertools.count[int]] = defaultdict(itertools.count)
+
+
+# The process group of each session, in a tuple, as None is the group of all processes.
+_groups: weakref.WeakKeyDictionary[Session, tuple[Any]] = weakref.WeakKeyDictionary()
+
+
+def group_of(session: Session) -> tuple[Any] | None:
+    """Returns the process group of a session that `shared_session` drew, in a tuple; None: of another one."""
+    return _groups.get(session)
 
 
 def shared_session(
@@ -69,11 +79,14 @@ def shared_session(
     if said == "failed":
         raise FailedPrecondition(f"the trainer that draws the session has failed: {id_}")
     if parts is not None or trainers == 1:
-        return Session(
+        session = Session(
             id_, trainer=trainer, trainers=trainers, parts=parts, epoch=epoch, gradients=gradients
         )
-    most = ps.topology().max_message_bytes
-    return _AgreedSession(board, most, id_, trainer, trainers, epoch, gradients)
+    else:
+        most = ps.topology().max_message_bytes
+        session = _AgreedSession(board, most, id_, trainer, trainers, epoch, gradients)
+    _groups[session] = (group,)
+    return session
 
 
 class _Board:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -77,6 +77,11 @@ def own_copies(lookups: Lookups) -> Lookups:
     copied, there = copies(lookups)
     there()
     return copied
+
+
+def own_clones(lookups: Lookups, tables: Iterable[str]) -> Lookups:
+    """Returns copies that nobody else has, of some tables', where their tensors are."""
+    return {table: tuple(map(_clone, lookups[table])) for table in tables}
 
 
 def copies(

@@ -204,6 +204,7 @@ class Core:
         view = ctypes.POINTER(RowsView)
         call, step = self.Call, ctypes.POINTER(NamedStep)
         gpu, looked_up = ctypes.POINTER(Gpu), ctypes.POINTER(LookedUp)
+        rates = ctypes.POINTER(ctypes.c_float)
         # For each function, what it returns and takes.
         functions: dict[str, tuple[Any, list[Any]]] = {
             "abi": (i32, []),
@@ -245,9 +246,10 @@ class Core:
             "compact_checkpoint": (call, [pointer, text, options]),
             "lookup": (call, [pointer, batches, i32, options]),
             "lookup_many": (call, [pointer, batches, size, i32, options]),
-            "push": (call, [pointer, batches, step, options]),
-            "push_many": (call, [pointer, batches, size, step, options]),
-            "push_of": (call, [pointer, batches, size, looked_up, step, gpu, options]),
+            "push_of": (
+                call,
+                [pointer, batches, size, looked_up, rates, step, gpu, options],
+            ),
             "client_looked_up": (None, [pointer, text, looked_up]),
             "client_gpus": (size, [pointer, ctypes.c_char_p, size]),
             "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, pointer, options]),

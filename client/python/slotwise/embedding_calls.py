@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -223,6 +224,7 @@ class EmbeddingCalls(AdminCalls):
         gradients: ArrayLike,
         *,
         weights: ArrayLike | None = None,
+        learning_rate: float | None = None,
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> int:
@@ -237,6 +239,8 @@ class EmbeddingCalls(AdminCalls):
             table, keys, offsets, weights: as in `lookup`. A key without a row gets one first.
             gradients: float32, of the shape that `lookup` returned (or [samples, slots, dim]): the
                 loss's gradient with respect to each pooled value; finite.
+            learning_rate: of this step alone; None: the table's own. At least 0, and above 0 for FTRL.
+                A table with a `Schedule` takes none. All parts of a step bring the same.
             step: a step of a `Session`. None: the next step of this client's own session. If the
                 server has forgotten that session, the client draws a new one and pushes once more
                 under it, unless an earlier try may have arrived.
@@ -254,12 +258,13 @@ class EmbeddingCalls(AdminCalls):
             DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
                 was applied.
             FailedPrecondition: the step may have been applied before, but the server does not remember
-                (`Session`); or it came before with other keys, weights or gradients.
+                (`Session`); or it came before with other keys, weights, gradients or learning rate.
             DataLoss: the table no longer has a step that this client saw acknowledged; see there.
         """
         with self._tables(table) as (options,):
             batch = _push_batch(options, self._divisor(step), keys, offsets, gradients, weights)
-            call = self._run(self._push(batch, step), wire_dtype, batch)
+            rates = rates_of([table], {table: learning_rate})
+            call = self._run(self._push(batch, rates, step), wire_dtype, batch)
         return self._core.numbers_of(call)[0]
 
     def push_async(
@@ -270,6 +275,7 @@ class EmbeddingCalls(AdminCalls):
         gradients: ArrayLike,
         *,
         weights: ArrayLike | None = None,
+        learning_rate: float | None = None,
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> Future[int]:
@@ -280,11 +286,14 @@ class EmbeddingCalls(AdminCalls):
         until the future is done, as for `lookup_async`.
         """
 
+        rates = rates_of([table], {table: learning_rate})
+
         def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(
                 tables[0], self._divisor(step), keys, offsets, gradients, weights
             )
-            return self._push(batch, step), batch, lambda call: self._core.numbers_of(call)[0]
+            begin = self._push(batch, rates, step)
+            return begin, batch, lambda call: self._core.numbers_of(call)[0]
 
         return self._start([table], wire_dtype, start)
 
@@ -292,6 +301,7 @@ class EmbeddingCalls(AdminCalls):
         self,
         pushes: Mapping[str, Gradients],
         *,
+        learning_rates: Mapping[str, float] | None = None,
         step: Step | None = None,
         wire_dtype: str | None = None,
     ) -> dict[str, int]:
@@ -300,6 +310,7 @@ class EmbeddingCalls(AdminCalls):
         Args:
             pushes: for each table, a tuple of `push`'s arguments: (keys, offsets, gradients) or
                 (keys, offsets, gradients, weights).
+            learning_rates: as `push`'s, of tables that have one.
             step, wire_dtype: as in `push`.
 
         Returns:
@@ -309,19 +320,9 @@ class EmbeddingCalls(AdminCalls):
             As `push`. If one table refuses, nothing of the step is applied to any. All tables' parts
             have to fit into one round (`limits.max_round_mib`) together.
         """
-        with self._tables(*pushes) as tables:
-            divisor = self._divisor(step)
-            batches = [
-                _push_batch(options, divisor, *_check_tuple(options.name, push, 3, 4))
-                for options, push in zip(tables, pushes.values())
-            ]
-            native, core = _array_of(batches), self._core
-            named = self._named(step)
-            call = self._run(
-                lambda options: core.push_many(self._client, native, len(native), named, options),
-                wire_dtype,
-                batches,
-            )
+        given = {name: _check_tuple(name, push, 3, 4) for name, push in pushes.items()}
+        rates = rates_of(pushes, learning_rates or {})
+        call = self._push_all(given, {}, rates, step, wire_dtype)
         return dict(zip(pushes, self._core.numbers_of(call)))
 
     def _looked_up(self, tables: Iterable[str]) -> dict[str, LookedUp]:
@@ -335,9 +336,20 @@ class EmbeddingCalls(AdminCalls):
         self,
         pushes: Mapping[str, Gradients],
         looked_up: Mapping[str, LookedUp],
+        rates: Mapping[str, float | None],
         step: Step | None,
     ) -> None:
-        """Pushes gradients of rows that were looked up so: as `push`, or as `push_many` of several."""
+        """Pushes gradients of rows that were looked up so, at these rates: as `push_many`."""
+        self._push_all(pushes, looked_up, rates_of(pushes, rates), step, None)
+
+    def _push_all(
+        self,
+        pushes: Mapping[str, Sequence[Any]],
+        looked_up: Mapping[str, LookedUp],
+        rates: Any,
+        step: Step | None,
+        wire_dtype: str | None,
+    ) -> Handle:
         with self._tables(*pushes) as tables:
             divisor = self._divisor(step)
             batches = [
@@ -346,11 +358,11 @@ class EmbeddingCalls(AdminCalls):
             ]
             native, core, named = _array_of(batches), self._core, self._named(step)
             states = states_of(pushes, looked_up)
-            self._run(
+            return self._run(
                 lambda options: core.push_of(
-                    self._client, native, len(native), states, named, None, options
+                    self._client, native, len(native), states, rates, named, None, options
                 ),
-                None,
+                wire_dtype,
                 batches,
             )
 
@@ -358,9 +370,11 @@ class EmbeddingCalls(AdminCalls):
         core, mode = self._core, TRAIN if train else EVAL
         return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
 
-    def _push(self, batch: Batch, step: Step | None) -> Begin:
-        core, named = self._core, self._named(step)
-        return lambda call: core.push(self._client, ctypes.byref(batch.native), named, call)
+    def _push(self, batch: Batch, rates: Any, step: Step | None) -> Begin:
+        core, named, native = self._core, self._named(step), ctypes.byref(batch.native)
+        return lambda call: core.push_of(
+            self._client, native, 1, None, rates, named, None, call
+        )
 
     def _named(self, step: Step | None) -> NamedStep | None:
         """Returns the step as the core takes it; None: the next of the core's own session."""
@@ -432,6 +446,23 @@ def _values_of(batch: Batch) -> NDArray[np.float32]:
 def states_of(tables: Collection[str], looked_up: Mapping[str, LookedUp]) -> Any:
     """Returns the states of tables as the core takes them; of those that are missing, none."""
     return (LookedUp * len(tables))(*(looked_up.get(table, LookedUp()) for table in tables))
+
+
+def rates_of(tables: Collection[str], rates: Mapping[str, float | None]) -> Any:
+    """Returns the learning rates of a push as the core takes them; None if no table has one of its own.
+
+    Raises:
+        InvalidArgument: a rate is not finite, or of a table that is not pushed to.
+    """
+    for table, rate in rates.items():
+        if table not in tables:
+            raise InvalidArgument(f"learning_rates: there is no push to table {table}")
+        if rate is not None and not math.isfinite(rate):
+            raise InvalidArgument(f"table {table}: learning_rate is {rate}: must be finite")
+    if all(rate is None for rate in rates.values()):
+        return None
+    each = (rates.get(table) for table in tables)
+    return (ctypes.c_float * len(tables))(*(math.nan if rate is None else rate for rate in each))
 
 
 def _array_of(batches: Sequence[Batch]) -> Any:

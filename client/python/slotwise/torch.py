@@ -47,6 +47,7 @@ from torch import Tensor, nn
 from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release
 from slotwise._export import left_to_python
+from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
 from slotwise._remote import Remote
 from slotwise._shared_session import shared_session
@@ -60,6 +61,7 @@ __all__ = [
     "Embedding",
     "EmbeddingBag",
     "EmbeddingBags",
+    "Optimizer",
     "Prefetch",
     "adopt",
     "load",

@@ -242,7 +242,9 @@ class FakeServer:
             step = self._steps.setdefault(name, PendingStep())
             step.parts[request.step.part] = (keys, offsets, gradients, weights)
             if step.table_step is None and len(step.parts) == max(1, request.step.parts):
-                step.table_step = table.push(*_join([step.parts[i] for i in sorted(step.parts)]))
+                own = {"rate": request.learning_rate} if request.HasField("learning_rate") else {}
+                parts = _join([step.parts[i] for i in sorted(step.parts)])
+                step.table_step = table.push(*parts, **own)
                 self._changed.notify_all()
         return step
 

@@ -54,10 +54,16 @@ class OracleTable:
         return pooled
 
     def push(
-        self, keys: Keys, offsets: Offsets, gradients: Floats, weights: Floats | None = None
+        self,
+        keys: Keys,
+        offsets: Offsets,
+        gradients: Floats,
+        weights: Floats | None = None,
+        rate: float | None = None,
     ) -> int:
-        """One step; `gradients` is [bags, dim]. Returns the count of steps."""
+        """One step, at its own rate if it has one; `gradients` is [bags, dim]. Returns the count of steps."""
         self.steps += 1
+        rate = self.learning_rate(self.steps) if rate is None else rate
         terms: dict[int, list[Floats]] = {}
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
             divisor = self._divisor(int(last - first), weights, slice(first, last))
@@ -71,7 +77,7 @@ class OracleTable:
             self.insert(key)
             before = self.rows[key].copy(), self.state[key].copy()
             with np.errstate(all="ignore"):
-                self._update(key, _tree_sum(some))
+                self._update(key, _tree_sum(some), F(rate))
             self._keep_finite(key, *before)
         return self.steps
 
@@ -147,9 +153,9 @@ class OracleTable:
         self.rows[key][keep] = row[keep]
         self.state[key].reshape(-1, len(row))[:, keep] = state.reshape(-1, len(row))[:, keep]
 
-    def _update(self, key: int, g: Floats) -> None:
+    def _update(self, key: int, g: Floats, lr: np.float32) -> None:
         optimizer = self.options.optimizer
-        w, s, lr = self.rows[key], self.state[key], F(self.learning_rate(self.steps))
+        w, s = self.rows[key], self.state[key]
         kind = optimizer.WhichOneof("kind") or "sgd"
         constants = getattr(optimizer, kind)
         g = g + F(optimizer.weight_decay) * w if optimizer.weight_decay else g

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import shared_trainer
 import torch
+import trainers as trainers_of
 from fake_server import FakeServer
 from real_server import RealServer, StartReal, empty_client
-from waiting import LIMIT, wait_until
+from waiting import wait_until
 
 import slotwise
 import slotwise.torch as st
@@ -24,37 +22,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(folder: Path, address: str, kind: str, trainers: int) -> None:
-    """Runs the trainers to their end."""
-    logs = [folder / f"trainer-{trainer}.log" for trainer in range(trainers)]
-    processes = []
-    for trainer, log in enumerate(logs):
-        with log.open("wb") as output:
-            command = [sys.executable, shared_trainer.__file__, str(folder / "store"), str(trainer)]
-            processes.append(
-                subprocess.Popen(
-                    [*command, str(trainers), address, kind],
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-                    stderr=output,
-                )
-            )
-    try:
-        # One that fails leaves the others waiting.
-        wait_until(
-            lambda: any(process.poll() for process in processes)
-            or all(process.poll() == 0 for process in processes),
-            "the trainers' end",
-            4 * LIMIT,
-        )
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [process.returncode for process in processes] == [0] * trainers, "\n".join(
-        log.read_text() for log in logs
-    )
-
-
 @pytest.mark.parametrize("ranks, trainers", [(1, 2), (2, 3)])
 @pytest.mark.parametrize("kind", ["plain", "in_flight", "one has none"])
 def test_trainers_with_a_mean_loss_train_as_torchs(
@@ -62,14 +29,15 @@ def test_trainers_with_a_mean_loss_train_as_torchs(
 ) -> None:
     with empty_client(start_real(ranks)) as ps:
         shared_trainer.make_tables(ps)
-        run(tmp_path, ps.topology().ranks[-1].address, kind, trainers)
+        address = ps.topology().ranks[-1].address
+        trainers_of.run(tmp_path, shared_trainer.__file__, trainers, address, kind)
 
 
 def test_trainers_agree_on_parts_where_a_share_is_larger_than_a_message(tmp_path: Path) -> None:
     server = RealServer(1, "limits { max_message_mib: 1 }")
     with slotwise.connect(server.address, timeout=60) as ps:
         ps.create_table("wide", dim=512, optimizer=slotwise.SGD(0.1))
-    run(tmp_path, server.address, "large", 2)
+    trainers_of.run(tmp_path, shared_trainer.__file__, 2, server.address, "large")
     assert server.stop() == 0
 
 

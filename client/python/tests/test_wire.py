@@ -76,10 +76,18 @@ def test_a_push_is_the_one_that_protobuf_would_write(
         weights=weights[2:].tobytes(),
     )
     assert second == plain
-    ps.push_many({"ads": (KEYS, OFFSETS, gradients, weights)}, step=session.next())
-    many = next(push for push in fake.requests("PushMany") if push.pushes[0].step.part == 1)
+    given = KEYS, OFFSETS, gradients, weights
+    ps.push_many({"ads": given}, step=session.next())  # one table's are no message of messages
     plain.step.number = 6
-    assert list(many.pushes) == [plain]
+    assert plain in fake.requests("Push")
+    ps.create_table("more", dim=3, slots=2, optimizer=slotwise.SGD(lr=0.5))
+    rates = {"more": 0.25}
+    ps.push_many({"ads": given, "more": given}, learning_rates=rates, step=session.next())
+    sent = {(push.table, push.step.part): push for many in fake.requests("PushMany") for push in many.pushes}
+    plain.step.number, plain.step.tables = 7, 2
+    assert sent["ads", 1] == plain
+    plain.table, plain.step.place, plain.learning_rate = "more", 1, 0.25
+    assert sent["more", 1] == plain
 
 
 @pytest.mark.parametrize("wire_dtype", TORCH)

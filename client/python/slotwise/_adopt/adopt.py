@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from slotwise._adopt.find import FoundWeight, find_weights
 from slotwise._adopt.modules import ADOPTED, PLAIN
 from slotwise._adopt.steps import OptimizerOfTables
 from slotwise._adopt.table import AdoptedTable
 from slotwise.client import Client
-from slotwise.errors import AlreadyExists, InvalidArgument, NotFound
+from slotwise.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
 
 class _Adoption:
@@ -100,8 +100,15 @@ def adopt(
         slotwise.InvalidArgument: something would not be the same on the server; the message names
             module and setting.
         slotwise.AlreadyExists: there is a table of such a name.
+        slotwise.FailedPrecondition: the process is one of several trainers of a process group.
         slotwise.Error: the server cannot take the tables.
     """
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise FailedPrecondition(
+            f"adopt() in one of {distributed.get_world_size()} trainers of a process group: an adopted model "
+            f"has one replica, and each of DistributedDataParallel's would be another model. Use the modules "
+            f"of slotwise.torch with a slotwise.torch.shared_session"
+        )
     ps._pushes.wait()
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
     found = find_weights(model, given)

@@ -13,17 +13,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslotwise/v1/embedding.proto\x12\x0bslotwise.v1\"<\n\x11\x41\x63knowledgedState\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x12\n\ntable_step\x18\x02 \x01(\x04\"\xe6\x01\n\rLookupRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12%\n\x04mode\x18\x02 \x01(\x0e\x32\x17.slotwise.v1.LookupMode\x12\x0f\n\x07samples\x18\x03 \x01(\r\x12(\n\tdata_type\x18\x04 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12\x34\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\x1e.slotwise.v1.AcknowledgedState\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0f\n\x07offsets\x18\x0f \x01(\x0c\x12\x0f\n\x07weights\x18\x11 \x01(\x0c\"\xb4\x01\n\x0bLookupReply\x12\x0f\n\x07samples\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12(\n\tdata_type\x18\x03 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0f\n\x07lineage\x18\x05 \x01(\x06\x12\x12\n\ntable_step\x18\x06 \x01(\x04\x12\x11\n\tlost_from\x18\x07 \x01(\x04\x12\x0e\n\x06values\x18\x0f \x01(\x0c\"t\n\x06StepId\x12\x0f\n\x07session\x18\x01 \x01(\x06\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04part\x18\x03 \x01(\r\x12\r\n\x05parts\x18\x04 \x01(\r\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05place\x18\x06 \x01(\r\x12\x0e\n\x06tables\x18\x07 \x01(\r\"4\n\rLookedUpState\x12\x0f\n\x07lineage\x18\x01 \x01(\x06\x12\x12\n\ntable_step\x18\x02 \x01(\x04\"\xa2\x02\n\x0bPushRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12!\n\x04step\x18\x02 \x01(\x0b\x32\x13.slotwise.v1.StepId\x12\x0f\n\x07samples\x18\x03 \x01(\r\x12(\n\tdata_type\x18\x04 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12-\n\tlooked_up\x18\x05 \x01(\x0b\x32\x1a.slotwise.v1.LookedUpState\x12\x34\n\x0c\x61\x63knowledged\x18\x06 \x01(\x0b\x32\x1e.slotwise.v1.AcknowledgedState\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0f\n\x07offsets\x18\x0f \x01(\x0c\x12\x11\n\tgradients\x18\x10 \x01(\x0c\x12\x0f\n\x07weights\x18\x11 \x01(\x0c\"m\n\tPushReply\x12\x12\n\ntable_step\x18\x01 \x01(\x04\x12\x0f\n\x07lineage\x18\x02 \x01(\x06\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x13\n\x0bnewest_step\x18\x04 \x01(\x04\x12\x11\n\tlost_from\x18\x05 \x01(\x04\"@\n\x11LookupManyRequest\x12+\n\x07lookups\x18\x01 \x03(\x0b\x32\x1a.slotwise.v1.LookupRequest\"<\n\x0fLookupManyReply\x12)\n\x07replies\x18\x01 \x03(\x0b\x32\x18.slotwise.v1.LookupReply\";\n\x0fPushManyRequest\x12(\n\x06pushes\x18\x01 \x03(\x0b\x32\x18.slotwise.v1.PushRequest\"8\n\rPushManyReply\x12\'\n\x07replies\x18\x01 \x03(\x0b\x32\x16.slotwise.v1.PushReply*k\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x03*V\n\nLookupMode\x12\x1b\n\x17LOOKUP_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11LOOKUP_MODE_TRAIN\x10\x01\x12\x14\n\x10LOOKUP_MODE_EVAL\x10\x02\x32\x97\x02\n\tEmbedding\x12>\n\x06Lookup\x12\x1a.slotwise.v1.LookupRequest\x1a\x18.slotwise.v1.LookupReply\x12\x38\n\x04Push\x12\x18.slotwise.v1.PushRequest\x1a\x16.slotwise.v1.PushReply\x12J\n\nLookupMany\x12\x1e.slotwise.v1.LookupManyRequest\x1a\x1c.slotwise.v1.LookupManyReply\x12\x44\n\x08PushMany\x12\x1c.slotwise.v1.PushManyRequest\x1a\x1a.slotwise.v1.PushManyReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslotwise/v1/embedding.proto\x12\x0bslotwise.v1\"<\n\x11\x41\x63knowledgedState\x12\x13\n\x0bincarnation\x18\x01 \x01(\x06\x12\x12\n\ntable_step\x18\x02 \x01(\x04\"\xe6\x01\n\rLookupRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12%\n\x04mode\x18\x02 \x01(\x0e\x32\x17.slotwise.v1.LookupMode\x12\x0f\n\x07samples\x18\x03 \x01(\r\x12(\n\tdata_type\x18\x04 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12\x34\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\x1e.slotwise.v1.AcknowledgedState\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0f\n\x07offsets\x18\x0f \x01(\x0c\x12\x0f\n\x07weights\x18\x11 \x01(\x0c\"\xb4\x01\n\x0bLookupReply\x12\x0f\n\x07samples\x18\x01 \x01(\r\x12\r\n\x05width\x18\x02 \x01(\r\x12(\n\tdata_type\x18\x03 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0f\n\x07lineage\x18\x05 \x01(\x06\x12\x12\n\ntable_step\x18\x06 \x01(\x04\x12\x11\n\tlost_from\x18\x07 \x01(\x04\x12\x0e\n\x06values\x18\x0f \x01(\x0c\"t\n\x06StepId\x12\x0f\n\x07session\x18\x01 \x01(\x06\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04part\x18\x03 \x01(\r\x12\r\n\x05parts\x18\x04 \x01(\r\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\r\n\x05place\x18\x06 \x01(\r\x12\x0e\n\x06tables\x18\x07 \x01(\r\"4\n\rLookedUpState\x12\x0f\n\x07lineage\x18\x01 \x01(\x06\x12\x12\n\ntable_step\x18\x02 \x01(\x04\"\xd0\x02\n\x0bPushRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12!\n\x04step\x18\x02 \x01(\x0b\x32\x13.slotwise.v1.StepId\x12\x0f\n\x07samples\x18\x03 \x01(\r\x12(\n\tdata_type\x18\x04 \x01(\x0e\x32\x15.slotwise.v1.DataType\x12-\n\tlooked_up\x18\x05 \x01(\x0b\x32\x1a.slotwise.v1.LookedUpState\x12\x34\n\x0c\x61\x63knowledged\x18\x06 \x01(\x0b\x32\x1e.slotwise.v1.AcknowledgedState\x12\x1a\n\rlearning_rate\x18\x07 \x01(\x02H\x00\x88\x01\x01\x12\x0c\n\x04keys\x18\x0e \x01(\x0c\x12\x0f\n\x07offsets\x18\x0f \x01(\x0c\x12\x11\n\tgradients\x18\x10 \x01(\x0c\x12\x0f\n\x07weights\x18\x11 \x01(\x0c\x42\x10\n\x0e_learning_rate\"m\n\tPushReply\x12\x12\n\ntable_step\x18\x01 \x01(\x04\x12\x0f\n\x07lineage\x18\x02 \x01(\x06\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x13\n\x0bnewest_step\x18\x04 \x01(\x04\x12\x11\n\tlost_from\x18\x05 \x01(\x04\"@\n\x11LookupManyRequest\x12+\n\x07lookups\x18\x01 \x03(\x0b\x32\x1a.slotwise.v1.LookupRequest\"<\n\x0fLookupManyReply\x12)\n\x07replies\x18\x01 \x03(\x0b\x32\x18.slotwise.v1.LookupReply\";\n\x0fPushManyRequest\x12(\n\x06pushes\x18\x01 \x03(\x0b\x32\x18.slotwise.v1.PushRequest\"8\n\rPushManyReply\x12\'\n\x07replies\x18\x01 \x03(\x0b\x32\x16.slotwise.v1.PushReply*k\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x03*V\n\nLookupMode\x12\x1b\n\x17LOOKUP_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11LOOKUP_MODE_TRAIN\x10\x01\x12\x14\n\x10LOOKUP_MODE_EVAL\x10\x02\x32\x97\x02\n\tEmbedding\x12>\n\x06Lookup\x12\x1a.slotwise.v1.LookupRequest\x1a\x18.slotwise.v1.LookupReply\x12\x38\n\x04Push\x12\x18.slotwise.v1.PushRequest\x1a\x16.slotwise.v1.PushReply\x12J\n\nLookupMany\x12\x1e.slotwise.v1.LookupManyRequest\x1a\x1c.slotwise.v1.LookupManyReply\x12\x44\n\x08PushMany\x12\x1c.slotwise.v1.PushManyRequest\x1a\x1a.slotwise.v1.PushManyReplyb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slotwise.v1.embedding_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _DATATYPE._serialized_start=1345
-  _DATATYPE._serialized_end=1452
-  _LOOKUPMODE._serialized_start=1454
-  _LOOKUPMODE._serialized_end=1540
+  _DATATYPE._serialized_start=1391
+  _DATATYPE._serialized_end=1498
+  _LOOKUPMODE._serialized_start=1500
+  _LOOKUPMODE._serialized_end=1586
   _ACKNOWLEDGEDSTATE._serialized_start=44
   _ACKNOWLEDGEDSTATE._serialized_end=104
   _LOOKUPREQUEST._serialized_start=107
@@ -35,17 +35,17 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _LOOKEDUPSTATE._serialized_start=640
   _LOOKEDUPSTATE._serialized_end=692
   _PUSHREQUEST._serialized_start=695
-  _PUSHREQUEST._serialized_end=985
-  _PUSHREPLY._serialized_start=987
-  _PUSHREPLY._serialized_end=1096
-  _LOOKUPMANYREQUEST._serialized_start=1098
-  _LOOKUPMANYREQUEST._serialized_end=1162
-  _LOOKUPMANYREPLY._serialized_start=1164
-  _LOOKUPMANYREPLY._serialized_end=1224
-  _PUSHMANYREQUEST._serialized_start=1226
-  _PUSHMANYREQUEST._serialized_end=1285
-  _PUSHMANYREPLY._serialized_start=1287
-  _PUSHMANYREPLY._serialized_end=1343
-  _EMBEDDING._serialized_start=1543
-  _EMBEDDING._serialized_end=1822
+  _PUSHREQUEST._serialized_end=1031
+  _PUSHREPLY._serialized_start=1033
+  _PUSHREPLY._serialized_end=1142
+  _LOOKUPMANYREQUEST._serialized_start=1144
+  _LOOKUPMANYREQUEST._serialized_end=1208
+  _LOOKUPMANYREPLY._serialized_start=1210
+  _LOOKUPMANYREPLY._serialized_end=1270
+  _PUSHMANYREQUEST._serialized_start=1272
+  _PUSHMANYREQUEST._serialized_end=1331
+  _PUSHMANYREPLY._serialized_start=1333
+  _PUSHMANYREPLY._serialized_end=1389
+  _EMBEDDING._serialized_start=1589
+  _EMBEDDING._serialized_end=1868
 # @@protoc_insertion_point(module_scope)

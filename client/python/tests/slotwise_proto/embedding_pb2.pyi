@@ -109,11 +109,12 @@ class PushReply(_message.Message):
     def __init__(self, table_step: _Optional[int] = ..., lineage: _Optional[int] = ..., incarnation: _Optional[int] = ..., newest_step: _Optional[int] = ..., lost_from: _Optional[int] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ["acknowledged", "data_type", "gradients", "keys", "looked_up", "offsets", "samples", "step", "table", "weights"]
+    __slots__ = ["acknowledged", "data_type", "gradients", "keys", "learning_rate", "looked_up", "offsets", "samples", "step", "table", "weights"]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
     GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     LOOKED_UP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -124,13 +125,14 @@ class PushRequest(_message.Message):
     data_type: DataType
     gradients: bytes
     keys: bytes
+    learning_rate: float
     looked_up: LookedUpState
     offsets: bytes
     samples: int
     step: StepId
     table: str
     weights: bytes
-    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., looked_up: _Optional[_Union[LookedUpState, _Mapping]] = ..., acknowledged: _Optional[_Union[AcknowledgedState, _Mapping]] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, table: _Optional[str] = ..., step: _Optional[_Union[StepId, _Mapping]] = ..., samples: _Optional[int] = ..., data_type: _Optional[_Union[DataType, str]] = ..., looked_up: _Optional[_Union[LookedUpState, _Mapping]] = ..., acknowledged: _Optional[_Union[AcknowledgedState, _Mapping]] = ..., learning_rate: _Optional[float] = ..., keys: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., gradients: _Optional[bytes] = ..., weights: _Optional[bytes] = ...) -> None: ...
 
 class StepId(_message.Message):
     __slots__ = ["epoch", "number", "part", "parts", "place", "session", "tables"]

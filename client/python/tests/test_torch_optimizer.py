@@ -1,0 +1,515 @@
+"""slotwise.torch.Optimizer is one as torch's are: it gathers, clips, unscales, skips, and has rates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import slotwise
+import slotwise.torch as st
+from slotwise import _optimizer
+from slotwise.optimizers import Optimizer
+
+ROWS, DIM = 12, 4
+KEYS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+ENDS = torch.tensor([0, 3, 3, 8])  # of three bags, one of them empty
+WEIGHTS = torch.linspace(0.5, 2, len(KEYS))
+OPTIMIZERS: dict[str, tuple[Optimizer, Callable[[Any], torch.optim.Optimizer]]] = {
+    "sgd": (slotwise.SGD(lr=0.1), lambda rows: torch.optim.SGD(rows, lr=0.1)),
+    "adagrad": (slotwise.AdaGrad(lr=0.1), lambda rows: torch.optim.Adagrad(rows, lr=0.1)),
+    "adam": (slotwise.Adam(lr=0.1), lambda rows: torch.optim.SparseAdam(rows, lr=0.1)),
+}
+
+
+class Model(nn.Module):
+    """Looks up items twice and pools bags, and has a dense weight."""
+
+    def __init__(self, items: nn.Module, bags: nn.Module) -> None:
+        super().__init__()
+        self.items, self.bags = items, bags
+        self.dense = nn.Linear(DIM, DIM, bias=False)
+        with torch.no_grad():
+            self.dense.weight.copy_(torch.linspace(-1, 1, DIM * DIM).reshape(DIM, DIM))
+
+    def forward(self, step: int) -> Tensor:
+        """Returns the loss."""
+        history = self.items(KEYS).sum(0)
+        candidates = self.items((KEYS[:3] + step) % ROWS)
+        bags = self.dense(self.bags(KEYS.flip(0), ENDS))
+        result: Tensor = (candidates @ history).tanh().sum() + 0.3 * (bags * bags.sin()).sum()
+        return result
+
+
+class Twins:
+    """A model of ours, whose tables an Optimizer steps, and the same one of torch's."""
+
+    def __init__(self, ps: slotwise.Client, kind: str = "sgd", **options: Any) -> None:
+        torch.manual_seed(11)
+        self.ps, sparse = ps, kind == "adam"
+        optimizer, make = OPTIMIZERS[kind]
+        weights = []
+        for name, combiner in (("items", "none"), ("bags", "sum")):
+            ps.create_table(name, dim=DIM, combiner=combiner, optimizer=optimizer)
+            weights.append(torch.randn(ROWS, DIM))
+            ps.import_rows(name, np.arange(ROWS), weights[-1].numpy())
+        self.ours = Model(st.Embedding(ps, "items", **options), st.EmbeddingBag(ps, "bags", **options))
+        self.theirs = Model(
+            nn.Embedding.from_pretrained(weights[0], False, sparse=sparse),
+            nn.EmbeddingBag.from_pretrained(
+                weights[1], False, mode="sum", sparse=sparse, include_last_offset=True
+            ),
+        )
+        self.dense = [
+            torch.optim.Adam(model.dense.parameters(), lr=0.05) for model in (self.ours, self.theirs)
+        ]
+        self.rows = make([self.theirs.items.weight, self.theirs.bags.weight])
+        self.optimizer = st.Optimizer(self.ours)
+
+    def of_ours(self) -> list[torch.optim.Optimizer]:
+        return [self.optimizer, self.dense[0]]
+
+    def of_theirs(self) -> list[torch.optim.Optimizer]:
+        return [self.rows, self.dense[1]]
+
+    def run(self, train: Callable[[Model, list[torch.optim.Optimizer], int], object], steps: int = 5) -> None:
+        """Trains both, and compares all that they compute and have."""
+        for step in range(steps):
+            told = [
+                train(model, optimizers, step)
+                for model, optimizers in ((self.theirs, self.of_theirs()), (self.ours, self.of_ours()))
+            ]
+            if told[0] is not None:
+                np.testing.assert_allclose(told[1], told[0], rtol=2e-5, atol=1e-6, err_msg=f"step {step}")
+        self.compare()
+
+    def compare(self) -> None:
+        self.ours.items.flush()
+        for name, twin in (("items", self.theirs.items), ("bags", self.theirs.bags)):
+            rows = self.ps.lookup(name, np.arange(ROWS), train=False)
+            np.testing.assert_allclose(rows, twin.weight.detach().numpy(), rtol=2e-4, atol=2e-5, err_msg=name)
+        torch.testing.assert_close(self.ours.dense.weight, self.theirs.dense.weight, rtol=2e-4, atol=2e-5)
+
+    def steps(self) -> int:
+        described = {self.ps.describe_table(name).steps for name in ("items", "bags")}
+        assert len(described) == 1
+        return described.pop()
+
+
+def zero(optimizers: list[torch.optim.Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+
+
+def step(optimizers: list[torch.optim.Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+def norm_of(model: nn.Module, most: float) -> float:
+    """Clips as torch does, and returns the norm. Torch's own leaves sparse gradients alone."""
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    if not any(gradient.is_sparse for gradient in gradients):
+        return float(nn.utils.clip_grad_norm_(model.parameters(), most))
+    gradients = [each.coalesce() if each.is_sparse else each for each in gradients]
+    norm = float(torch.stack([each.norm() for each in gradients]).norm())
+    for weight, gradient in zip(model.parameters(), gradients):
+        weight.grad = gradient * min(1.0, most / (norm + 1e-6))
+    return norm
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_gradients_gather_until_step(any_ps: slotwise.Client, kind: str, in_flight: bool) -> None:
+    twins = Twins(any_ps, kind, in_flight=in_flight)
+
+    def accumulate(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        for i in range(3):
+            (model(3 * number + i) / 3).backward()
+        step(optimizers)
+
+    twins.run(accumulate)
+    assert twins.steps() == 5
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_the_rows_are_counted_and_clipped(any_ps: slotwise.Client, kind: str) -> None:
+    twins = Twins(any_ps, kind)
+
+    def clip(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> float:
+        zero(optimizers)
+        model(number).backward()
+        norm = norm_of(model, 1.0 + number)
+        step(optimizers)
+        return norm
+
+    twins.run(clip, 4)
+    assert twins.steps() == 4
+
+
+def test_clipping_amid_accumulation_clips_what_is_there(any_ps: slotwise.Client) -> None:
+    def clip(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> list[float]:
+        zero(optimizers)
+        norms = []
+        for i in range(3):
+            model(number + i).backward()
+            norms.append(norm_of(model, 0.5))
+        step(optimizers)
+        return norms
+
+    Twins(any_ps).run(clip)
+
+
+@pytest.mark.parametrize("to_none", [False, True])
+def test_what_is_set_to_zero_is_gone_and_no_norm_is_computed(
+    any_ps: slotwise.Client, to_none: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_optimizer, "_compute", None)
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        model(0).backward()
+        model.zero_grad(set_to_none=to_none)
+        model(number).backward()
+        step(optimizers)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=to_none)
+
+    Twins(any_ps).run(train)
+
+
+def test_a_second_step_applies_the_same_again(any_ps: slotwise.Client) -> None:
+    twins = Twins(any_ps)
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        model(number).backward()
+        step(optimizers)
+        step(optimizers)
+        model(number).backward()  # adds to what is there
+        step(optimizers)
+
+    twins.run(train, 3)
+    assert twins.steps() == 9
+
+
+def test_retained_graphs_add_up(any_ps: slotwise.Client) -> None:
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        loss = model(number)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        step(optimizers)
+
+    Twins(any_ps).run(train)
+
+
+def test_keys_and_gradients_may_be_overwritten_before_the_step(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("items", dim=1, combiner="none", optimizer=slotwise.SGD(1.0))
+    any_ps.import_rows("items", np.arange(4), np.zeros((4, 1), np.float32))
+    module = st.Embedding(any_ps, "items")
+    optimizer = st.Optimizer(module)
+    keys, gradient = torch.tensor([1, 2]), torch.ones(2, 1)
+    torch.autograd.backward(module(keys), gradient)
+    keys.fill_(3)
+    gradient.fill_(9)
+    optimizer.step()
+    assert any_ps.lookup("items", np.arange(4), train=False).ravel().tolist() == [0, -1, -1, 0]
+
+
+class HandScaler:
+    """What GradScaler does, for torch before 2.3, whose own works on a GPU alone."""
+
+    def __init__(self, init_scale: float) -> None:
+        self.factor, self._found = init_scale, False
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return loss * self.factor
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    grad = weight.grad
+                    self._found = self._found or not bool(torch.isfinite(grad).all())
+                    grad.mul_(1 / self.factor)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._found:
+            optimizer.step()
+
+    def update(self) -> None:
+        self.factor, self._found = self.factor / 2 if self._found else self.factor, False
+
+    def get_scale(self) -> float:
+        return self.factor
+
+
+def scaler(init_scale: float) -> Any:
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cpu", init_scale=init_scale)
+    return HandScaler(init_scale)
+
+
+@pytest.mark.parametrize("one", [False, True], ids=["two optimizers", "one"])
+@pytest.mark.parametrize("clips", [False, True])
+def test_a_scaler_unscales_and_skips(any_ps: slotwise.Client, clips: bool, one: bool) -> None:
+    twins = Twins(any_ps)
+    both = st.Optimizer(twins.ours, dense=twins.dense[0]) if one else None
+    scalers = {id(twins.ours): scaler(4096.0), id(twins.theirs): scaler(4096.0)}
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> list[float]:
+        own = scalers[id(model)]
+        if both is not None and model is twins.ours:
+            optimizers = [both]
+        zero(optimizers)
+        loss = model(number)
+        if number == 2:
+            loss = loss + 1e36 * model(1)  # its scaled gradient is infinite
+        own.scale(loss).backward()
+        norm = 0.0
+        for optimizer in optimizers:
+            own.unscale_(optimizer)
+        if clips and number != 2:
+            norm = norm_of(model, 1.0)
+        for optimizer in optimizers:
+            own.step(optimizer)
+        own.update()
+        return [norm, own.get_scale()]
+
+    twins.run(train)
+    assert twins.steps() == 4
+
+
+def test_schedulers_move_the_rate_of_each_step(any_ps: slotwise.Client) -> None:
+    twins = Twins(any_ps, "adam")
+    schedulers = {
+        id(optimizer): torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: [1, 0.5, 0, 2][epoch % 4])
+        for optimizer in twins.of_ours() + twins.of_theirs()
+    }
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        model(number).backward()
+        step(optimizers)
+        for optimizer in optimizers:
+            schedulers[id(optimizer)].step()
+
+    twins.run(train, 6)
+    assert any_ps.describe_table("items").base_learning_rate == pytest.approx(0.1)
+
+
+def test_each_table_has_a_group(ps: slotwise.Client) -> None:
+    twins = Twins(ps, "adagrad")
+    assert [(group["table"], group["lr"]) for group in twins.optimizer.param_groups] == [
+        ("items", 0.1),
+        ("bags", 0.1),
+    ]
+    before = ps.lookup("bags", np.arange(ROWS), train=False)
+    twins.optimizer.param_groups[1]["lr"] = 0.0
+    twins.ours(0).backward()
+    twins.optimizer.step()
+    np.testing.assert_array_equal(ps.lookup("bags", np.arange(ROWS), train=False), before)
+    assert (ps.lookup("items", KEYS.numpy(), train=False) != 0).any()
+    assert twins.steps() == 1
+
+
+def test_a_table_with_a_schedule_refuses_a_moved_rate(ps: slotwise.Client) -> None:
+    schedule = slotwise.Schedule(warmup_steps=10)
+    ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.5, schedule=schedule))
+    module = st.EmbeddingBag(ps, "ads")
+    optimizer = st.Optimizer(module)
+    module(KEYS).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.25
+    with pytest.raises(slotwise.InvalidArgument, match="ads: lr was moved from 0.5 to 0.25.*Schedule"):
+        optimizer.step()
+    for rate in (float("nan"), -0.5, float("inf")):
+        optimizer.param_groups[0]["lr"] = rate
+        with pytest.raises(slotwise.InvalidArgument, match="must be finite, and at least 0"):
+            optimizer.step()
+    assert ps.describe_table("ads").steps == 1
+
+
+def test_one_object_stands_for_both(any_ps: slotwise.Client) -> None:
+    twins = Twins(any_ps)
+    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
+    others = [torch.optim.lr_scheduler.ExponentialLR(each, 0.5) for each in twins.of_theirs()]
+    for number in range(4):
+        both.zero_grad()
+
+        def closure(number: int = number) -> Tensor:
+            loss = twins.ours(number)
+            loss.backward()
+            return loss
+
+        ours = both.step(closure)
+        zero(twins.of_theirs())
+        theirs = twins.theirs(number)
+        theirs.backward()
+        step(twins.of_theirs())
+        assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+        scheduler.step()
+        for each in others:
+            each.step()
+    twins.compare()
+    assert [group["lr"] for group in both.param_groups] == pytest.approx([0.1 / 16, 0.1 / 16, 0.05 / 16])
+
+
+def test_the_state_comes_back(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
+    twins.ours(0).backward()
+    both.step()
+    scheduler.step()
+    state = copy.deepcopy(both.state_dict())
+    assert [group["params"] for group in state["param_groups"]] == [[], [], [0]]
+
+    fresh = torch.optim.Adam(twins.ours.dense.parameters(), lr=1.0)
+    again = st.Optimizer(twins.ours, dense=fresh)
+    again.load_state_dict(state)
+    assert [group["lr"] for group in again.param_groups] == pytest.approx([0.05, 0.05, 0.025])
+    assert again.state is fresh.state and len(again.state) == 1
+    assert torch.optim.lr_scheduler.ExponentialLR(again, 0.5, last_epoch=1).base_lrs == [0.1, 0.1, 0.05]
+    with pytest.raises(slotwise.InvalidArgument, match="has no dense="):
+        st.Optimizer(twins.ours).load_state_dict(state)
+    with pytest.raises(slotwise.InvalidArgument, match="of tables items, bags, and this is one of bags"):
+        st.Optimizer(twins.ours.bags).load_state_dict(state)
+
+
+def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+
+    def make() -> tuple[Model, st.Optimizer, Any]:
+        torch.manual_seed(5)
+        model = Model(st.Embedding(ps, "items"), st.EmbeddingBag(ps, "bags"))
+        both = st.Optimizer(model, dense=torch.optim.Adam(model.dense.parameters(), lr=0.05))
+        return model, both, torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
+
+    def train(model: Model, both: st.Optimizer, scheduler: Any, numbers: range) -> list[Any]:
+        for number in numbers:
+            both.zero_grad()
+            model(number).backward()
+            both.step()
+            scheduler.step()
+        rates = [group["lr"] for group in both.param_groups]
+        return [ps.digest("items"), ps.digest("bags"), model.dense.weight.tolist(), rates]
+
+    with slotwise.serve(2, threads=1, data=tmp_path / "data") as running:
+        with slotwise.connect(running.address) as ps:
+            for name, combiner in (("items", "none"), ("bags", "sum")):
+                ps.create_table(name, dim=DIM, combiner=combiner, optimizer=slotwise.Adam(0.1))
+            model, both, scheduler = make()
+            train(model, both, scheduler, range(3))
+            st.save(path, model, both, {"scheduler": scheduler.state_dict()})
+            expected = train(model, both, scheduler, range(3, 6))
+            model, both, scheduler = make()
+            loaded = st.load(path, model, both, go_back=True)
+            scheduler.load_state_dict(loaded["scheduler"])
+            assert train(model, both, scheduler, range(3, 6)) == expected
+
+
+def test_the_model_has_a_parameter_for_each_table_and_saves_none(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    names = [name for name, _ in twins.ours.named_parameters()]
+    assert names == ["items.rows_of_items_0", "bags.rows_of_bags_0", "dense.weight"]
+    assert list(twins.ours.state_dict()) == ["dense.weight"]
+    twins.ours.load_state_dict(twins.ours.state_dict())
+    assert twins.ours.to(torch.float32) is twins.ours
+    for parameter in twins.ours.items.parameters():
+        assert parameter.grad is None and not parameter.requires_grad
+
+
+def test_another_optimizer_is_not_given_the_rows(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    with pytest.raises(slotwise.InvalidArgument, match="Adam was given the rows of table items.*first"):
+        torch.optim.Adam(twins.ours.parameters())
+
+
+def test_clipping_by_value_is_refused(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    twins.ours(0).backward()
+    with pytest.raises(slotwise.FailedPrecondition, match="clip_grad_norm_"):
+        nn.utils.clip_grad_value_(twins.ours.parameters(), 0.5)
+
+
+def test_a_gradient_that_is_not_finite_is_refused_and_nothing_moves(any_ps: slotwise.Client) -> None:
+    twins = Twins(any_ps)
+    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    before = [twins.ours.dense.weight.detach().clone(), any_ps.digest("items"), any_ps.digest("bags")]
+    (twins.ours(0) * float("inf")).backward()
+    with pytest.raises(slotwise.InvalidArgument, match="finite"):
+        both.step()
+    assert torch.equal(twins.ours.dense.weight, before[0])
+    assert [any_ps.digest("items"), any_ps.digest("bags")] == before[1:]
+    both.zero_grad()
+    twins.ours(0).backward()
+    both.step()
+    assert twins.steps() == 1
+
+
+def test_the_newest_optimizer_steps(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    newer = st.Optimizer(twins.ours.items)
+    twins.ours(0).backward()
+    with pytest.raises(slotwise.FailedPrecondition, match="Embedding of items is stepped by another"):
+        twins.optimizer.step()
+    newer.step()
+    assert ps.describe_table("items").steps == 1 and ps.describe_table("bags").steps == 0
+
+
+def test_what_has_no_module_is_refused(ps: slotwise.Client) -> None:
+    with pytest.raises(slotwise.InvalidArgument, match="no module of slotwise.torch"):
+        st.Optimizer(nn.Linear(2, 2))
+    twins = Twins(ps)
+    with pytest.raises(slotwise.InvalidArgument, match="without dense= has no dense weights"):
+        twins.optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
+    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    both.add_param_group({"params": [torch.zeros(1, requires_grad=True)], "lr": 3.0})
+    assert twins.dense[0].param_groups[1]["lr"] == 3.0 and both.param_groups[3]["lr"] == 3.0
+
+
+def test_modules_of_two_sessions_are_refused(ps: slotwise.Client) -> None:
+    for table in ("a", "b"):
+        ps.create_table(table, dim=1, optimizer=slotwise.SGD(0.1))
+    modules = [st.EmbeddingBag(ps, table, session=slotwise.Session()) for table in ("a", "b")]
+    with pytest.raises(slotwise.InvalidArgument, match="EmbeddingBag of b has another session"):
+        st.Optimizer(modules)
+    shared = slotwise.Session(7, trainers=2)
+    modules = [st.EmbeddingBag(ps, table, session=shared) for table in ("a", "b")]
+    with pytest.raises(slotwise.InvalidArgument, match="tables b are of the same shared session"):
+        st.Optimizer(modules[0])
+    optimizer = st.Optimizer(modules)
+    modules[0](KEYS).sum().backward()
+    with pytest.raises(slotwise.FailedPrecondition, match="shared_session"):
+        nn.utils.clip_grad_norm_(modules[0].parameters(), 1.0)
+    assert optimizer.param_groups[0]["table"] == "a"
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_norm_is_of_the_rows_sums(any_ps: slotwise.Client, combiner: str, weighted: bool) -> None:
+    """SGD at rate 1 moves each row by its gradient."""
+    any_ps.create_table("bags", dim=DIM, slots=3, combiner=combiner, optimizer=slotwise.SGD(1.0))
+    module = st.EmbeddingBag(any_ps, "bags")
+    optimizer = st.Optimizer(module)
+    seen = np.unique(KEYS.numpy())
+    weights = WEIGHTS.clone()
+    weights[:3] = torch.tensor([1.0, -2.0, 1.0])  # which a mean divides by 0
+    pooled = module(KEYS, ENDS, weights if weighted else None)
+    before = any_ps.lookup("bags", seen, np.arange(len(seen) * 3 + 1).clip(max=len(seen)), train=False)
+    (pooled * torch.linspace(-1, 3, pooled.numel()).reshape(pooled.shape)).sum().backward()
+    (pooled_again,) = [module(KEYS[:6], torch.tensor([0, 1, 4, 6]))]
+    pooled_again.sum().backward()
+    norm = float(nn.utils.clip_grad_norm_(module.parameters(), 1e9))
+    optimizer.step()
+    after = any_ps.lookup("bags", seen, np.arange(len(seen) * 3 + 1).clip(max=len(seen)), train=False)
+    assert before.size and norm == pytest.approx(float(np.linalg.norm(after - before)), rel=1e-5)
