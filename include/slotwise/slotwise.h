@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 5
+#define SLOTWISE_ABI 6
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import distributed as distributed_data_parallel
 from torch.nn.utils import clip_grad
 
 from slotwise._backward import Part, StepOfTables, Tables, session_of, share
@@ -40,14 +41,14 @@ class RowsOfTable(nn.Parameter):
 
     rows: _Rows
 
-    def __new__(cls, rows: _Rows) -> RowsOfTable:
+    def __new__(cls, rows: _Rows, device: torch.device) -> RowsOfTable:
         """Makes one that needs no gradient by autograd, so that nobody waits for one."""
         make: Any = torch.Tensor._make_subclass
-        made: RowsOfTable = make(cls, torch.zeros(1), False)
+        made: RowsOfTable = make(cls, torch.zeros(1, device=device), False)
         made.rows = rows
         return made
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _Rows, device: torch.device) -> None:
         """Has been made."""
 
     @property
@@ -68,6 +69,11 @@ class RowsOfTable(nn.Parameter):
                 f"of their elements, which are summed on the server: use clip_grad_norm_, or leave the "
                 f"table's parameter out"
             )
+        if _CLIPS_NORM in callers and _norm_type() != 2:
+            raise FailedPrecondition(
+                f"clip_grad_norm_ with another norm_type than 2 needs each element of table "
+                f"{self.rows.table}'s gradients, which are summed on the server"
+            )
         return self.rows.grad()
 
     @grad.setter
@@ -80,6 +86,20 @@ class RowsOfTable(nn.Parameter):
     @grad.deleter
     def grad(self) -> None:
         self.rows.drop()
+
+    @property
+    def requires_grad(self) -> bool:
+        """Returns whether the table takes gradients; to DistributedDataParallel that autograd gives none."""
+        return self.rows.trains and _callers()[0][0] != _PARALLEL
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.rows.trains = bool(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> RowsOfTable:
+        """Says whether the table takes what backward passes give from now on."""
+        self.rows.trains = bool(requires_grad)
+        return self
 
     @property
     def is_leaf(self) -> bool:
@@ -101,6 +121,8 @@ class RowsOfTable(nn.Parameter):
 _ADDS = sys.modules[torch.optim.Optimizer.__module__].__file__, "add_param_group"
 _ZEROES = nn.modules.module.__file__, "zero_grad"
 _CLIPS_VALUES = clip_grad.__file__, "clip_grad_value_"
+_CLIPS_NORM = clip_grad.__file__, "clip_grad_norm_"
+_PARALLEL = distributed_data_parallel.__file__
 
 
 def _callers() -> list[tuple[str | None, str]]:
@@ -113,6 +135,15 @@ def _callers() -> list[tuple[str | None, str]]:
     return places
 
 
+def _norm_type() -> float:
+    """Returns what the function that clips, one of the two that ask, was given."""
+    for depth in (2, 3):
+        given = sys._getframe(depth).f_locals.get("norm_type")
+        if given is not None:
+            return float(given)
+    return 2.0
+
+
 class _Rows:
     """A table, and what was gathered for its rows.
 
@@ -123,27 +154,41 @@ class _Rows:
         parts: what was gathered, in the order in which it came, each of this table alone.
         parameter: stands for its rows.
         lr: the table's own rate.
+        lineage: of the table.
+        trains: whether it takes what backward passes give.
     """
 
-    def __init__(self, table: str, options: TableOptions, tables: Tables, lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        table: str,
+        options: TableOptions,
+        tables: Tables,
+        lock: threading.RLock,
+        device: torch.device,
+    ) -> None:
         self.table, self.options, self.tables = table, options, tables
         self.parts: list[Part] = []
         self.together: list[_Rows] = [self]  # whose norms are computed together
-        self.parameter = RowsOfTable(self)
-        base = tables.ps.describe_table(table).base_learning_rate
-        self.lr = float(str(np.float32(base or options.optimizer.lr)))
+        self.trains = True
+        self.parameter = RowsOfTable(self, device)
+        info = tables.ps.describe_table(table)
+        self.lr = float(str(np.float32(info.base_learning_rate or options.optimizer.lr)))
+        self.lineage = info.lineage
         self._lock = lock
         self._norm: Tensor | None = None  # as it was computed
         self._grad: Tensor | None = None  # what others may have multiplied
         self._asked = False  # whether it was computed, or found to be nothing, since something was gathered
 
+    def begin(self) -> None:
+        """Makes ready for what a backward pass gives to this table or another one of its step."""
+        factor = self._settle()
+        if factor is not None and bool(factor == 0):  # as setting gradients to zero does
+            self.parts = []
+
     def gather(self, part: Part) -> None:
         """Adds what a backward pass gave."""
-        with self._lock:
-            if self._settle():
-                self.parts = []
+        if self.trains:
             self.parts.append(part)
-            self._asked = False
 
     def drop(self) -> None:
         """Forgets what was gathered."""
@@ -154,6 +199,8 @@ class _Rows:
         """Returns the norm; see `RowsOfTable.grad`."""
         with self._lock:
             if not self._asked:
+                for rows in self.together:
+                    rows.begin()
                 _compute(self.together)
             return self._grad
 
@@ -179,22 +226,29 @@ class _Rows:
             self._settle()
             return list(self.parts)
 
-    def _settle(self) -> bool:
-        """Multiplies what was gathered as the norm was; returns whether by 0, as to zero gradients does."""
+    def _settle(self) -> Tensor | None:
+        """Multiplies what was gathered as the norm was; returns the factor, if there is one."""
         original, now = self._norm, self._grad
         self._norm = self._grad = None
         self._asked = False
         if original is None or now is None:
-            return False
+            return None
         if now.device.type == "cpu" and torch.equal(now, original):  # a GPU would have to be waited for
-            return False
-        factor = torch.where(original == 0, torch.ones_like(original), now.to(original) / original)
+            return None
+        now = now.to(original)
+        factor: Tensor = torch.where(now == 0, torch.zeros_like(now), now / original)  # of NaN, too
+        factor = torch.where(original == 0, torch.ones_like(now), factor)
         for place, part in enumerate(self.parts):
             given = {
-                table: each * factor.to(each.device) for table, each in part.gradients.items()
+                table: _times(each, factor.to(each.device)) for table, each in part.gradients.items()
             }
             self.parts[place] = replace(part, gradients=given)
-        return bool(factor == 0)
+        return factor
+
+
+def _times(gradient: Tensor, factor: Tensor) -> Tensor:
+    """Returns the product; 0 times infinity is 0 here, as of a gradient that was set to zero."""
+    return torch.where(factor == 0, torch.zeros_like(factor), gradient * factor)
 
 
 def _compute(all_rows: list[_Rows]) -> None:
@@ -259,16 +313,28 @@ class Optimizer(torch.optim.Optimizer):
 
         Raises:
             slotwise.InvalidArgument: there is no module of `slotwise.torch`; or modules of one client
-                have several sessions.
+                have several sessions, or those of several clients a table; or `dense` cannot stand beside.
         """
         from slotwise._remote import Remote
 
+        if isinstance(dense, (Optimizer, torch.optim.LBFGS)):
+            raise InvalidArgument(
+                f"dense is a {type(dense).__name__}, which cannot be stepped beside tables: give the "
+                f"optimizer of dense weights that takes one step a call"
+            )
         models = [modules] if isinstance(modules, nn.Module) else list(modules)
+        if not all(isinstance(model, nn.Module) for model in models):
+            raise InvalidArgument("Optimizer: takes a model, or several, and not their parameters")
         found: dict[int, Remote] = {}
         for model in models:
             found.update((id(each), each) for each in model.modules() if isinstance(each, Remote))
         if not found:
             raise InvalidArgument("Optimizer: there is no module of slotwise.torch in what it is to step")
+        # Where the dense weights are: DistributedDataParallel wants all parameters on devices of one type.
+        dense_weights = (
+            each for model in models for each in model.parameters() if not isinstance(each, RowsOfTable)
+        )
+        device = next((weight.device for weight in dense_weights), torch.device("cpu"))
         self._lock = threading.RLock()
         self._modules = list(found.values())
         self._rows: dict[tuple[int, str], _Rows] = {}
@@ -279,8 +345,9 @@ class Optimizer(torch.optim.Optimizer):
             for table, options in module._tables.items():
                 key = id(module._ps), table
                 if key not in self._rows:
-                    self._rows[key] = _Rows(table, options, module._of_steps, self._lock)
+                    self._rows[key] = _Rows(table, options, module._of_steps, self._lock, device)
         self._steps = self._check_sessions()
+        self._check_tables()
         groups = [
             {"params": [rows.parameter], "table": rows.table, "lr": rows.lr}
             for rows in self._rows.values()
@@ -289,7 +356,12 @@ class Optimizer(torch.optim.Optimizer):
         self._dense = dense
         for module in self._modules:
             of_module = [self._rows[id(module._ps), table] for table in module._tables]
+            before = module._optimizer
             module._be_stepped_by(self, [rows.parameter for rows in of_module])
+            for rows in of_module if before is not None else []:  # the gradients are the model's
+                gathered = before._rows[id(module._ps), rows.table]
+                rows.parts += gathered.settled()
+                gathered.drop()
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -344,7 +416,8 @@ class Optimizer(torch.optim.Optimizer):
         Raises:
             slotwise.Error: the push was refused, for example because a gradient is not finite. Then no weight
                 has moved; of several clients, those before it have. If no answer came, the step may have been
-                applied, and calling this again would be another step.
+                applied, and calling this again would be another step. Of modules made with `in_flight=True`
+                the error comes later, and the dense weights have moved.
             slotwise.FailedPrecondition: another Optimizer was made of one of the modules since.
             slotwise.InvalidArgument: the `lr` of a table with a `Schedule` was moved.
         """
@@ -363,7 +436,6 @@ class Optimizer(torch.optim.Optimizer):
             session = session_of(all_rows[0].tables)
             if parts or (session is not None and session.is_shared):
                 of_step = {rows.table: rates[id(rows)] for rows in all_rows}
-                parts.sort(key=lambda part: part.number)
                 StepOfTables(all_rows[0].tables, parts, of_step).push()
         if self._dense is not None:
             self._dense.step()
@@ -374,7 +446,10 @@ class Optimizer(torch.optim.Optimizer):
         of_dense: dict[str, Any] = {"state": {}, "param_groups": []}
         if self._dense is not None:
             of_dense = self._dense.state_dict()
-        own: list[dict[str, Any]] = [{**group, "params": []} for group in self._own_groups]
+        own: list[dict[str, Any]] = [
+            {**group, "params": [], "table_lr": rows.lr}
+            for group, rows in zip(self._own_groups, self._rows.values())
+        ]
         return {**of_dense, "param_groups": own + of_dense["param_groups"]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -396,11 +471,23 @@ class Optimizer(torch.optim.Optimizer):
             raise InvalidArgument("the state has dense weights' groups, and this Optimizer has no dense=")
         if self._dense is not None:
             self._dense.load_state_dict({**state_dict, "param_groups": rest})
-        for mine, saved in zip(self._own_groups, own):
-            mine.update({name: value for name, value in saved.items() if name != "params"})
+        for mine, saved, rows in zip(self._own_groups, own, self._rows.values()):
+            left_out = {"params", "table_lr"}
+            if saved["lr"] == saved["table_lr"]:  # it was the table's own, which may be another one now
+                left_out.add("lr")
+                mine["lr"] = rows.lr
+            mine.update({name: value for name, value in saved.items() if name not in left_out})
 
-    def _gather(self, parts: Iterable[Part]) -> None:
+    def _gather(self, parts: list[Part]) -> None:
         """Takes what a backward pass gave to modules of this optimizer."""
+        with self._lock:
+            self._gather_locked(parts)
+
+    def _gather_locked(self, parts: list[Part]) -> None:
+        clients = {id(part.tables.ps) for part in parts}
+        for (ps, _), rows in self._rows.items():
+            if ps in clients:  # where trainers share its step, all of them ask anew for all norms
+                rows.begin()
         for part in parts:
             lookups = part.found.owned or own_clones(part.lookups, part.gradients)
             for table, gradient in part.gradients.items():
@@ -441,6 +528,15 @@ class Optimizer(torch.optim.Optimizer):
                     f"tables, and not in the Optimizer: give it all models that use the session"
                 )
         return list(steps.values())
+
+    def _check_tables(self) -> None:
+        by_lineage: dict[int, _Rows] = {}
+        for rows in self._rows.values():
+            if rows.lineage and by_lineage.setdefault(rows.lineage, rows) is not rows:
+                raise InvalidArgument(
+                    f"table {rows.table} is looked up by modules of two clients, and its gradients have one "
+                    f"norm and one step: make them of one client"
+                )
 
     def _rates(self) -> dict[int, float | None]:
         """Returns the rate of each table's next step, by the rows' id; None: the table's own."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -109,6 +111,8 @@ class Remote(nn.Module):
                 )
         if not self.training or not torch.is_grad_enabled():
             return self._find(lookups).rows
+        if self._optimizer is None:
+            self._check_nobody_steps()
         if self._optimizer is None and is_autocast_to_float16():
             raise FailedPrecondition(
                 f"{self._name()} is trained under float16 autocast, whose losses are scaled (GradScaler), "
@@ -166,9 +170,24 @@ class Remote(nn.Module):
             parameters: stand for the tables' rows.
         """
         self._optimizer = optimizer
+        _stepped.setdefault(self._ps, weakref.WeakValueDictionary()).update(
+            dict.fromkeys(self._tables, self)
+        )
         self._parameters.clear()
         for number, (table, parameter) in enumerate(zip(self._tables, parameters)):
             self._parameters[f"rows_of_{table}_{number}".replace(".", "_")] = parameter
+
+    def _check_nobody_steps(self) -> None:
+        """Refuses to push a table's gradients in backward() while an optimizer gathers others of it."""
+        stepped: Mapping[str, Remote] = _stepped.get(self._ps, {})
+        if any(table in stepped for table in self._tables):
+            gc.collect()  # nobody may have that model any more
+        taken = [table for table in self._tables if table in stepped]
+        if taken:
+            raise FailedPrecondition(
+                f"{self._name()} was made after the slotwise.torch.Optimizer that steps table {taken[0]}, "
+                f"and is not in it: make the Optimizer of all modules, once they are there"
+            )
 
     def _save_to_state_dict(self, *_: Any) -> None:
         """Saves nothing: rows are on the server, and their parameters mean nothing."""
@@ -197,6 +216,11 @@ class Remote(nn.Module):
 
     def _name(self) -> str:
         return f"{type(self).__name__} of {', '.join(self._tables)}"
+
+
+# Of each client, by table, a module that an optimizer steps.
+_stepped: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, Remote]]
+_stepped = weakref.WeakKeyDictionary()
 
 
 class _LookupAndPush(torch.autograd.Function):

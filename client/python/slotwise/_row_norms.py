@@ -26,7 +26,7 @@ def summed(
     """
     device = parts[0][1].device
     keys_of, bags_of, factors_of, gradients_of = [], [], [], []
-    bags_before = 0
+    bags_before, has_factors = 0, False
     for (keys, offsets, weights), gradient in parts:
         assert keys is not None
         flat = keys.detach().to(device, torch.int64).reshape(-1)
@@ -34,12 +34,14 @@ def summed(
         bags, factors = _occurrences(table, flat, offsets, weights, len(of_bags))
         keys_of.append(flat)
         bags_of.append(bags + bags_before)
-        factors_of.append(factors)
+        has_factors = has_factors or factors is not None
+        factors_of.append(flat.new_ones(len(flat), dtype=torch.float32) if factors is None else factors)
         gradients_of.append(of_bags)
         bags_before += len(of_bags)
     rows, row_of = torch.unique(torch.cat(keys_of), return_inverse=True)
-    bags, factors, gradients = map(torch.cat, (bags_of, factors_of, gradients_of))
-    return rows, _summed(len(rows), row_of, gradients, bags, factors)
+    bags, gradients = torch.cat(bags_of), torch.cat(gradients_of)
+    all_factors = torch.cat(factors_of) if has_factors else None
+    return rows, _summed(len(rows), row_of, gradients, bags, all_factors)
 
 
 def nothing(table: TableOptions, device: torch.device) -> RowGradients:
@@ -111,8 +113,8 @@ def _gathered(group: Any, mine: Tensor, most: int) -> list[Tensor]:
 
 def _occurrences(
     table: TableOptions, keys: Tensor, offsets: Tensor | None, weights: Tensor | None, bags: int
-) -> tuple[Tensor, Tensor]:
-    """Returns of each key its bag, and what the bag's gradient is multiplied by for its row."""
+) -> tuple[Tensor, Tensor | None]:
+    """Returns of each key its bag, and what the bag's gradient is multiplied by for its row; None: by 1."""
     device, count = keys.device, keys.numel()
     if offsets is None:
         bag_of = torch.arange(bags, device=device)
@@ -121,10 +123,13 @@ def _occurrences(
         begins = offsets.detach().to(device, torch.int64)[:bags]
         sizes = torch.diff(begins, append=begins.new_tensor([count]))
         bag_of = torch.repeat_interleave(torch.arange(bags, device=device), sizes, output_size=count)
+    is_sum = table.combiner not in ("mean", "sqrtn")
+    if weights is None and is_sum:
+        return bag_of, None
     factors = torch.ones(count, device=device)
     if weights is not None:
         factors = weights.detach().to(device).reshape(-1)
-    if table.combiner in ("mean", "sqrtn"):
+    if not is_sum:
         squared = table.combiner == "sqrtn"
         divisors = sizes.to(torch.float32)
         if weights is not None:
@@ -135,11 +140,16 @@ def _occurrences(
     return bag_of, factors
 
 
-def _summed(rows: int, row_of: Tensor, gradients: Tensor, bags: Tensor, factors: Tensor) -> Tensor:
+def _summed(
+    rows: int, row_of: Tensor, gradients: Tensor, bags: Tensor, factors: Tensor | None
+) -> Tensor:
     """Returns for each row the sum over its occurrences of their bags' gradients, times their factors."""
     sums = torch.zeros(rows, gradients.shape[1], device=gradients.device)
     at_once = max(1, _MOST // max(1, gradients.shape[1]))
     for first in range(0, row_of.numel(), at_once):
         some = slice(first, first + at_once)
-        sums.index_add_(0, row_of[some], gradients[bags[some]] * factors[some, None])
+        of_rows = gradients[bags[some]]
+        if factors is not None:
+            of_rows *= factors[some, None]
+        sums.index_add_(0, row_of[some], of_rows)
     return sums

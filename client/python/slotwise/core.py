@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 5
+_ABI = 6
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1

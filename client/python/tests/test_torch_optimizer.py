@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from real_server import StartReal, empty_client
 from torch import Tensor, nn
 
 import slotwise
@@ -184,6 +185,19 @@ def test_what_is_set_to_zero_is_gone_and_no_norm_is_computed(
     Twins(any_ps).run(train)
 
 
+def test_infinite_gradients_that_are_set_to_zero_by_hand_are_gone(any_ps: slotwise.Client) -> None:
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        (model(number) * float("inf")).backward()
+        for weight in model.parameters():
+            gradient: Any = weight.grad
+            gradient.zero_()
+        model(number).backward()
+        step(optimizers)
+
+    Twins(any_ps).run(train)
+
+
 def test_a_second_step_applies_the_same_again(any_ps: slotwise.Client) -> None:
     twins = Twins(any_ps)
 
@@ -320,6 +334,20 @@ def test_each_table_has_a_group(ps: slotwise.Client) -> None:
     assert twins.steps() == 1
 
 
+def test_a_rate_that_was_not_moved_is_the_tables_own(ps: slotwise.Client) -> None:
+    ps.create_table("items", dim=1, combiner="none", optimizer=slotwise.SGD(0.5))
+    ps.import_rows("items", [7], np.zeros((1, 1), np.float32))
+    module = st.Embedding(ps, "items")
+    optimizer = st.Optimizer(module)
+    module(torch.tensor([7])).sum().backward()
+    ps.set_learning_rate("items", 2.0)  # for all trainers
+    optimizer.step()
+    assert ps.lookup("items", [7], train=False).item() == -2
+    optimizer.param_groups[0]["lr"] = 1.0
+    optimizer.step()
+    assert ps.lookup("items", [7], train=False).item() == -3
+
+
 def test_a_table_with_a_schedule_refuses_a_moved_rate(ps: slotwise.Client) -> None:
     schedule = slotwise.Schedule(warmup_steps=10)
     ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.5, schedule=schedule))
@@ -385,6 +413,21 @@ def test_the_state_comes_back(ps: slotwise.Client) -> None:
         st.Optimizer(twins.ours.bags).load_state_dict(state)
 
 
+def test_a_state_with_the_tables_own_rate_brings_no_rate_back(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    state = twins.optimizer.state_dict()
+    ps.set_learning_rate("items", 0.01)
+    again = st.Optimizer(twins.ours)
+    again.load_state_dict(state)
+    assert [group["lr"] for group in again.param_groups] == [0.01, 0.1]
+    ps.set_learning_rate("items", 0.001)  # holds for who moved nothing
+    twins.ours(0).backward()
+    before = ps.lookup("items", KEYS.numpy(), train=False)
+    again.step()
+    moved = float(np.abs(ps.lookup("items", KEYS.numpy(), train=False) - before).max())
+    assert 0 < moved < 0.005
+
+
 def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
 
@@ -425,13 +468,50 @@ def test_the_model_has_a_parameter_for_each_table_and_saves_none(ps: slotwise.Cl
     twins.ours.load_state_dict(twins.ours.state_dict())
     assert twins.ours.to(torch.float32) is twins.ours
     for parameter in twins.ours.items.parameters():
-        assert parameter.grad is None and not parameter.requires_grad
+        assert parameter.grad is None and parameter.requires_grad
 
 
 def test_another_optimizer_is_not_given_the_rows(ps: slotwise.Client) -> None:
     twins = Twins(ps)
     with pytest.raises(slotwise.InvalidArgument, match="Adam was given the rows of table items.*first"):
         torch.optim.Adam(twins.ours.parameters())
+
+
+def test_no_norm_is_no_factor(any_ps: slotwise.Client) -> None:
+    """A table whose gradients are all zero keeps its rows, whatever is clipped."""
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        (model.items(KEYS).sum() * 0 + model.dense(model.bags(KEYS, ENDS)).square().sum()).backward()
+        norm_of(model, 0.5)
+        step(optimizers)
+
+    Twins(any_ps).run(train)
+
+
+@pytest.mark.parametrize("norm_type", [1.0, float("inf")])
+def test_clipping_by_another_norm_is_refused(ps: slotwise.Client, norm_type: float) -> None:
+    twins = Twins(ps)
+    twins.ours(0).backward()
+    with pytest.raises(slotwise.FailedPrecondition, match="another norm_type than 2"):
+        nn.utils.clip_grad_norm_(twins.ours.parameters(), 0.5, norm_type=norm_type)
+    nn.utils.clip_grad_norm_(twins.ours.parameters(), 0.5, norm_type=2)
+
+
+def test_frozen_rows_rest(any_ps: slotwise.Client) -> None:
+    """As where two models are trained in turn, or a part is frozen."""
+    twins = Twins(any_ps, "adagrad")
+
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        model.items.requires_grad_(number % 2 == 0)
+        assert all(weight.requires_grad == (number % 2 == 0) for weight in model.items.parameters())
+        model(number).backward()
+        nn.utils.clip_grad_norm_([each for each in model.parameters() if each.requires_grad], 0.5)
+        step(optimizers)
+
+    twins.run(train)
+    assert any_ps.describe_table("items").steps == 3 and any_ps.describe_table("bags").steps == 5
 
 
 def test_clipping_by_value_is_refused(ps: slotwise.Client) -> None:
@@ -462,19 +542,49 @@ def test_the_newest_optimizer_steps(ps: slotwise.Client) -> None:
     twins.ours(0).backward()
     with pytest.raises(slotwise.FailedPrecondition, match="Embedding of items is stepped by another"):
         twins.optimizer.step()
-    newer.step()
+    newer.step()  # with the gradients that were there: they are the model's
     assert ps.describe_table("items").steps == 1 and ps.describe_table("bags").steps == 0
+
+
+def test_another_module_of_a_table_that_is_stepped_is_not_fused(ps: slotwise.Client) -> None:
+    twins = Twins(ps)
+    late = st.Embedding(ps, "items")
+    with pytest.raises(slotwise.FailedPrecondition, match="made after the slotwise.torch.Optimizer"):
+        late(KEYS)
+    late.eval()(KEYS)
+    late.train()
+    both = st.Optimizer([twins.ours, late])
+    (late(KEYS).sum() + twins.ours(0)).backward()
+    both.step()
+    assert twins.steps() == 1
+    del twins, both, late
+    st.Embedding(ps, "items")(KEYS).sum().backward()  # the other model is gone
+    assert ps.describe_table("items").steps == 2
 
 
 def test_what_has_no_module_is_refused(ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="no module of slotwise.torch"):
         st.Optimizer(nn.Linear(2, 2))
     twins = Twins(ps)
+    for dense in (twins.optimizer, torch.optim.LBFGS(twins.ours.dense.parameters())):
+        with pytest.raises(slotwise.InvalidArgument, match="cannot be stepped beside tables"):
+            st.Optimizer(twins.ours, dense=dense)
+    parameters: Any = list(twins.ours.parameters())
+    with pytest.raises(slotwise.InvalidArgument, match="not their parameters"):
+        st.Optimizer(parameters)
     with pytest.raises(slotwise.InvalidArgument, match="without dense= has no dense weights"):
         twins.optimizer.add_param_group({"params": [torch.zeros(1, requires_grad=True)]})
     both = st.Optimizer(twins.ours, dense=twins.dense[0])
     both.add_param_group({"params": [torch.zeros(1, requires_grad=True)], "lr": 3.0})
     assert twins.dense[0].param_groups[1]["lr"] == 3.0 and both.param_groups[3]["lr"] == 3.0
+
+
+def test_a_table_of_two_clients_is_refused(start_real: StartReal) -> None:
+    server = start_real(1)
+    with empty_client(server) as ps, slotwise.connect(server.address) as other:
+        ps.create_table("a", dim=1, optimizer=slotwise.SGD(0.1))
+        with pytest.raises(slotwise.InvalidArgument, match="table a is looked up by modules of two clients"):
+            st.Optimizer([st.EmbeddingBag(ps, "a"), st.EmbeddingBag(other, "a")])
 
 
 def test_modules_of_two_sessions_are_refused(ps: slotwise.Client) -> None:
@@ -492,6 +602,38 @@ def test_modules_of_two_sessions_are_refused(ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.FailedPrecondition, match="shared_session"):
         nn.utils.clip_grad_norm_(modules[0].parameters(), 1.0)
     assert optimizer.param_groups[0]["table"] == "a"
+
+
+def test_norms_of_a_shared_step_are_asked_for_anew_together(
+    ps: slotwise.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one table's norm was multiplied by stays when another table gets more."""
+    asked = []
+
+    def alone(group: Any, sums: Any) -> Any:
+        asked.append(len(sums))
+        return sums
+
+    monkeypatch.setattr(_optimizer, "group_of", lambda session: (None,))
+    monkeypatch.setattr(_optimizer, "summed_over", alone)
+    session = slotwise.Session(7, trainers=2, gradients="mean")
+    for table in ("a", "b"):
+        ps.create_table(table, dim=1, optimizer=slotwise.SGD(0.1))
+    a, b = (st.EmbeddingBag(ps, table, session=session) for table in ("a", "b"))
+    optimizer = st.Optimizer([a, b])
+    weights = [group["params"][0] for group in optimizer.param_groups]
+    key = torch.tensor([7])
+    (a(key) + b(key)).sum().backward()
+    assert [weight.grad.item() for weight in weights] == [0.5, 0.5] and asked == [2]
+    for weight in weights:
+        weight.grad.mul_(0.25)
+    a(key).sum().backward()
+    assert [weight.grad.item() for weight in weights] == [0.5 * 1.25, 0.5 * 0.25] and asked == [2, 2]
+    told = [[part.gradients for part in weight.rows.settled()] for weight in weights]
+    assert [[each.item() for part in of_table for each in part.values()] for of_table in told] == [
+        [0.25, 1],
+        [0.25],
+    ]
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
