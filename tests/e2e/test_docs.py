@@ -200,7 +200,7 @@ def data_folder(tmp_path: Path) -> str:
 def test_programs_of_the_python_client_run(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(2, data_folder(tmp_path))
     printed = run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
-    assert printed.startswith("ads 3 2 ")
+    assert printed.startswith("ads 3 3 ")
     assert "offsets" in printed.splitlines()[-1]
 
 

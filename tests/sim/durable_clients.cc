@@ -83,8 +83,9 @@ std::size_t DurableClients::MakePush() {
   Op op{.operation = Operation::kPush};
   for (std::uint32_t place = 0; place < tables.size(); ++place) {
     std::optional<float> rate;
-    if (tables[place].second.second.optimizer.schedule == ScheduleOptions{} && random_.OneIn(3))
-      rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
+    const std::uint64_t turn = (history_.ops().size() + place) % 6;
+    if (turn < 3 && tables[place].second.second.optimizer.schedule == ScheduleOptions{})
+      rate = static_cast<float>(1 + turn) * (plan_.whole_numbers ? 1.0F : 0.01F);
     for (std::uint32_t p = 0; p < parts; ++p) {
       Ask ask = DrawPart(tables[place].second);
       // No two operations have a number in common.

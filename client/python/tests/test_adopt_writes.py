@@ -96,12 +96,12 @@ def test_a_gradient_that_is_there_is_not_pushed_for_another_weight(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
     model, optimizer, rows = make_adopted(fake_ps)
-    pushes = len(fake.requests("PushMany"))
+    pushes = len(fake.requests("Push"))
     weight = nn.Parameter(torch.ones(ROWS, DIM))
     model["words"]._parameters["weight"] = weight
     with pytest.raises(slotwise.FailedPrecondition, match="has got another weight"):
         optimizer.step()
-    assert len(fake.requests("PushMany")) == pushes == 1
+    assert len(fake.requests("Push")) == pushes == 1
     torch.testing.assert_close(model.state_dict()["words.weight"], rows)
 
 
