@@ -78,13 +78,18 @@ class Agenda {
   // Steps that wait for parts.
   std::size_t incomplete_steps() const { return incomplete_.size(); }
 
-  // Calls f(ticket, what) for each request whose step waits for parts: what() says which have not come. Costs
-  // time by how many wait.
+  // Calls f(ticket, what) for each request whose step waits for parts: what() says which have not come, and
+  // looks for them once a step. Costs time by how many wait.
   template <class F>
   void ForEachThatAwaits(const F& f) const {
     incomplete_.ForEach([&](const StepKey& key, const IncompleteStep& step) {
+      std::string text;
+      const auto what = [&]() -> const std::string& {
+        if (text.empty()) text = WhatIsMissing(key, step);
+        return text;
+      };
       for (const auto& [place, share] : step.shares) {
-        for (const Ticket& waiter : share.waiters) f(waiter, [&] { return WhatIsMissing(key, step); });
+        for (const Ticket& waiter : share.waiters) f(waiter, what);
       }
     });
   }

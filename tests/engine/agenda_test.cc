@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "slotwise/sizing.h"
@@ -424,6 +426,22 @@ TEST_F(AgendaTest, RefusesAPartThatCountsThePartsDifferently) {
   EXPECT_EQ(decision.answers[0].ticket.number, 2U);
   EXPECT_EQ(decision.answers[0].status.code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(decision.awaits_parts);
+}
+
+// A step may have 65,536 parts, and as many who wait: nobody looks through them for each of those.
+TEST_F(AgendaTest, LooksOnceAStepForThePartsThatHaveNotCome) {
+  std::vector<Announcement> pushes;
+  for (std::uint32_t part = 0; part < 8; ++part) pushes.push_back(Push(1 + part, {9, 1, part, 9}));
+  Hear({Says(pushes)});
+  std::set<const std::string*> texts;
+  std::size_t waiters = 0;
+  agenda_->ForEachThatAwaits([&](const Ticket&, const auto& what) {
+    ++waiters;
+    texts.insert(&what());
+    EXPECT_EQ(what().find("part 8 of 9 of table"), 0U) << what();
+  });
+  EXPECT_EQ(waiters, 8U);
+  EXPECT_EQ(texts.size(), 1U);
 }
 
 TEST_F(AgendaTest, RefusesAPartThatBringsAnotherRateThanTheFirst) {
