@@ -1,5 +1,7 @@
 // The control path: every call does its work in a thread of its own, because it is rare and waits.
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "client/c/handles.h"
 #include "client/c/json.h"
@@ -126,11 +128,14 @@ slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* i
   });
 }
 
-slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
-                                        const slotwise_call_options* call) {
-  return slotwise::c::Start(call, [client, name = Text(id)](const CallOptions& now) {
-    return client->client.LoadCheckpoint(name, now);
-  });
+slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id, const char* const* tables,
+                                        size_t count, const slotwise_call_options* call) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < count; ++i) names.push_back(Text(tables[i]));
+  return slotwise::c::Start(
+      call, [client, name = Text(id), names = std::move(names)](const CallOptions& now) {
+        return client->client.LoadCheckpoint(name, names, now);
+      });
 }
 
 slotwise_call* slotwise_pin_checkpoint(slotwise_client* client, const char* id,

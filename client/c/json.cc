@@ -38,6 +38,7 @@ v1::CheckpointInfo ToProto(const CheckpointDescription& checkpoint) {
   info.set_usable(checkpoint.usable);
   info.set_why_not(checkpoint.why_not);
   info.set_pinned(checkpoint.pinned);
+  info.set_kept_for_load(checkpoint.kept_for_load);
   return info;
 }
 

@@ -22,7 +22,8 @@ CheckpointDescription DescriptionOf(const v1::CheckpointInfo& info) {
                                    .bytes = info.bytes(),
                                    .usable = info.usable(),
                                    .why_not = info.why_not(),
-                                   .pinned = info.pinned()};
+                                   .pinned = info.pinned(),
+                                   .kept_for_load = info.kept_for_load()};
   for (const auto& table : info.tables()) checkpoint.tables.push_back({table.name(), table.rows()});
   return checkpoint;
 }
@@ -74,13 +75,16 @@ Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, con
       .chain = {reply.chain().begin(), reply.chain().end()}, .files = reply.files(), .bytes = reply.bytes()};
 }
 
-Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, const CallOptions& call) {
+Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, std::span<const std::string> tables,
+                                                  const CallOptions& call) {
   v1::LoadCheckpointRequest request;
   request.set_id(std::string(id));
+  request.mutable_tables()->Assign(tables.begin(), tables.end());
   v1::LoadCheckpointReply reply;
   if (Status status = impl_->AskLongOnce(call, "Admin/LoadCheckpoint", request, reply); !status.ok())
     return status;
-  impl_->ForgetTables();
+  if (tables.empty()) impl_->ForgetTables();
+  for (const std::string& table : tables) impl_->ForgetAllOf(table);
   return CheckpointCreation{
       .id = reply.id(), .delta = false, .round = reply.round(), .rows = reply.rows(), .bytes = reply.bytes()};
 }

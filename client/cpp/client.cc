@@ -130,9 +130,7 @@ Result<TableCreation> Client::CreateTable(const TableOptions& options, const Cal
 }
 
 Status Client::DropTable(std::string_view table, const CallOptions& call) {
-  impl_->Forget(table);
-  impl_->acknowledged().Forget(table);
-  impl_->looked_up().Forget(table);
+  impl_->ForgetAllOf(table);
   v1::DropTableRequest request;
   request.set_table(std::string(table));
   v1::DropTableReply reply;

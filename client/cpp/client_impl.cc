@@ -297,6 +297,12 @@ void Client::Impl::ForgetTables() {
   tables_.clear();
 }
 
+void Client::Impl::ForgetAllOf(std::string_view table) {
+  Forget(table);
+  acknowledged_.Forget(table);
+  looked_up_.Forget(table);
+}
+
 std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
   const client::ServerLimits limits = this->limits();
   const std::uint64_t room = limits.message - std::min(limits.message, kHeaderBytes);

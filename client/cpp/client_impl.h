@@ -97,6 +97,7 @@ class Client::Impl {
   void Forget(std::string_view table);
   // Forgets all tables' options and what is known to be in them: the caller has replaced them.
   void ForgetTables();
+  void ForgetAllOf(std::string_view table);
 
   // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
   // order. Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more.

@@ -47,7 +47,8 @@ ordered_json ToJson(const CheckpointDescription& checkpoint) {
       {"id", checkpoint.id},           {"parent", checkpoint.parent}, {"folds", checkpoint.folds},
       {"created", checkpoint.created}, {"round", checkpoint.round},   {"ranks", checkpoint.ranks},
       {"rows", checkpoint.rows},       {"bytes", checkpoint.bytes},   {"usable", checkpoint.usable},
-      {"why_not", checkpoint.why_not}, {"pinned", checkpoint.pinned}, {"tables", ordered_json::array()}};
+      {"why_not", checkpoint.why_not}, {"pinned", checkpoint.pinned}, {"kept_for_load", checkpoint.kept_for_load},
+      {"tables", ordered_json::array()}};
   for (const TableInCheckpoint& table : checkpoint.tables)
     json["tables"].push_back({{"name", table.name}, {"rows", table.rows}});
   return json;
@@ -132,7 +133,9 @@ Result<Answer> ListCheckpoints(Client& client) {
     text.Add({checkpoint.id, KindOf(checkpoint), TimeText(checkpoint.created), CountText(checkpoint.round),
               std::to_string(checkpoint.ranks), std::to_string(checkpoint.tables.size()),
               CountText(checkpoint.rows), BytesText(checkpoint.bytes), checkpoint.usable ? "yes" : "NO",
-              checkpoint.pinned ? "yes" : "-"});
+              checkpoint.pinned          ? "yes"
+              : checkpoint.kept_for_load ? "by a load"
+                                         : "-"});
     if (!checkpoint.usable) why_not += checkpoint.id + " cannot be used: " + checkpoint.why_not + "\n";
   }
   answer.text = checkpoints->empty() ? "there are no checkpoints\n" : text.Text() + why_not;
@@ -157,6 +160,7 @@ Result<Answer> ShowCheckpoint(Client& client, const std::string& id) {
   answer.text += checkpoint.usable ? "restored from " + Joined(details->chain) + "\n"
                                    : "it cannot be used: " + checkpoint.why_not + "\n";
   if (checkpoint.pinned) answer.text += "pinned: it stays until it is released\n";
+  if (checkpoint.kept_for_load) answer.text += "it stays until another checkpoint is loaded\n";
   answer.text += ShownTables(manifest);
   return answer;
 }
@@ -172,15 +176,15 @@ Result<Answer> VerifyCheckpoint(Client& client, const std::string& id) {
                         BytesText(verified->bytes) + ", of " + Joined(verified->chain) + "\n"};
 }
 
-Result<Answer> LoadCheckpoint(Client& client, const std::string& id) {
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables) {
   const auto made = [&] {
     const WaitingLine line("loading");
-    return client.LoadCheckpoint(id);
+    return client.LoadCheckpoint(id, tables);
   }();
   if (!made.ok()) return made.status();
   return Answer{
       .json = {{"id", made->id}, {"round", made->round}, {"rows", made->rows}, {"bytes", made->bytes}},
-      .text = id + " is loaded, and saved as " + made->id + ": a base of round " +
+      .text = (tables.empty() ? id : Joined(tables) + " of " + id) + " is loaded, and saved as " + made->id + ": a base of round " +
               std::to_string(made->round) + ", " + RowsAndBytes(made->rows, made->bytes) + "\n"};
 }
 

@@ -4,6 +4,7 @@
 #define SLOTWISE_CLIENT_CTL_CHECKPOINTS_H_
 
 #include <string>
+#include <vector>
 
 #include "client/ctl/commands.h"
 #include "slotwise/client.h"
@@ -16,7 +17,7 @@ Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& val
 Result<Answer> ListCheckpoints(Client& client);
 Result<Answer> ShowCheckpoint(Client& client, const std::string& id);
 Result<Answer> VerifyCheckpoint(Client& client, const std::string& id);
-Result<Answer> LoadCheckpoint(Client& client, const std::string& id);
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables);
 Result<Answer> PinCheckpoint(Client& client, const std::string& id);
 Result<Answer> ReleaseCheckpoint(Client& client, const std::string& id);
 Result<Answer> CompactCheckpoint(Client& client, const std::string& id);

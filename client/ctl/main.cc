@@ -44,6 +44,7 @@ struct Flags {
   bool missing_ok = false;
   float learning_rate = 0;
   std::string checkpoint;
+  std::vector<std::string> tables;
   bool delta = false;
   std::string value_type = "float32";
   slotwise::ctl::CreateFlags create;
@@ -313,8 +314,18 @@ void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
   add("pin", "keep a checkpoint and its chain until it is released", slotwise::ctl::PinCheckpoint);
   add("release", "let a pinned checkpoint go once newer ones are there", slotwise::ctl::ReleaseCheckpoint);
   add("compact", "fold a delta and its chain into a new base", slotwise::ctl::CompactCheckpoint);
-  add("load", "put a checkpoint's tables in the place of all that the server has; what came since is lost",
-      slotwise::ctl::LoadCheckpoint);
+  CLI::App* load = group->add_subcommand(
+      "load", "put a checkpoint's tables in the place of all that the server has; what came since is lost");
+  AddCheckpointId(*load, flags);
+  load->add_option("--table", flags.tables, "load this table of it, and no other; may come several times")
+      ->allow_extra_args(false);
+  load->callback([&] {
+    chosen = [&] {
+      return RunWithClient(flags, [&](Client& client) {
+        return slotwise::ctl::LoadCheckpoint(client, flags.checkpoint, flags.tables);
+      });
+    };
+  });
 }
 
 void AddPlan(CLI::App& app, Flags& flags, Command& chosen) {

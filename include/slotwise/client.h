@@ -100,8 +100,8 @@ struct CallOptions {
   // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. Tables
   // for which this names no state are said to be of the client's latest lookup of the table.
   std::vector<LookedUpState> looked_up = {};
-  // Of pushes: of each table, in the call's order, the learning rate of this step alone; tables for which
-  // this names none learn at their own rate. All parts of a step bring the same.
+  // Gives pushes a learning rate for each table, in the call's order, which holds for this step alone. A table
+  // without one learns at its own rate. All parts of a step bring the same.
   std::vector<std::optional<float>> learning_rates = {};
 };
 
@@ -219,6 +219,8 @@ struct CheckpointDescription {
   bool usable = false;  // all files that it needs are there, and of the right size
   std::string why_not = {};
   bool pinned = false;  // it stays until it is released
+  // It stays until another checkpoint is loaded: it was loaded last, or was the newest before that.
+  bool kept_for_load = false;
 };
 
 // All that is known of a checkpoint.
@@ -365,7 +367,12 @@ class Client {
   // FAILED_PRECONDITION: it cannot be restored; the message names the file. RESOURCE_EXHAUSTED: there is no
   // memory for it beside what there is. INTERNAL: some rank could not read it. After the last four nothing
   // has changed, unless the message says that it is loaded and could not be saved.
-  Result<CheckpointCreation> LoadCheckpoint(std::string_view id, const CallOptions& call = {});
+  // With `tables`, names of the checkpoint's, these take the place of the tables of their names, or are back if
+  // those were dropped; all others stay, and so do names of steps: what a table lost is not applied again under
+  // its old name. NOT_FOUND: the checkpoint has no such table. INVALID_ARGUMENT: one comes twice.
+  // The checkpoint, and what was the newest before, stay until another one is loaded (durability.keep).
+  Result<CheckpointCreation> LoadCheckpoint(std::string_view id, std::span<const std::string> tables = {},
+                                            const CallOptions& call = {});
   // Pins a checkpoint: it, and all that it builds on, stays until it is released, however many newer ones
   // there are. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED:
   // as many are pinned as may be.

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -84,6 +85,9 @@ std::vector<T> AllGatherValues(Collective& collective, const T& mine) {
   collective.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
+
+// Collective. Returns every rank's text, in rank order.
+std::vector<std::string> AllGatherTexts(Collective& collective, const std::string& mine);
 
 // Makes the Collective of a server of one rank.
 std::unique_ptr<Collective> MakeSoloCollective();

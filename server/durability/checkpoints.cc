@@ -9,12 +9,21 @@
 
 #include "server/durability/block_file.h"
 #include "server/durability/checked_json.h"
+#include "server/durability/whole_file.h"
 
 namespace slotwise {
 namespace {
 
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kRemoved = ".removed";
+
+// What a pin says. A pin of any other text, as an empty one, is a person's.
+constexpr std::string_view kLoaded = "loaded\n";
+constexpr std::string_view kBefore = "newest before ";
+
+std::string NewestBefore(const std::string& copy) { return std::string(kBefore) + copy + "\n"; }
+
+bool IsOfLoad(std::string_view pin) { return pin == kLoaded || pin.starts_with(kBefore); }
 
 // Calls `visit(folder, file, header)` for each file of a checkpoint in `folder` until it returns an error.
 // `header`: what the file begins with, empty for the ledger.
@@ -129,8 +138,10 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
     for (const Manifest& link : *chain) checkpoint.chain.push_back(link.id);
   }
   for (ListedCheckpoint& checkpoint : *listed) {
-    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
-    checkpoint.pinned = pinned.ok() && *pinned;  // why_not says what cannot be read
+    const auto pin = ReadPin(folder_ + "/" + checkpoint.id);
+    if (!pin.ok() || !*pin) continue;  // why_not says what cannot be read
+    checkpoint.kept_for_load = IsOfLoad(**pin);
+    checkpoint.pinned = !checkpoint.kept_for_load;
   }
   const auto left = files_->List(folder_);
   if (!left.ok() && left.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
@@ -288,11 +299,19 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
   return old;
 }
 
-Result<bool> Checkpoints::IsPinned(const std::string& folder) const {
+Result<std::optional<std::string>> Checkpoints::ReadPin(const std::string& folder) const {
   const auto file = files_->Open(folder + "/" + std::string(kPinName));
-  if (file.ok()) return true;
-  if (file.status().code() == StatusCode::kNotFound) return false;
-  return file.status();
+  if (file.status().code() == StatusCode::kNotFound) return std::optional<std::string>();
+  if (!file.ok()) return file.status();
+  constexpr std::uint64_t kLongest = 128;  // of what KeepForLoad writes
+  std::string text(std::min((*file)->size(), kLongest), '\0');
+  if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
+  return std::optional(std::move(text));
+}
+
+Result<bool> Checkpoints::IsPinned(const std::string& folder) const {
+  const auto pin = ReadPin(folder);
+  return pin.ok() ? Result<bool>(pin->has_value()) : pin.status();
 }
 
 Result<std::set<std::string>> Checkpoints::PinnedAndTheirChains(
@@ -319,9 +338,9 @@ Status Checkpoints::Pin(const std::string& id) const {
   if (!listed.ok()) return listed.status();
   std::size_t others = 0;
   for (const ListedCheckpoint& checkpoint : *listed) {
-    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
-    if (!pinned.ok()) return pinned.status();
-    others += *pinned && checkpoint.id != id ? 1 : 0;
+    const auto pin = ReadPin(folder_ + "/" + checkpoint.id);
+    if (!pin.ok()) return pin.status();
+    others += *pin && !IsOfLoad(**pin) && checkpoint.id != id ? 1 : 0;
   }
   if (others >= kMaxPinned) {
     return ResourceExhausted(std::to_string(others) + " checkpoints are pinned, and at most " +
@@ -336,8 +355,9 @@ Status Checkpoints::Pin(const std::string& id) const {
   Status synced = files_->SyncFolder(folder);
   if (synced.code() == StatusCode::kNotFound) return gone;
   if (!synced.ok()) return synced;
-  const auto there = IsPinned(folder);
+  const auto there = ReadPin(folder);
   if (!there.ok()) return there.status();
+  if (*there && IsOfLoad(**there)) return WriteWholeFile(*files_, folder, kPinName, "");
   if (*there) return {};
   if (created.ok()) return gone;
   return FailedPrecondition(pin + " is no file, but a folder or a link to nothing, so it pins nothing");
@@ -351,6 +371,51 @@ Status Checkpoints::Release(const std::string& id) const {
   Status there = files_->List(folder).status();
   return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
                                                : there;
+}
+
+Result<std::map<std::string, std::string>> Checkpoints::KeptForLoads() const {
+  const auto names = files_->List(folder_);
+  if (!names.ok()) return names.status();
+  std::map<std::string, std::string> kept;
+  for (const std::string& name : *names) {
+    if (name.starts_with('.')) continue;
+    auto pin = ReadPin(folder_ + "/" + name);
+    if (!pin.ok()) return pin.status();
+    if (*pin && IsOfLoad(**pin)) kept.emplace(name, std::move(**pin));
+  }
+  return kept;
+}
+
+Status Checkpoints::KeepForLoad(const std::string& loaded, const std::string& newest,
+                                const std::string& copy) const {
+  const auto kept = KeptForLoads();
+  if (!kept.ok()) return kept.status();
+  std::string before = newest;
+  for (const auto& [id, pin] : *kept) {
+    if (newest.empty() ? pin.starts_with(kBefore) : pin == NewestBefore(newest)) before = id;
+  }
+  const auto keep = [&](const std::string& id, std::string_view text) -> Status {
+    const std::string folder = folder_ + "/" + id;
+    const auto pin = ReadPin(folder);
+    if (!pin.ok() || (*pin && !IsOfLoad(**pin))) return pin.status();
+    return WriteWholeFile(*files_, folder, kPinName, text);
+  };
+  if (!before.empty()) {
+    Status status = keep(before, NewestBefore(copy));
+    // Somebody may have removed it by hand.
+    if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
+  }
+  return loaded == before ? Status() : keep(loaded, kLoaded);
+}
+
+Status Checkpoints::ForgetEarlierLoads(const std::string& loaded, const std::string& copy) const {
+  const auto kept = KeptForLoads();
+  if (!kept.ok()) return kept.status();
+  for (const auto& [id, pin] : *kept) {
+    if (id == loaded || pin == NewestBefore(copy)) continue;
+    if (Status released = Release(id); !released.ok()) return released;
+  }
+  return {};
 }
 
 Result<bool> Checkpoints::RemoveCheckpoint(const std::string& id) const {

@@ -11,6 +11,7 @@
 #define SLOTWISE_SERVER_DURABILITY_CHECKPOINTS_H_
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,7 +31,8 @@ using Chain = std::vector<Manifest>;
 inline constexpr std::size_t kMaxLinks = 1024;
 inline constexpr std::size_t kMaxPinned = 64;
 
-// A file of this name in a checkpoint's folder keeps RemoveOld from it.
+// A file of this name in a checkpoint's folder keeps RemoveOld from it. It is empty, or says for which load it
+// is kept (KeepForLoad).
 inline constexpr std::string_view kPinName = "pinned";
 
 struct ListedCheckpoint {
@@ -38,7 +40,8 @@ struct ListedCheckpoint {
   std::optional<Manifest> manifest;  // none if it cannot be used
   Status why_not;  // OK if it can. FAILED_PRECONDITION: it is broken. Others: it could not be read
   std::vector<std::string> chain = {};  // ListUsable's: what it is restored from, the base first
-  bool pinned = false;                  // ListUsable's
+  bool pinned = false;                  // ListUsable's: by Pin
+  bool kept_for_load = false;           // ListUsable's: by KeepForLoad
 };
 
 // What a verification has read.
@@ -101,6 +104,15 @@ class Checkpoints {
   // IsCheckpointId(id).
   Status Release(const std::string& id) const;
 
+  // Before `loaded` is loaded, which checkpoint `copy` will save: keeps RemoveOld from `loaded`, and from
+  // `newest`, the newest one by now. Where that is itself the copy that the load before has made, what was the
+  // newest before that load stays kept in its place. Empty `newest`: there is none, and what a load has kept
+  // as the newest stays kept. One that was pinned stays so. These do not count towards kMaxPinned. Errors are the
+  // FileSystem's. REQUIRES: no other thread or process loads a checkpoint.
+  Status KeepForLoad(const std::string& loaded, const std::string& newest, const std::string& copy) const;
+  // After that load: lets go what earlier loads have kept, and this one does not.
+  Status ForgetEarlierLoads(const std::string& loaded, const std::string& copy) const;
+
   // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.
   Status RemoveLeftovers() const;
 
@@ -109,7 +121,11 @@ class Checkpoints {
   Result<Chain> ChainOf(const Manifest& last, const std::vector<ListedCheckpoint>& listed) const;
   Status CheckSizes(const Manifest& manifest) const;
   Status FirstUnusable(const Chain& chain, std::string& id) const;
+  // Returns what the pin in a checkpoint's folder says; nothing: there is no pin.
+  Result<std::optional<std::string>> ReadPin(const std::string& folder) const;
   Result<bool> IsPinned(const std::string& folder) const;
+  // The checkpoints that loads keep, with what their pins say.
+  Result<std::map<std::string, std::string>> KeptForLoads() const;
   // The checkpoints that are pinned, and those that they are restored from.
   Result<std::set<std::string>> PinnedAndTheirChains(const std::vector<ListedCheckpoint>& listed) const;
   // Returns whether it was removed: one that somebody has pinned meanwhile is not.

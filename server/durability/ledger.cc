@@ -88,15 +88,32 @@ void Ledger::Record(const Sequence& sequence, std::uint64_t number, std::uint64_
     ++session.bodies_before;
   }
   bytes_ += session.bytes();
-  while (sessions_.size() > limits_.max_sessions || (bytes_ > limits_.max_bytes && sessions_.size() > 1)) {
-    ForgetOldest();
-  }
+  KeepWithinLimits();
 }
 
 void Ledger::ForgetTable(TableId table) {
   for (auto session = sessions_.lower_bound({table, 0});
        session != sessions_.end() && session->first.table == table;) {
     Erase(session++);
+  }
+}
+
+void Ledger::RecallTable(const Ledger& saved, TableId table) {
+  const auto first = ages_.begin();
+  for (const Sequence& sequence : saved.ages_) {
+    if (sequence.table != table) continue;
+    Session session = saved.sessions_.at(sequence);
+    session.age = ages_.insert(first, sequence);
+    known_epoch_ = std::max(known_epoch_, session.epoch);
+    bytes_ += session.bytes();
+    sessions_.emplace(sequence, std::move(session));
+  }
+  KeepWithinLimits();
+}
+
+void Ledger::KeepWithinLimits() {
+  while (sessions_.size() > limits_.max_sessions || (bytes_ > limits_.max_bytes && sessions_.size() > 1)) {
+    ForgetOldest();
   }
 }
 

@@ -111,6 +111,10 @@ class Ledger {
   // Forgets the steps of a table alone that was dropped; no table has its id again.
   void ForgetTable(TableId table);
 
+  // Knows of the steps of a table alone what `saved` knows, as steps that were recorded before all others.
+  // REQUIRES: it knows none of them.
+  void RecallTable(const Ledger& saved, TableId table);
+
   // Returns all that the ledger knows, as bytes for a file (ledger_bytes.cc has the format).
   std::vector<std::byte> Save() const;
   // Knows what Save returned, in addition to its limits. `next_table`: the id of the table that comes next.
@@ -135,6 +139,7 @@ class Ledger {
   };
   using Sessions = std::map<Sequence, Session>;
 
+  void KeepWithinLimits();
   void ForgetOldest();
   void Erase(Sessions::iterator session);
 

@@ -152,9 +152,7 @@ Status Ledger::Load(std::span<const std::byte> bytes, std::uint32_t next_table) 
   if (numbers.failed() || !numbers.at_end()) {
     return DataLoss("the ledger's bytes do not fit together at byte " + std::to_string(numbers.at()));
   }
-  while (sessions_.size() > limits_.max_sessions || (bytes_ > limits_.max_bytes && sessions_.size() > 1)) {
-    ForgetOldest();
-  }
+  KeepWithinLimits();
   return {};
 }
 

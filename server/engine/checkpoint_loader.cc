@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <new>
+#include <set>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -32,20 +34,45 @@ CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Threads& threads, De
       maker_(maker),
       tables_(tables) {}
 
-Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> lineages) {
+Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> lineages,
+                                           std::span<const TableId> only) {
   try {
-    return LoadAll(chain, lineages);
+    return LoadChosen(chain, lineages, only);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory to load checkpoint " + chain.back().id);
   }
 }
 
-Result<SavedTables> CheckpointLoader::LoadAll(const Chain& chain, std::optional<std::uint64_t> lineages) {
-  const Manifest& last = chain.back();
-  if (last.tables.size() > tables_.most()) {
-    return ResourceExhausted("checkpoint " + last.id + " has " + std::to_string(last.tables.size()) +
-                             " tables, and limits.max_tables allows " + std::to_string(tables_.most()));
+Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& checkpoint,
+                                                                std::span<const TableId> only) const {
+  std::vector<const TableEntry*> entries;
+  if (only.empty()) {
+    for (const TableEntry& entry : checkpoint.tables) entries.push_back(&entry);
   }
+  std::set<TableId> displaced;
+  for (const TableId id : only) {
+    const TableEntry* const entry = checkpoint.Find(id);
+    if (entry == nullptr) {
+      return FailedPrecondition("checkpoint " + checkpoint.id + " has no table of id " +
+                                std::to_string(Value(id)));
+    }
+    entries.push_back(entry);
+    const auto here = tables_.Displaced(id, entry->options.name.view());
+    displaced.insert(here.begin(), here.end());
+  }
+  const std::size_t others = only.empty() ? 0 : tables_.size() - displaced.size();
+  if (entries.size() + others <= tables_.most()) return entries;
+  std::string message =
+      "checkpoint " + checkpoint.id + " has " + std::to_string(entries.size()) + " tables, ";
+  if (others > 0) message += "beside which " + std::to_string(others) + " stay, ";
+  return ResourceExhausted(message + "and limits.max_tables allows " + std::to_string(tables_.most()));
+}
+
+Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::optional<std::uint64_t> lineages,
+                                                 std::span<const TableId> only) {
+  const Manifest& last = chain.back();
+  const auto entries = Choose(last, only);
+  if (!entries.ok()) return entries.status();
   for (const Manifest& link : chain) {
     if (OriginOf(link.id)) continue;
     return FailedPrecondition("checkpoint " + link.id + " in " + checkpoints_.folder() +
@@ -53,8 +80,10 @@ Result<SavedTables> CheckpointLoader::LoadAll(const Chain& chain, std::optional<
                               std::to_string(link.round) + ", and its incarnation");
   }
   SavedTables saved;
+  saved.all = only.empty();
   saved.next_id = last.next_table_id;
-  for (const TableEntry& entry : last.tables) {
+  for (const TableEntry* const chosen : *entries) {
+    const TableEntry& entry = *chosen;
     const std::uint64_t lineage = lineages ? Tables::DrawLineage(*lineages, entry.id) : entry.lineage;
     auto made = maker_.MakeForRowsOfBefore(entry.id, entry.options, lineage);
     if (!made.ok()) return made.status();

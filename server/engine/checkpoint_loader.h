@@ -11,7 +11,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <span>
+#include <vector>
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
@@ -21,6 +22,7 @@
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "slotwise/status.h"
+#include "slotwise/types.h"
 
 namespace slotwise {
 
@@ -33,12 +35,18 @@ class CheckpointLoader {
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
   // Reads what a chain's last checkpoint has. `lineages`: what tables' new lineages are drawn from; none:
-  // they keep theirs. FAILED_PRECONDITION: a file is damaged or missing. RESOURCE_EXHAUSTED: no memory for
-  // the rows, or more tables than there may be. Others are the FileSystem's.
-  Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> lineages = std::nullopt);
+  // they keep theirs. `only`: the tables that are read; empty: all. FAILED_PRECONDITION: a file is damaged or
+  // missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED: no memory for the rows, or more tables than
+  // there may be. Others are the FileSystem's.
+  Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> lineages = std::nullopt,
+                           std::span<const TableId> only = {});
 
  private:
-  Result<SavedTables> LoadAll(const Chain& chain, std::optional<std::uint64_t> lineages);
+  Result<SavedTables> LoadChosen(const Chain& chain, std::optional<std::uint64_t> lineages,
+                                 std::span<const TableId> only);
+  // Returns what a checkpoint has of the tables, unless more would be there then than may be.
+  Result<std::vector<const TableEntry*>> Choose(const Manifest& checkpoint,
+                                                std::span<const TableId> only) const;
   Status LoadRows(const Chain& chain, const TableEntry& entry, Table& table);
 
   const Checkpoints checkpoints_;

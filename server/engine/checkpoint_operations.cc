@@ -2,11 +2,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/engine/checkpoint_loader.h"
 #include "server/engine/operations.h"
@@ -24,6 +28,18 @@ struct Loaded {
 // meanwhile is noticed by the heartbeat.
 constexpr std::chrono::hours kLongestLoad{12};
 
+std::string BytesOfIds(std::span<const TableId> tables) {
+  return {reinterpret_cast<const char*>(tables.data()), tables.size_bytes()};
+}
+
+// Says in words what was loaded.
+std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
+  if (saved.all) return "checkpoint " + id + " is loaded";
+  std::string tables;
+  for (const Table& table : saved.tables) tables += (tables.empty() ? "" : ", ") + table.info.options.name.str();
+  return "of checkpoint " + id + " these tables are loaded: " + tables;
+}
+
 }  // namespace
 
 void Operations::SaveCheckpoint(const Round& round) {
@@ -40,12 +56,13 @@ void Operations::OnCheckpointEvent(const Round& round) {
 }
 
 // Requests were checked against the tables that are there, and an id is a table's for good.
-Status Operations::FitsHere(const Manifest& checkpoint) const {
+Status Operations::FitsHere(const Manifest& checkpoint, std::span<const TableId> only) const {
   if (checkpoint.data_lineage != checkpointing_.data_lineage()) {
     return FailedPrecondition("checkpoint " + checkpoint.id +
                               " is of another data folder: a server that starts there has its tables");
   }
   for (const TableEntry& entry : checkpoint.tables) {
+    if (!only.empty() && !std::ranges::binary_search(only, entry.id)) continue;
     const Table* const table = tables_.Get(entry.id);
     if (table == nullptr || table->info.options == entry.options) continue;
     return FailedPrecondition(
@@ -70,18 +87,22 @@ void Operations::LoadCheckpoint(const Round& round) {
   };
   if (const Status keeps = checkpointing_.KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
 
-  std::array<char, kMaxCheckpointId + 1> asked{};
-  if (mine) std::ranges::copy(mine->id, asked.begin());
-  const Rank asker = round.parts[0].ticket.rank;
-  const std::string id = AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker))].data();
+  const auto asker = static_cast<std::size_t>(Value(round.parts[0].ticket.rank));
+  const std::string id = AllGatherTexts(collective_, mine ? mine->id : "")[asker];
+  const std::string ids = AllGatherTexts(collective_, mine ? BytesOfIds(mine->tables) : "")[asker];
+  std::vector<TableId> only(ids.size() / sizeof(TableId));
+  std::memcpy(only.data(), ids.data(), ids.size());
   const std::uint64_t lineages = tables_.LineagesOfRound(round.number);
   CheckpointLoader loader(checkpointing_.checkpoints(), checkpointing_.threads(), device_, collective_,
                           maker_, tables_);
   const Watchdog::Patience patience(collective_.watchdog(), kLongestLoad);
   const ExactGrowth exact;
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
-  const Status fits = chain.ok() ? FitsHere(chain->back()) : chain.status();
-  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages) : fits;
+  const Status fits = chain.ok() ? FitsHere(chain->back(), only) : chain.status();
+  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages, only) : fits;
+  if (saved.ok()) {
+    if (const Status kept = checkpointing_.KeepForLoad(round, id); !kept.ok()) saved = kept;
+  }
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
   const auto all = AllGatherValues(collective_, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
@@ -96,18 +117,23 @@ void Operations::LoadCheckpoint(const Round& round) {
     }
   }
   if (const Status room = AgreeOnRoomToRecord(); !room.ok()) return refuse(room);
-  tables_.ForEach([&](const Table& table) { replaced_.push_back(table.info.id); });
+  const std::string loaded = WhatIsLoaded(id, *saved);
+  replaced_ = tables_.Displaced(*saved);
   tables_.Replace(std::move(*saved));
   log_.NoteChange(round_);
-  if (log_.on()) log_.Append(round_, RecordKind::kLoadCheckpoint, RecordLoadCheckpoint(name, lineages));
+  if (log_.on()) {
+    log_.Append(round_, only.empty() ? RecordKind::kLoadCheckpoint : RecordKind::kLoadTables,
+                RecordLoadCheckpoint(name, lineages, only));
+  }
+  checkpointing_.ForgetEarlierLoads(round, id);
   if (Value(collective_.rank()) == 0)
-    spdlog::warn("checkpoint {} is loaded: updates since are in no table any more", id);
+    spdlog::warn("{}: updates that came since are lost", loaded);
   if (done) {
-    done = [done = std::move(done), id](const Result<SavedCheckpoint>& as_new) {
+    done = [done = std::move(done), loaded](const Result<SavedCheckpoint>& as_new) {
       if (as_new.ok()) return done(as_new);
       const Status& why = as_new.status();
-      done(Status(why.code(), "checkpoint " + id + " is loaded, but was not saved as a new one, so that a " +
-                                  "restart may bring back what was before: " + why.message()));
+      done(Status(why.code(), loaded + ", but not saved as a new one, so that a restart may bring back what was before: " +
+                                  why.message()));
     };
   }
   checkpointing_.SaveLoaded(round, std::move(done));

@@ -76,6 +76,17 @@ void Checkpointing::Await(Request request) {
                                     std::to_string(kMostWaiting) + " requests wait for that already"));
 }
 
+Status Checkpointing::KeepForLoad(const Round& round, const std::string& loaded) const {
+  if (Value(collective_.rank()) != 0) return {};
+  return checkpoints().KeepForLoad(loaded, base_.newest ? base_.newest->id : "", IdOf(round.number));
+}
+
+void Checkpointing::ForgetEarlierLoads(const Round& round, const std::string& loaded) const {
+  if (Value(collective_.rank()) != 0) return;
+  if (const Status forgotten = checkpoints().ForgetEarlierLoads(loaded, IdOf(round.number)); !forgotten.ok())
+    spdlog::error("checkpoints that earlier loads kept stay: {}", forgotten.message());
+}
+
 void Checkpointing::SaveLoaded(const Round& round, Done done) {
   base_.newest.reset();
   base_.links = 0;
@@ -133,7 +144,7 @@ void Checkpointing::Save(const Round& round, Done done) {
 
 Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type, Open& open) {
   Manifest& manifest = open.manifest;
-  manifest.id = CheckpointId({.round = round, .incarnation = incarnation_});
+  manifest.id = IdOf(round);
   if (delta) manifest.parent = base_.newest;
   manifest.created = options_.unix_time();
   manifest.server_version = options_.server_version;

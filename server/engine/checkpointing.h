@@ -85,7 +85,11 @@ class Checkpointing {
   // A round of kSaveCheckpoint. `done` is this rank's, if whoever asked is here. REQUIRES: not busy().
   using Done = std::function<void(Result<SavedCheckpoint>)>;
   void Save(const Round& round, Done done);
-  // A round of kLoadCheckpoint has replaced all tables. Saves them, which `done` hears. REQUIRES: not busy().
+  // A round loads checkpoint `loaded`, and will save it: the loaded one, and the newest of before, stay until
+  // another is loaded. Rank 0 looks after that.
+  Status KeepForLoad(const Round& round, const std::string& loaded) const;
+  void ForgetEarlierLoads(const Round& round, const std::string& loaded) const;
+  // A round of kLoadCheckpoint has replaced tables. Saves all, which `done` hears. REQUIRES: not busy().
   void SaveLoaded(const Round& round, Done done);
   // A round of kCheckpointEvent.
   void OnEvent(const Round& round);
@@ -124,6 +128,7 @@ class Checkpointing {
  private:
   struct Open;
 
+  std::string IdOf(std::uint64_t round) const { return CheckpointId({.round = round, .incarnation = incarnation_}); }
   Status Begin(std::uint64_t round, bool delta, DataType value_type, Open& open);
   void SaveLast(std::uint64_t round);
   void FoldLongChain();

@@ -12,21 +12,6 @@
 namespace slotwise {
 namespace {
 
-// Collective. Returns every rank's text, in rank order.
-std::vector<std::string> GatherTexts(Collective& collective, const std::string& mine) {
-  const auto sizes = AllGatherValues(collective, std::uint64_t{mine.size()});
-  const std::size_t longest = std::ranges::max(sizes);
-  std::string padded = mine;
-  padded.resize(longest);
-  std::vector<char> all(longest * sizes.size());
-  if (longest > 0)
-    collective.AllGather(std::as_bytes(std::span(padded)), std::as_writable_bytes(std::span(all)));
-  std::vector<std::string> texts;
-  for (std::size_t rank = 0; rank < sizes.size(); ++rank)
-    texts.emplace_back(&all[rank * longest], sizes[rank]);
-  return texts;
-}
-
 // Texts, one behind the other, each with its length.
 void Add(std::string& texts, const std::string& text) { texts += std::to_string(text.size()) + "\n" + text; }
 
@@ -58,7 +43,7 @@ Result<Manifest> GatherManifest(Collective& collective, Manifest manifest,
   } else {
     Add(mine, result.status().message());
   }
-  const std::vector<std::string> texts = GatherTexts(collective, mine);
+  const std::vector<std::string> texts = AllGatherTexts(collective, mine);
   for (const std::string_view bad : {"fn", "g"}) {
     const auto why = std::ranges::find_if(
         texts, [&](const std::string& text) { return bad.find(text.front()) != std::string_view::npos; });

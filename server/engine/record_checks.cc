@@ -15,7 +15,7 @@ namespace {
 bool SayTheSame(const RoundRecord& a, const RoundRecord& b) {
   return a.kind == b.kind && a.step == b.step && a.with_state == b.with_state && a.shares == b.shares &&
          a.table == b.table && a.options == b.options && a.lineage == b.lineage &&
-         a.checkpoint == b.checkpoint && a.learning_rate == b.learning_rate;
+         a.checkpoint == b.checkpoint && a.loaded == b.loaded && a.learning_rate == b.learning_rate;
 }
 
 Status OneKeyABag(std::span<const std::uint32_t> offsets) {
@@ -41,6 +41,10 @@ Status CheckAlike(std::span<const RoundRecord> records) {
   if (has_batches && !IsPush(first.kind) && first.shares.size() != 1)
     return DataLoss("the record is of " + std::to_string(first.shares.size()) +
                     " tables, and has to be of one");
+  const bool ascend =
+      std::ranges::is_sorted(first.loaded) && std::ranges::adjacent_find(first.loaded) == first.loaded.end();
+  if (!ascend || first.loaded.empty() != (first.kind != RecordKind::kLoadTables))
+    return DataLoss("the loaded tables' ids do not ascend, or there are none");
   for (const RecordedShare& share : first.shares) {
     if (share.steps > kMaxSteps)
       return DataLoss("steps is " + std::to_string(share.steps) + ", which no table's count reaches");

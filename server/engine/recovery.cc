@@ -16,6 +16,7 @@
 #include "server/durability/hex.h"
 #include "server/durability/journal_format.h"
 #include "server/durability/journal_reader.h"
+#include "server/durability/whole_file.h"
 #include "server/engine/checkpoint_loader.h"
 #include "server/engine/replay.h"
 
@@ -27,24 +28,6 @@ constexpr std::string_view kLineageFile = "lineage";
 std::uint64_t Draw() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | random() | 1;
-}
-
-// Writes a new file so that it exists whole, or not.
-Status WriteWhole(FileSystem& files, const std::string& folder, std::string_view name,
-                  std::string_view text) {
-  const std::string path = folder + "/" + std::string(name);
-  const std::string temporary = folder + "/." + std::string(name) + ".partial";
-  if (Status removed = files.Remove(temporary); !removed.ok() && removed.code() != StatusCode::kNotFound)
-    return removed;
-  {
-    const auto file = files.Create(temporary);
-    if (!file.ok()) return file.status();
-    const auto bytes = std::as_bytes(std::span(text));
-    if (Status written = (*file)->WriteAt(0, {&bytes, 1}); !written.ok()) return written;
-    if (Status synced = (*file)->Sync(); !synced.ok()) return synced;
-  }
-  if (Status renamed = files.Rename(temporary, path); !renamed.ok()) return renamed;
-  return files.SyncFolder(folder);
 }
 
 std::string ParentOf(const std::string& folder) {
@@ -125,7 +108,7 @@ Result<DataFolder> OpenFolder(FileSystem& files, const std::string& folder) {
     }
   }
   const std::uint64_t lineage = Draw();
-  if (Status written = WriteWhole(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok())
+  if (Status written = WriteWholeFile(files, folder, kLineageFile, Hex(lineage) + "\n"); !written.ok())
     return written;
   return DataFolder{.lineage = lineage};
 }
@@ -188,7 +171,7 @@ class Recovery::Impl {
     tables_.ForEach([&](const Table& table) { found.push_back({table.lineage, table.steps}); });
     starts_.Add(incarnation, std::move(found));
     if (IsRankZero()) {
-      const Status written = WriteWhole(files_, options_.folder, kStartsName, SerializeStarts(starts_));
+      const Status written = WriteWholeFile(files_, options_.folder, kStartsName, SerializeStarts(starts_));
       if (!written.ok()) {
         spdlog::warn(
             "where this start began is not written down, so clients may not hear of steps that it lacks once "
@@ -351,7 +334,7 @@ class Recovery::Impl {
       if (!record.ok()) return DataLoss(rounds.PlaceOf(rank) + ": " + record.status().message());
       records.push_back(std::move(*record));
     }
-    if (records.front().kind == RecordKind::kLoadCheckpoint) {
+    if (IsLoad(records.front().kind)) {
       // What follows is no delta of the newest checkpoint.
       recovered_.base.newest.reset();
       recovered_.base.links = 0;

@@ -59,6 +59,7 @@ Status Replay::Apply(std::span<const RoundRecord> records) {
       return {};
     }
     case RecordKind::kLoadCheckpoint:
+    case RecordKind::kLoadTables:
       return LoadCheckpoint(first);
   }
   return DataLoss("a record of an unknown kind");
@@ -94,7 +95,7 @@ Status Replay::LoadCheckpoint(const RoundRecord& record) {
   }
   if (chain->back().name() != record.checkpoint)
     return DoesNotFollow("checkpoint " + record.checkpoint.id + " is not the one that was loaded then");
-  auto saved = loader_.Load(*chain, record.lineage);
+  auto saved = loader_.Load(*chain, record.lineage, record.loaded);
   if (saved.ok()) tables_.Replace(std::move(*saved));
   return saved.status();
 }

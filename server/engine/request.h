@@ -213,10 +213,12 @@ inline Status RefusalToLoad(const Status& why) {
   return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;
 }
 
-// Asks for the tables, and steps' names, of a checkpoint in the place of those that there are. Answered once
-// a new checkpoint has them, which is what it returns.
+// Asks for the tables, and steps' names, of a checkpoint in the place of those that there are; or for some
+// of its tables in the place of those of their names, and steps' names stay. Answered once a new checkpoint
+// has them, which is what it returns.
 struct LoadCheckpointRequest {
   std::string id;
+  std::vector<TableId> tables = {};  // of the checkpoint, ascending; empty: all
   std::function<void(Result<SavedCheckpoint>)> done;
   Caller caller = {};
 };

@@ -159,7 +159,7 @@ RecordedArrays GetArrays(RecordReader& reader, const RecordedPart& part) {
   return arrays;
 }
 
-// Of a push at rates, each share's: whether there is one, and the rate.
+// Puts whether a share of a push at rates has one, and the rate.
 void PutRate(RecordWriter& writer, const std::optional<float>& rate) {
   writer.Put(std::uint32_t{rate ? 1U : 0U});
   writer.Put(rate.value_or(0));
@@ -293,13 +293,17 @@ std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_ra
   return writer.Finish();
 }
 
-std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages) {
+std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages,
+                                               std::span<const TableId> tables) {
   RecordWriter writer;
   writer.Put(lineages);
   writer.Put(checkpoint.checksum);
   writer.Put(static_cast<std::uint32_t>(checkpoint.id.size()));
+  if (!tables.empty()) writer.Put(static_cast<std::uint32_t>(tables.size()));
   const JournalPiece id = Owned(std::vector<char>(checkpoint.id.begin(), checkpoint.id.end()));
   writer.PutArray(id.bytes, id.owner);
+  const JournalPiece ids = Owned(std::vector<TableId>(tables.begin(), tables.end()));
+  if (!tables.empty()) writer.PutArray(ids.bytes, ids.owner);
   return writer.Finish();
 }
 
@@ -334,11 +338,16 @@ Result<RoundRecord> ReadRecord(RecordKind kind, Rank me, std::span<const std::by
       record.table = TableId{reader.Get<std::uint32_t>()};
       record.learning_rate = reader.Get<float>();
       break;
-    case RecordKind::kLoadCheckpoint: {
+    case RecordKind::kLoadCheckpoint:
+    case RecordKind::kLoadTables: {
       record.lineage = reader.Get<std::uint64_t>();
       record.checkpoint.checksum = reader.Get<std::uint64_t>();
-      const auto id = reader.GetArray<char>(reader.Get<std::uint32_t>());
+      const auto length = reader.Get<std::uint32_t>();
+      const auto tables = kind == RecordKind::kLoadTables ? reader.Get<std::uint32_t>() : 0;
+      const auto id = reader.GetArray<char>(length);
       record.checkpoint.id.assign(id.begin(), id.end());
+      const auto ids = reader.GetArray<TableId>(tables);
+      record.loaded.assign(ids.begin(), ids.end());
       break;
     }
     default:

@@ -41,10 +41,15 @@ enum class RecordKind : std::uint32_t {
   kSetLearningRate = 7,
   kLoadCheckpoint = 8,
   kPushAtRates = 9,  // a push of which some table has a learning rate of its own
+  kLoadTables = 10,  // a load of some of a checkpoint's tables
 };
 
 constexpr bool IsPush(RecordKind kind) {
   return kind == RecordKind::kPush || kind == RecordKind::kPushAtRates;
+}
+
+constexpr bool IsLoad(RecordKind kind) {
+  return kind == RecordKind::kLoadCheckpoint || kind == RecordKind::kLoadTables;
 }
 
 // A request's share of a round, as recorded.
@@ -91,8 +96,9 @@ struct RoundRecord {
   std::vector<RecordedKeys> new_keys;  // of kNewKeys
   TableId table{0};                    // of what concerns one table as a whole
   TableOptions options;                // of kCreateTable
-  std::uint64_t lineage = 0;           // of kCreateTable; of kLoadCheckpoint, what lineages are drawn from
-  CheckpointName checkpoint;           // of kLoadCheckpoint
+  std::uint64_t lineage = 0;           // of kCreateTable; of a load, what lineages are drawn from
+  CheckpointName checkpoint;           // of a load
+  std::vector<TableId> loaded;         // of kLoadTables
   float learning_rate = 0;             // of kSetLearningRate
 };
 
@@ -120,7 +126,9 @@ std::vector<JournalPiece> RecordCreateTable(TableId table, const TableOptions& o
                                             std::uint64_t lineage);
 std::vector<JournalPiece> RecordDropTable(TableId table);
 std::vector<JournalPiece> RecordSetLearningRate(TableId table, float learning_rate);
-std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages);
+// Of kLoadTables, if `tables` are some; of kLoadCheckpoint, if they are none.
+std::vector<JournalPiece> RecordLoadCheckpoint(const CheckpointName& checkpoint, std::uint64_t lineages,
+                                               std::span<const TableId> tables = {});
 
 // Reads a record of rank `me`. Its spans point into `bytes`, which begin at a multiple of 8.
 // INVALID_ARGUMENT, with the place, if the bytes are no record of that kind.

@@ -44,10 +44,4 @@ void ScratchBudget::Forget(TableId table) {
   places_.erase(place);
 }
 
-void ScratchBudget::ForgetAll() {
-  tables_.clear();
-  places_.clear();
-  kept_ = 0;
-}
-
 }  // namespace slotwise

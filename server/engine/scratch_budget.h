@@ -37,8 +37,6 @@ class ScratchBudget {
   void Use(std::span<const Batch> round);
   // The table goes, and its shard gives back what it keeps.
   void Forget(TableId table);
-  // All shards are gone.
-  void ForgetAll();
 
   // What all tables' largest batches since they gave memory back count as.
   std::uint64_t kept() const { return kept_; }

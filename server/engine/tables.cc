@@ -124,22 +124,53 @@ Result<Ledger> Tables::LedgerOf(std::span<const std::byte> bytes, std::uint32_t 
   return ledger;
 }
 
+std::vector<TableId> Tables::Displaced(TableId id, std::string_view name) const {
+  std::vector<TableId> displaced;
+  if (tables_.contains(id)) displaced.push_back(id);
+  // Only this thread changes the maps.
+  if (const auto found = by_name_.find(name); found != by_name_.end() && found->second != id)
+    displaced.push_back(found->second);
+  return displaced;
+}
+
+std::vector<TableId> Tables::Displaced(const SavedTables& saved) const {
+  std::vector<TableId> displaced;
+  if (saved.all) {
+    for (const auto& [id, table] : tables_) displaced.push_back(id);
+  } else {
+    for (const Table& table : saved.tables)
+      for (const TableId id : Displaced(table.info.id, table.info.options.name.view())) displaced.push_back(id);
+  }
+  return displaced;
+}
+
 void Tables::Replace(SavedTables saved) {
   std::map<TableId, Table> old;  // whose memory is given back without the lock
+  std::vector<TableId> back;     // that were not there
   {
     const std::scoped_lock lock(mutex_);
-    old = std::exchange(tables_, {});
-    scratch_.ForgetAll();
-    by_name_.clear();
+    for (const TableId id : Displaced(saved)) {
+      scratch_.Forget(id);
+      by_name_.erase(tables_.at(id).info.options.name.str());
+      old.insert(tables_.extract(id));
+    }
     next_id_ = std::max(next_id_, saved.next_id);
     for (Table& table : saved.tables) {
       Count(table);
       by_name_.emplace(table.info.options.name.str(), table.info.id);
       const TableId id = table.info.id;
+      if (!old.contains(id)) back.push_back(id);
       tables_.emplace(id, std::move(table));
     }
   }
-  ledger_ = std::move(saved.ledger);
+  if (saved.all) {
+    ledger_ = std::move(saved.ledger);
+  } else {
+    for (const auto& [id, table] : old) {
+      if (!tables_.contains(id)) ledger_.ForgetTable(id);
+    }
+    for (const TableId id : back) ledger_.RecallTable(saved.ledger, id);
+  }
   epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
 }
 

@@ -85,6 +85,7 @@ struct Table {
 // Tables and steps' names, as a checkpoint has them.
 struct SavedTables {
   std::vector<Table> tables;
+  bool all = true;  // of the checkpoint's tables are there
   Ledger ledger;
   std::uint32_t next_id = 1;
 };
@@ -108,7 +109,8 @@ class Tables {
   Table* Get(TableId id);  // null if there is none
   const Table* Get(TableId id) const;
   std::size_t most() const { return most_; }
-  bool full() const { return tables_.size() >= most_; }
+  std::size_t size() const { return tables_.size(); }
+  bool full() const { return size() >= most_; }
   // Returns an id that no table has had. REQUIRES, of Add: not full().
   TableId NewId() { return TableId{next_id_++}; }
   // Returns the lineage of a new table of that id.
@@ -131,7 +133,13 @@ class Tables {
   ScratchBudget& scratch() { return scratch_; }
   // Of a recovery.
   std::uint32_t next_id() const { return next_id_; }
-  // Has what was saved, in the place of all that there is. Ids go on: no later table has one of before.
+  // Returns the tables that a table of that id and name would take the place of.
+  std::vector<TableId> Displaced(TableId id, std::string_view name) const;
+  // Returns the tables that Replace would take away.
+  std::vector<TableId> Displaced(const SavedTables& saved) const;
+  // Has what was saved, in the place of all that there is; of some tables, in the place of those that they
+  // displace, and then the ledger is what it was: only of a table that was dropped since it knows what
+  // the saved one does. Ids go on: no later table has one of before.
   // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
   void Replace(SavedTables saved);
   // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a

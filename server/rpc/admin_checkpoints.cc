@@ -2,6 +2,8 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <chrono>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +47,24 @@ v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
   if (listed.manifest) Describe(*listed.manifest, info);
   info.set_usable(!listed.chain.empty());
   info.set_pinned(listed.pinned);
+  info.set_kept_for_load(listed.kept_for_load);
   info.set_why_not(is_id ? listed.why_not.message() : Quoted(listed.id) + " is no checkpoint's id");
   return info;
+}
+
+// Returns the ids of a checkpoint's tables of these names, ascending.
+template <class Names>
+Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names) {
+  std::map<std::string, TableId> tables;
+  for (const TableEntry& entry : manifest.tables) tables.emplace(entry.options.name.str(), entry.id);
+  std::set<TableId> ids;
+  for (const std::string& name : names) {
+    const auto table = tables.find(name);
+    if (table == tables.end())
+      return NotFound("checkpoint " + manifest.id + " has no table " + Quoted(name));
+    if (!ids.insert(table->second).second) return InvalidArgument("tables: " + name + " comes twice");
+  }
+  return std::vector<TableId>(ids.begin(), ids.end());
 }
 
 // Answers unless the reply is longer than a message may be.
@@ -165,9 +183,13 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
   const auto message = Parse<v1::LoadCheckpointRequest>(*request, *call);
   if (!message) return reactor;
   const Caller caller = call->caller();
-  auto done = [call, reply, caller, id = message->id()](const Result<SavedCheckpoint>& saved) {
+  std::string tables;
+  for (const std::string& table : message->tables()) tables += (tables.empty() ? "" : ", ") + Quoted(table);
+  const std::string what =
+      tables.empty() ? "checkpoint " + message->id() : tables + " of checkpoint " + message->id();
+  auto done = [call, reply, caller, what](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
-    LogDeed(Deed::kTakesAway, fmt::format("checkpoint {} is loaded, and saved as {}", id, saved->id), caller);
+    LogDeed(Deed::kTakesAway, fmt::format("{} is loaded, and saved as {}", what, saved->id), caller);
     v1::LoadCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_round(saved->round);
@@ -176,13 +198,16 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
     Answer(*call, answer, reply);
   };
   // The engine reads files: it is not asked for what is not there.
-  checkpoints_.Describe(message->id(), [this, call, caller, id = message->id(), done = std::move(done)](
+  checkpoints_.Describe(message->id(), [this, call, caller, asked = *message, done = std::move(done)](
                                            const Result<DescribedCheckpoint>& described) {
     const Status usable = !described.ok()                   ? described.status()
                           : described->listed.chain.empty() ? described->listed.why_not
                                                             : Status();
     if (!usable.ok()) return call->Fail(RefusalToLoad(usable));
-    engine_.Submit(LoadCheckpointRequest{.id = id, .done = done, .caller = caller});
+    auto ids = IdsOf(*described->listed.manifest, asked.tables());
+    if (!ids.ok()) return call->Fail(ids.status());
+    engine_.Submit(LoadCheckpointRequest{
+        .id = asked.id(), .tables = std::move(*ids), .done = done, .caller = caller});
   });
   return reactor;
 }

@@ -26,6 +26,16 @@ class RemoveTest : public CheckpointsTest {
     const Manifest e = MustSave(files, Small("e", 5));
     MustSave(files, Small("f", 6, e.name()));
   }
+
+  // The newest first.
+  std::vector<std::string> KeptForLoads() const {
+    std::vector<std::string> kept;
+    const auto listed = checkpoints_.ListUsable();
+    for (const ListedCheckpoint& checkpoint : *listed) {
+      if (checkpoint.kept_for_load) kept.push_back(checkpoint.id);
+    }
+    return kept;
+  }
 };
 
 TEST_F(RemoveTest, TheNewestChainsAreKeptWhole) {
@@ -119,6 +129,79 @@ TEST_F(RemoveTest, APinnedChainThatIsAmongTheNewestCountsAsOne) {
   SaveChains(files_);
   ASSERT_TRUE(checkpoints_.Pin("f").ok());
   EXPECT_THAT(*checkpoints_.RemoveOld(2), ElementsAre("c", "b", "a"));
+}
+
+// Loads "b", which saves a copy.
+TEST_F(RemoveTest, ALoadKeepsWhatItLoadsAndWhatWasTheNewest) {
+  SaveChains(files_);
+  ASSERT_TRUE(checkpoints_.KeepForLoad("b", "f", "copy").ok());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("b", "copy").ok());
+  SaveSmall("copy", 7);
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
+  EXPECT_THAT(KeptForLoads(), ElementsAre("f", "b"));
+
+  // The newest one is only a copy: what was newest before it stays.
+  ASSERT_TRUE(checkpoints_.KeepForLoad("copy", "copy", "copy-2").ok());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy", "copy-2").ok());
+  SaveSmall("copy-2", 8);
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("b", "a"));
+  EXPECT_THAT(KeptForLoads(), ElementsAre("copy", "f"));
+
+  // Nobody knows a newest one: what a load has kept stays.
+  ASSERT_TRUE(checkpoints_.KeepForLoad("copy-2", "", "copy-3").ok());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy-2", "copy-3").ok());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("copy-2", "f"));
+
+  SaveSmall("g", 9);
+  ASSERT_TRUE(checkpoints_.KeepForLoad("g", "g", "copy-4").ok());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("g", "copy-4").ok());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("g"));
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("copy-2", "copy", "f", "e"));
+}
+
+TEST_F(RemoveTest, APersonsPinIsNoLoads) {
+  SaveChains(files_);
+  ASSERT_TRUE(checkpoints_.Pin("f").ok());
+  ASSERT_TRUE(checkpoints_.KeepForLoad("b", "f", "copy").ok());
+  ASSERT_TRUE(checkpoints_.Pin("b").ok());
+  EXPECT_THAT(KeptForLoads(), IsEmpty());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("d", "other").ok());
+  EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
+  ASSERT_TRUE(checkpoints_.KeepForLoad("gone", "gone", "copy").ok()) << "somebody has removed the newest";
+}
+
+TEST_F(RemoveTest, ALoadKeepsItsTwoBesideAllThatArePinned) {
+  for (std::uint64_t i = 0; i <= kMaxPinned + 1; ++i) SaveSmall("c" + std::to_string(i), i + 1);
+  for (std::size_t i = 0; i < kMaxPinned; ++i) ASSERT_TRUE(checkpoints_.Pin("c" + std::to_string(i)).ok());
+  ASSERT_TRUE(checkpoints_.KeepForLoad("c64", "c65", "copy").ok());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("c65", "c64"));
+  EXPECT_EQ(checkpoints_.Pin("c64").code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(checkpoints_.Release("c0").ok());
+  EXPECT_TRUE(checkpoints_.Pin("c64").ok());
+}
+
+// Whenever a crash comes, what the load before kept stays, or what this one keeps.
+TEST_F(RemoveTest, AtAnyStepOfACrashALoadKeepsWhatWasTheNewest) {
+  bool ok = false;
+  for (std::uint64_t step = 1; !ok; ++step) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
+      SimFiles files;
+      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
+      SaveChains(files);
+      const Checkpoints checkpoints(files, kCheckpoints);
+      ASSERT_TRUE(checkpoints.KeepForLoad("b", "d", "e").ok());
+      files.CrashAt(files.operations() + step);
+      ok = checkpoints.KeepForLoad("e", "e", "copy").ok() && checkpoints.ForgetEarlierLoads("e", "copy").ok();
+      files.CrashAt(0);
+      files.Crash(seed);
+      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+      EXPECT_TRUE(checkpoints.CheckChain("d").ok());
+      EXPECT_TRUE(checkpoints.CheckChain("f").ok());
+    }
+    ASSERT_LT(step, 100);
+  }
 }
 
 TEST_F(RemoveTest, WhatIsNotThereIsNeitherPinnedNorReleased) {

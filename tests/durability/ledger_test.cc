@@ -207,6 +207,36 @@ TEST(Ledger, ForgetsATableThatWasDropped) {
   EXPECT_EQ(ledger.sessions(), 0U);
 }
 
+TEST(Ledger, RecallsTheStepsOfATableAsItsOldest) {
+  constexpr TableId kOther{2};
+  Ledger saved;
+  Record(saved, Of(1), 5, 3, 17, kBody);
+  Record(saved, Of(2), 6, 4, 18, kBody);
+  Record(saved, Of(3, kOther), 7, 4, 1, kBody);
+  Ledger ledger({.max_sessions = 4});
+  Record(ledger, Of(9), 1, 1, 1, kBody);
+  ledger.ForgetTable(kTable);
+  Record(ledger, Of(8, kOther), 1, 1, 1, kBody);
+  const std::uint64_t before = ledger.bytes();
+  ledger.RecallTable(saved, kTable);
+  EXPECT_EQ(StepOf(ledger, 1, 5), 17U);
+  EXPECT_EQ(StepOf(ledger, 2, 6), 18U);
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 5), 0, 1, 8));
+  EXPECT_EQ(ledger.NewestOf(Of(2))->epoch, 4U);
+  EXPECT_EQ(ledger.Find(Of(3, kOther), 7), nullptr);
+  EXPECT_EQ(ledger.epoch(), 4U);
+  EXPECT_GT(ledger.bytes(), before);
+  Ledger again({.max_sessions = 4});
+  ASSERT_TRUE(again.Load(ledger.Save(), kNextTable).ok());
+  EXPECT_EQ(again.bytes(), ledger.bytes());
+
+  Record(ledger, Of(7, kOther), 1, 4, 2, kBody);
+  Record(ledger, Of(6, kOther), 1, 5, 3, kBody);
+  EXPECT_EQ(StepOf(ledger, 1, 5), 0U) << "it was recorded longest ago";
+  EXPECT_EQ(StepOf(ledger, 2, 6), 18U);
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(1), 3));
+}
+
 TEST(Ledger, KnowsWhatAStepMadeOfEachOfItsTables) {
   Ledger ledger({.max_bytes = 1 << 20});
   const Ledger::Sequence several{TableId{0}, 1};

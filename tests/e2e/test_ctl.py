@@ -351,6 +351,18 @@ def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     error = ctl(cluster, "checkpoint", "pin", "no", code=1)["error"]
     assert error == {"code": "NOT_FOUND", "message": 'there is no checkpoint "no"'}
 
+    ctl(cluster, "create", "other", "--dim", "4", "--learning-rate", "0.5")
+    loaded = text("load", made["id"], "--table", "saved")
+    assert loaded.startswith(f"saved of {made['id']} is loaded, and saved as ")
+    assert len(ctl(cluster, "tables")["tables"]) == 2
+    assert text("list").splitlines()[2].endswith("by a load") and "another checkpoint is loaded" in text(
+        "show", made["id"]
+    )
+    error = ctl(cluster, "checkpoint", "load", made["id"], "--table", "no", "--table", "saved", code=1)["error"]
+    assert error == {"code": "NOT_FOUND", "message": f'checkpoint {made["id"]} has no table "no"'}
+    assert ctl(cluster, "checkpoint", "load", made["id"])["rows"] == 0
+    assert len(ctl(cluster, "tables")["tables"]) == 1
+
     broken = next((tmp_path / "checkpoints" / made["id"]).glob("*/rank-0.rows.npy"))
     broken.write_bytes(b"")
     assert f"{made['id']} cannot be used: {broken} has 0 bytes" in text("list")

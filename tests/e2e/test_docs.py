@@ -157,7 +157,8 @@ def test_every_training_loop_runs(start_cluster: StartCluster, tmp_path: Path) -
     group = 'torch.distributed.init_process_group("gloo")'
     assert [task for task, program in programs.items() if group in program] == ["Several trainers"]
     lines = [f"exec({program.replace(group, A_GROUP)!r}, {{}})" for program in programs.values()]
-    run_program("\n".join(lines), cluster, ROOT / "client" / "python")
+    python = ROOT / "client" / "python"
+    run_program("\n".join(["import lightning_on_debian", *lines]), cluster, python, python / "tests")
     with slotwise.connect(cluster.ranks[0].address) as ps:
         assert ps.describe_table("shows").steps > 8 * 4
 
@@ -174,7 +175,7 @@ shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1
 """
 
 
-def run_program(program: str, cluster: Cluster, path: Path) -> str:
+def run_program(program: str, cluster: Cluster, *paths: Path) -> str:
     """Runs it against a server; what it printed."""
     assert '"127.0.0.1:7070"' in program
     program = program.replace("127.0.0.1:7070", cluster.ranks[0].address)
@@ -182,7 +183,7 @@ def run_program(program: str, cluster: Cluster, path: Path) -> str:
         ended = subprocess.run(
             [sys.executable, "-c", program],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
             capture_output=True,
             text=True,
             timeout=120,

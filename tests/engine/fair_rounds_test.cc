@@ -21,23 +21,22 @@
 namespace slotwise::test {
 namespace {
 
-// Holds the engine at a decision while it is told to, and notes the rounds' samples, by part.
+// Holds the engine at a decision on a round while it is told to, and notes the rounds' samples, by part.
 class HoldRounds final : public EngineObserver {
  public:
   void OnTaken(const Request& /*request*/, TicketNumber /*ticket*/) override { ++taken; }
   void OnDecision(const EngineState& /*state*/, const Decision& decision) override {
+    if (!decision.round) return;
     std::unique_lock lock(mutex_);
-    if (decision.round) {
-      auto& samples = rounds_.emplace_back();
-      for (const RoundPart& part : decision.round->parts) samples.push_back(part.samples);
-      held_ = held_ || rounds_.size() == hold_at_;
-    }
+    auto& samples = rounds_.emplace_back();
+    for (const RoundPart& part : decision.round->parts) samples.push_back(part.samples);
+    held_ = held_ || rounds_.size() == hold_at_;
     is_held_ = held_;
     changed_.notify_all();
     changed_.wait(lock, [this] { return !held_; });
   }
 
-  // From now on every decision waits until Release; returns once one does.
+  // From now on every round waits until Release; returns once one does, which is none of those that are noted.
   void Hold(Engine& engine) {
     std::unique_lock lock(mutex_);
     held_ = true;

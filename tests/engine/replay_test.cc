@@ -8,10 +8,12 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "server/durability/bounds.h"
+#include "server/engine/record_checks.h"
 #include "tests/durability/sim_files.h"
 #include "tests/support/test_secret.h"
 
@@ -286,6 +288,22 @@ TEST_F(ReplayTest, ACheckpointIsLoadedByAnIdThatSaysItsRoundAndWithALedgerThatFi
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << "an older checkpoint may be whole";
   EXPECT_THAT(status.message(),
               HasSubstr("checkpoints/" + id + "/ledger.bin: the ledger's bytes do not fit"));
+}
+
+TEST_F(ReplayTest, LoadedTablesAreNamedOnceAndInOrder) {
+  const auto load = [&](RecordKind kind, std::vector<std::uint32_t> ids) {
+    RoundRecord record;
+    record.kind = kind;
+    for (const std::uint32_t id : ids) record.loaded.push_back(TableId{id});
+    return CheckAlike(std::span(&record, 1)).message();
+  };
+  constexpr auto kSome = RecordKind::kLoadTables;
+  constexpr auto kAll = RecordKind::kLoadCheckpoint;
+  for (const std::string& refused :
+       {load(kSome, {}), load(kSome, {2, 1}), load(kSome, {1, 1}), load(kAll, {1})}) {
+    EXPECT_EQ(refused, "the loaded tables' ids do not ascend, or there are none");
+  }
+  for (const std::string& legal : {load(kSome, {1, 2}), load(kAll, {})}) EXPECT_EQ(legal, "");
 }
 
 }  // namespace

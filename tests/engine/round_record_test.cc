@@ -175,6 +175,20 @@ TEST(RoundRecord, HasWhichCheckpointWasLoaded) {
       ReadRecord(RecordKind::kLoadCheckpoint, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
 }
 
+TEST(RoundRecord, HasWhichTablesOfACheckpointWereLoaded) {
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  const std::vector tables{TableId{2}, TableId{5}, TableId{9}};
+  const Bytes bytes(RecordLoadCheckpoint(name, 77, tables));
+  const auto loaded = ReadRecord(RecordKind::kLoadTables, Rank{1}, bytes.span());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->checkpoint, name);
+  EXPECT_EQ(loaded->lineage, 77U);
+  EXPECT_EQ(loaded->loaded, tables);
+  for (std::size_t size = 0; size < bytes.span().size(); size += 8)
+    EXPECT_FALSE(ReadRecord(RecordKind::kLoadTables, Rank{1}, bytes.span().first(size)).ok()) << size;
+  EXPECT_FALSE(ReadRecord(RecordKind::kLoadCheckpoint, Rank{1}, bytes.span()).ok());
+}
+
 // A push without such rates is recorded without a word of them.
 TEST(RoundRecord, HasEachTablesRateOfAPushThatBringsSome) {
   const auto part = PartOf(2, 7, false);

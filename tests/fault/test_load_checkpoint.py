@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +194,206 @@ def test_saves_and_loads_wait_for_each_other(start_cluster: StartCluster, tmp_pa
         assert {path.name for path in checkpoints(data)} >= set(made)
         manifests = [json.loads((path / "manifest.json").read_text()) for path in checkpoints(data)]
         assert len({manifest["round"] for manifest in manifests}) == len(manifests)
+
+
+def tables_that_go_on(ps: slotwise.Client) -> tuple[str, State]:
+    """A training whose table ads goes back, in which a table was dropped, and one made anew under its name.
+
+    Returns a checkpoint of its middle, and what the tables of then were.
+    """
+    training = Training()
+    training.begin(ps)
+    ps.create_table("dropped", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    ps.create_table("anew", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    for table in ("dropped", "anew"):
+        ps.push(table, [7], None, ONES)
+    training.run(ps, 4)
+    saved, then = ps.save(), state(ps)
+    training.run(ps, 4)
+    for table in ("dropped", "anew"):
+        ps.drop_table(table)
+    ps.create_table("anew", dim=8, optimizer=slotwise.SGD(lr=1.0))
+    ps.push("anew", [7, 8], None, np.ones((2, 8), np.float32))
+    return saved.id, then
+
+
+@pytest.mark.parametrize("mode", ["NONE", "INTERVAL", "SYNC"])
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
+def test_some_tables_go_back_and_no_others(
+    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int], mode: str
+) -> None:
+    print("seed", SEED)
+    config = durability(tmp_path / "data", mode, "interval_s: 3600" if mode == "INTERVAL" else "")
+    first = start_cluster(ranks[0], config)
+    with connect(first) as ps:
+        id, then = tables_that_go_on(ps)
+        now = state(ps)
+        lineages = {name: ps.describe_table(name).lineage for name in now}
+        before = ps.describe_session()
+        loaded = ps.load(id, tables=["dropped", "ads"])
+        assert not loaded.delta and ps.checkpoints()[0].id == loaded.id
+        assert state(ps) == now | {name: then[name] for name in ("ads", "dropped")}
+        assert ps.describe_table("ads").lineage != lineages["ads"]
+        assert {ps.describe_table(name).lineage == lineages[name] for name in ("users", "anew")} == {True}
+        # Names of steps are those of now, and of the table that is back; the session's next one is applied.
+        tables = before.tables | {"dropped": 1}
+        assert ps.describe_session() == dataclasses.replace(before, tables=tables)
+        keys = np.array([7], np.uint64)
+        steps = ps.push_many({"ads": (np.repeat(keys, 2), None, np.ones((1, 16), np.float32)),
+                              "users": (keys, None, np.ones((1, 16), np.float32))})
+        assert steps == {"ads": then["ads"][1] + 1, "users": now["users"][1] + 1}
+        # A table of its name makes room for the one that was dropped.
+        ps.load(id, tables=["anew"])
+        assert state(ps)["anew"] == then["anew"]
+        ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        assert ps.push("new", [8], None, ONES) == 1
+        assert ps.push("anew", [8], None, ONES) == then["anew"][1] + 1
+        end = state(ps)
+    if mode == "SYNC":
+        kill(first)
+    else:
+        first.stop()
+    with connect(start_cluster(ranks[1], config)) as ps:
+        if mode != "NONE":
+            assert state(ps) == end
+        else:
+            assert state(ps)["ads"][1] == then["ads"][1] + 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_journal_has_that_some_tables_were_loaded(
+    start_cluster: StartCluster, tmp_path: Path, ranks: int
+) -> None:
+    data = tmp_path / "data"
+    first = start_cluster(ranks, durability(data))
+    with connect(first) as ps:
+        id, _ = tables_that_go_on(ps)
+        ps.save()
+        loaded = ps.load(id, tables=["ads", "anew"])
+        for _ in range(3):
+            ps.push("anew", [7, 9], None, np.ones((2, 4), np.float32))
+        before = state(ps)
+    kill(first)
+    damage_a_byte(data / "checkpoints" / loaded.id / "table-1" / "rank-0.rows.npy")
+    with connect(start_cluster(3 - ranks, durability(data))) as ps:
+        assert state(ps) == before
+
+
+def test_a_table_that_comes_back_knows_its_steps(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """The checkpoint's names of steps of a table that was dropped come back with the table."""
+    with connect(start_cluster(2, durability(tmp_path / "data"))) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        session = ps.new_session()
+        kept, lost = session.next(), session.next()
+        assert ps.push("ads", [1], None, ONES, step=kept) == 1
+        id = ps.save().id
+        assert ps.push("ads", [1], None, ONES, step=lost) == 2
+        rows = ps.lookup("ads", [1])
+        ps.load(id, tables=["ads"])
+        # It was not dropped: its names of steps are those of now, and none is applied a second time.
+        assert ps.push("ads", [1], None, ONES, step=lost) == 2
+        assert ps.describe_table("ads").steps == 1
+        ps.drop_table("ads")
+        ps.load(id, tables=["ads"])
+        assert ps.push("ads", [1], None, ONES, step=kept) == 1
+        assert ps.describe_table("ads").steps == 1
+        assert ps.push("ads", [1], None, ONES, step=lost) == 2
+        np.testing.assert_array_equal(ps.lookup("ads", [1]), rows)
+
+
+def test_only_who_trains_a_table_that_went_back_hears_of_it(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    cluster = start_cluster(2, durability(tmp_path / "data"))
+    with connect(cluster) as ps, connect(cluster) as other:
+        for table in ("ads", "users"):
+            ps.create_table(table, dim=4, optimizer=slotwise.SGD(lr=1.0))
+        id = ps.save().id
+        for client in (ps, other):
+            for table in ("ads", "users"):
+                client.push(table, [1], None, ONES)
+        ps.load(id, tables=["ads"])
+        assert ps.push("ads", [1], None, ONES) == 1
+        assert ps.push("users", [1], None, ONES) == 3
+        assert other.push("users", [1], None, ONES) == 4
+        with pytest.raises(slotwise.DataLoss, match="table ads"):
+            other.lookup("ads", [1])
+        other.lookup("ads", [1])
+
+
+@pytest.mark.parametrize(
+    ("tables", "error", "says"),
+    [
+        (["ads", "nowhere"], slotwise.NotFound, r'checkpoint .* has no table "nowhere"'),
+        (["ads", "ads"], slotwise.InvalidArgument, "ads comes twice"),
+        (["anew", "dropped"], slotwise.ResourceExhausted, "2 tables, beside which 2 stay, and limits.max_tables"),
+        ([], slotwise.InvalidArgument, "not a list of tables' names"),
+        ("ads", slotwise.InvalidArgument, "not a list of tables' names"),
+        (["a\0"], slotwise.InvalidArgument, "has a character 0"),
+    ],
+)
+def test_tables_that_cannot_be_loaded_change_nothing(
+    start_cluster: StartCluster,
+    tmp_path: Path,
+    tables: Sequence[str],
+    error: type[slotwise.Error],
+    says: str,
+) -> None:
+    config = durability(tmp_path / "data") + " limits { max_tables: 3 }"
+    with connect(start_cluster(2, config)) as ps:
+        for name in ("ads", "dropped", "anew"):
+            ps.create_table(name, dim=4, optimizer=slotwise.SGD(lr=1.0))
+        id = ps.save().id
+        ps.drop_table("dropped")
+        ps.create_table("later", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ps.push("ads", [1], None, ONES)
+        before, listed = state(ps), ps.checkpoints()
+        with pytest.raises(error, match=says):
+            ps.load(id, tables=tables)
+        assert state(ps) == before and ps.checkpoints() == listed
+
+
+def kept_for_loads(ps: slotwise.Client) -> set[str]:
+    assert all(checkpoint.usable for checkpoint in ps.checkpoints())
+    return {checkpoint.id for checkpoint in ps.checkpoints() if checkpoint.kept_for_load}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("mode", ["NONE", "SYNC"])
+def test_what_was_newest_before_a_load_stays(
+    start_cluster: StartCluster, tmp_path: Path, mode: str, restart: bool
+) -> None:
+    """Loads, and loads of what they made, take nothing away from a training, whatever `keep` says."""
+    config = durability(tmp_path / "data", mode, "keep: 1")
+    cluster = start_cluster(2, config)
+    with connect(cluster) as ps:
+        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        ids = []
+        for _ in range(2):
+            ps.push("ads", [1], None, ONES)
+            ids.append(ps.save().id)
+            ps.pin_checkpoint(ids[-1])
+        old, newest = ids
+        ps.release_checkpoint(newest)
+        then = state(ps)
+        copies = [ps.load(old).id]
+        assert kept_for_loads(ps) == {newest}, "what a person has pinned stays theirs"
+        ps.release_checkpoint(old)
+    if restart:
+        kill(cluster)
+        cluster = start_cluster(1, config)
+    with connect(cluster) as ps:
+        for _ in range(3):
+            copies.append(ps.load(copies[-1]).id)
+            assert kept_for_loads(ps) == {newest, copies[-2]}
+        ps.load(newest)
+        assert state(ps) == then and kept_for_loads(ps) == {newest}
+        # A training that goes on has another newest state.
+        ps.push("ads", [1], None, ONES)
+        other = ps.save().id
+        ps.load(newest)
+        assert kept_for_loads(ps) == {newest, other}
+        ps.release_checkpoint(newest)
+        ps.pin_checkpoint(other)
+        assert kept_for_loads(ps) == set()
+        assert [each.id for each in ps.checkpoints() if each.pinned] == [other]

@@ -330,7 +330,7 @@ class Optimizer(torch.optim.Optimizer):
             found.update((id(each), each) for each in model.modules() if isinstance(each, Remote))
         if not found:
             raise InvalidArgument("Optimizer: there is no module of slotwise.torch in what it is to step")
-        # Where the dense weights are: DistributedDataParallel wants all parameters on devices of one type.
+        # The parameters lie where the dense weights do: DistributedDataParallel wants devices of one type.
         dense_weights = (
             each for model in models for each in model.parameters() if not isinstance(each, RowsOfTable)
         )

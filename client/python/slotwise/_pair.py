@@ -156,12 +156,14 @@ def bring_back(
     record: dict[str, Any],
     *,
     go_back: bool,
+    all_tables: bool,
     timeout: float | None,
 ) -> None:
     """Makes sure that the server has the state of the file's checkpoint, and resumes its session.
 
     Args:
         go_back: whether a server of another state loads the checkpoint.
+        all_tables: whether it then loads all tables, and names of steps, or the model's tables.
 
     Raises:
         FailedPrecondition: the server has another state; the message says which, and what to do.
@@ -170,14 +172,23 @@ def bring_back(
     missing = sorted(set(remote.tables) - set(record["tables"]))
     if missing:
         raise InvalidArgument(f"{path} knows nothing of table {missing[0]}, which the model has")
-    differs = _differences(ps, remote, record, with_lineages=True)
+    try:
+        ps.describe_checkpoint(id)
+        differs = []
+    except NotFound:
+        differs = [f"the server has no checkpoint {id}"]
+    differs += _differences_of_tables(ps, remote, record, with_lineages=True)
+    differs += _differences_of_sessions(ps, record)
     if differs:
         if not go_back:
             raise FailedPrecondition(
                 f"the server's state is not that of {path}: {'; '.join(differs)}. {_way_back(record)}"
             )
-        ps.load(id, timeout=timeout)
-        differs = _differences(ps, remote, record, with_lineages=False)
+        ps.load(id, tables=None if all_tables else remote.tables, timeout=timeout)
+        # A server that has loaded tables begins new lineages.
+        differs = _differences_of_tables(ps, remote, record, with_lineages=False)
+        if all_tables:
+            differs += _differences_of_sessions(ps, record)
         if differs:
             raise FailedPrecondition(
                 f"the server has loaded checkpoint {id}, and has not the state of {path}: "
@@ -187,28 +198,26 @@ def bring_back(
 
 
 def _resume(remote: Remote, record: dict[str, Any]) -> None:
-    """Goes on with the sessions that the file knows; others are younger, and stay as they are."""
+    """Goes on with the sessions that the file knows; others are younger, and stay as they are.
+
+    A server that has loaded the model's tables alone knows later steps of a session than the file.
+    """
+    ps = remote.ps
     for saved in record["sessions"]:
+        session = Session(saved["id"], epoch=saved["epoch"])
         if saved["own"] and remote.uses_own and saved["last_step"] > 0:
-            remote.ps.resume(Session(saved["id"], epoch=saved["epoch"]))
+            if not ps.describe_session(session).may_be_forgotten:
+                ps.resume(session)
         elif saved["id"] in remote.sessions and not saved["own"]:
-            remote.sessions[saved["id"]].go_on_behind(saved["last_step"])
+            newest = ps.describe_session(session).last_step
+            remote.sessions[saved["id"]].go_on_behind(max(newest, saved["last_step"]))
 
 
-def _differences(
+def _differences_of_tables(
     ps: Client, remote: Remote, record: dict[str, Any], *, with_lineages: bool
 ) -> list[str]:
-    """Returns in what the server's state is not that of the record's checkpoint, in words.
-
-    Args:
-        with_lineages: whether lineages are compared. A server that has loaded a checkpoint begins
-            new ones.
-    """
-    id, found = record["checkpoint"], []
-    try:
-        ps.describe_checkpoint(id)
-    except NotFound:
-        found.append(f"the server has no checkpoint {id}")
+    """Returns in what the server's tables are not those of the record's checkpoint, in words."""
+    found = []
     for table in remote.tables:
         saved = record["tables"][table]
         try:
@@ -225,6 +234,12 @@ def _differences(
             found.append(
                 f"table {table} has {info.steps} steps, and in the checkpoint {saved['steps']}"
             )
+    return found
+
+
+def _differences_of_sessions(ps: Client, record: dict[str, Any]) -> list[str]:
+    """Returns of which sessions the server knows other last steps than the record, in words."""
+    found = []
     for saved in record["sessions"]:
         last = ps.describe_session(Session(saved["id"], epoch=saved["epoch"])).last_step
         if last != saved["last_step"]:
@@ -238,8 +253,8 @@ def _differences(
 def _way_back(record: dict[str, Any]) -> str:
     folder = record["folder"]
     return (
-        f"The file belongs to checkpoint {record['checkpoint']}. load(..., go_back=True) takes the server "
-        f"back to it, and all its tables, whoever trains them. To leave this server as it is, stop it, "
+        f"The file belongs to checkpoint {record['checkpoint']}. load(..., go_back=True) takes the model's "
+        f"tables on the server back to it, whoever trains them. To leave this server as it is, stop it, "
         f"run `python3 -m slotwise.checkpoint_files copy {folder} NEW`, and start the server with "
         f"`--data NEW`"
     )

@@ -218,7 +218,7 @@ class Remote(nn.Module):
         return f"{type(self).__name__} of {', '.join(self._tables)}"
 
 
-# Of each client, by table, a module that an optimizer steps.
+# Says, for each client and table, which module an optimizer steps.
 _stepped: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, Remote]]
 _stepped = weakref.WeakKeyDictionary()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,8 @@ class ListedCheckpoint(Checkpoint):
         usable: all files that it needs are there, and of the right size; `Client.verify` reads them.
         why_not: why it cannot be used, naming what is missing or wrong.
         pinned: it stays until `Client.release_checkpoint`.
+        kept_for_load: it stays until another checkpoint is loaded: it was loaded last, or was the newest
+            before that.
     """
 
     parent: str
@@ -59,6 +62,7 @@ class ListedCheckpoint(Checkpoint):
     usable: bool
     why_not: str
     pinned: bool
+    kept_for_load: bool
 
 
 @dataclass(frozen=True)
@@ -121,31 +125,47 @@ class CheckpointCalls(AdminCalls):
         call = self._settled().save_checkpoint(self._client, bool(delta), number, options)
         return _made(self._ask(call))
 
-    def load(self, id: str, *, timeout: float | None = None) -> Checkpoint:
+    def load(
+        self, id: str, *, tables: Sequence[str] | None = None, timeout: float | None = None
+    ) -> Checkpoint:
         """Puts a checkpoint's tables, and its names of steps, in the place of all that the server has.
 
         What was applied since is in no table any more. This client expects nothing of it from then on;
         others whose steps were acknowledged hear DataLoss once. Nothing is served while the ranks read,
-        and both states lie in memory for a moment.
+        and both states lie in memory for a moment. The checkpoint, and what was the newest before, stay
+        until another one is loaded, whatever `durability.keep` says.
 
         Args:
             id: the checkpoint's.
+            tables: the names of those of its tables that alone are loaded; None: all. Each takes the
+                place of the table of its name, or is back if that was dropped. Other tables stay as they
+                are, and so do names of steps: a session goes on behind its newest number.
             timeout: seconds to wait; None: a day. After the timeout it goes on.
 
         Returns:
-            The new checkpoint that has what was loaded: a restart brings back that.
+            The new checkpoint, of all tables, that has what was loaded: a restart brings back that.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is none of that id, or it has no such table.
+            InvalidArgument: `tables` is empty, or names a table twice.
             FailedPrecondition: it cannot be restored; the message names the file.
             ResourceExhausted: there is no memory for it beside what there is.
             Unavailable: no answer came. It may have been loaded, and is never tried again by itself:
                 `checkpoints` shows the new checkpoint.
         """
+        if isinstance(tables, str) or (tables is not None and not tables):
+            raise InvalidArgument(f"tables is {tables!r}, not a list of tables' names, or None")
+        names = [text(name) for name in tables or ()]
+        array = (ctypes.c_char_p * len(names))(*names)
         core = self._settled()
+        self._forget(list(self._options))
         with self._pushes.around_another_state():
             return _made(
-                self._ask(core.load_checkpoint(self._client, text(id), _options(timeout)))
+                self._ask(
+                    core.load_checkpoint(
+                        self._client, text(id), array, len(names), _options(timeout)
+                    )
+                )
             )
 
     def checkpoints(self) -> list[ListedCheckpoint]:
@@ -259,4 +279,5 @@ def _listed(message: Json) -> ListedCheckpoint:
         usable=bool(message.get("usable", False)),
         why_not=message.get("why_not", ""),
         pinned=bool(message.get("pinned", False)),
+        kept_for_load=bool(message.get("kept_for_load", False)),
     )

@@ -240,7 +240,7 @@ class Core:
             "list_checkpoints": (call, [pointer, options]),
             "describe_checkpoint": (call, [pointer, text, options]),
             "verify_checkpoint": (call, [pointer, text, options]),
-            "load_checkpoint": (call, [pointer, text, options]),
+            "load_checkpoint": (call, [pointer, text, ctypes.POINTER(text), size, options]),
             "pin_checkpoint": (call, [pointer, text, options]),
             "release_checkpoint": (call, [pointer, text, options]),
             "compact_checkpoint": (call, [pointer, text, options]),

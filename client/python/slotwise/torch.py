@@ -307,6 +307,7 @@ def load(
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     *,
     go_back: bool = False,
+    all_tables: bool = False,
     timeout: float | None = None,
 ) -> Any:
     """Brings back what `save` has written, and returns its `loader_state`.
@@ -320,8 +321,11 @@ def load(
     Args:
         path: the file.
         model, optimizer: as they were saved; their weights and states are overwritten.
-        go_back: a server of another state loads the file's checkpoint (`Client.load`), with all its
-            tables: what anybody has pushed since is in none any more.
+        go_back: a server of another state loads the model's tables from the file's checkpoint
+            (`Client.load`): what anybody has pushed to them since is lost. All other tables stay as
+            they are. The session goes on behind its newest step.
+        all_tables: with `go_back`, the server loads all tables of the checkpoint, and its names of
+            steps, in the place of all that it has.
         timeout: seconds to wait for that; None: a day.
 
     Raises:
@@ -343,7 +347,9 @@ def load(
         _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
     record, remote = content["slotwise"], _remote_of(model)
     remote.ps._pushes.wait()
-    _pair.bring_back(path, remote, record, go_back=go_back, timeout=timeout)
+    _pair.bring_back(
+        path, remote, record, go_back=go_back, all_tables=all_tables, timeout=timeout
+    )
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]
     model.load_state_dict(state)

@@ -156,18 +156,49 @@ def test_a_server_that_is_further_is_refused_and_brought_back(
         assert state(ps, model, optimizer) == expected
 
 
+@pytest.mark.parametrize("all_tables", [False, True])
 def test_a_server_that_is_further_goes_back_if_it_is_told_to(
-    tmp_path: Path, expected: list[Any]
+    tmp_path: Path, expected: list[Any], all_tables: bool
 ) -> None:
+    """The model's own tables go back, and others only if told; the names of steps go with the latter."""
     path = tmp_path / "model.pt"
     with server(tmp_path / "data", durability="sync") as ps:
+        ps.create_table("others", dim=4, optimizer=slotwise.Adam(lr=0.05))
         train_past_a_save(ps, path)
+        gradients = torch.ones((1, 4)).numpy()
+        ps.push("others", [7], None, gradients)
+        theirs = ps.digest("others")
         with slotwise.connect(ps.topology().ranks[0].address) as again:
             model, optimizer = make(again)
-            for number in range(st.load(path, model, optimizer, go_back=True), _STEPS + 1):
+            loader = st.load(path, model, optimizer, go_back=True, all_tables=all_tables)
+            assert (ps.digest("others") == theirs) is not all_tables
+            for number in range(loader, _STEPS + 1):
                 step(model, optimizer, number)
             assert state(again, model, optimizer) == expected
-            assert again.describe_session().last_step == _STEPS
+            others = 0 if all_tables else 2  # the step that was taken back, and that of the other table
+            assert again.describe_session().last_step == _STEPS + others
+        if not all_tables:
+            ps.push("others", [7], None, gradients)  # whose trainer hears of nothing
+
+
+def test_trainers_of_one_session_go_back_and_on(tmp_path: Path) -> None:
+    """Each goes on behind the newest number of the session, whichever of them took the tables back."""
+    path = tmp_path / "model.pt"
+    with server(tmp_path / "data") as ps:
+        make_tables(ps)
+        session = ps.new_session()
+        model, optimizer = make(ps, session=session)
+        step(model, optimizer, 1)
+        st.save(path, model, optimizer)
+        step(model, optimizer, 2)
+        after = state(ps, model, optimizer)
+        for _ in range(2):
+            again = slotwise.Session(session.id, epoch=session.epoch)
+            model, optimizer = make(ps, session=again)
+            st.load(path, model, optimizer, go_back=True)
+            step(model, optimizer, 2)
+            assert state(ps, model, optimizer) == after
+        assert ps.describe_session(session).last_step == 4
 
 
 def test_a_model_of_another_shape_takes_no_server_back(tmp_path: Path) -> None:
