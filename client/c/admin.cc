@@ -132,10 +132,10 @@ slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
                                         size_t count, const slotwise_call_options* call) {
   std::vector<std::string> names;
   for (size_t i = 0; i < count; ++i) names.push_back(Text(tables[i]));
-  return slotwise::c::Start(
-      call, [client, name = Text(id), names = std::move(names)](const CallOptions& now) {
-        return client->client.LoadCheckpoint(name, names, now);
-      });
+  return slotwise::c::Start(call,
+                            [client, name = Text(id), names = std::move(names)](const CallOptions& now) {
+                              return client->client.LoadCheckpoint(name, names, now);
+                            });
 }
 
 slotwise_call* slotwise_pin_checkpoint(slotwise_client* client, const char* id,

@@ -43,12 +43,19 @@ class WaitingLine {
 };
 
 ordered_json ToJson(const CheckpointDescription& checkpoint) {
-  ordered_json json = {
-      {"id", checkpoint.id},           {"parent", checkpoint.parent}, {"folds", checkpoint.folds},
-      {"created", checkpoint.created}, {"round", checkpoint.round},   {"ranks", checkpoint.ranks},
-      {"rows", checkpoint.rows},       {"bytes", checkpoint.bytes},   {"usable", checkpoint.usable},
-      {"why_not", checkpoint.why_not}, {"pinned", checkpoint.pinned}, {"kept_for_load", checkpoint.kept_for_load},
-      {"tables", ordered_json::array()}};
+  ordered_json json = {{"id", checkpoint.id},
+                       {"parent", checkpoint.parent},
+                       {"folds", checkpoint.folds},
+                       {"created", checkpoint.created},
+                       {"round", checkpoint.round},
+                       {"ranks", checkpoint.ranks},
+                       {"rows", checkpoint.rows},
+                       {"bytes", checkpoint.bytes},
+                       {"usable", checkpoint.usable},
+                       {"why_not", checkpoint.why_not},
+                       {"pinned", checkpoint.pinned},
+                       {"kept_for_load", checkpoint.kept_for_load},
+                       {"tables", ordered_json::array()}};
   for (const TableInCheckpoint& table : checkpoint.tables)
     json["tables"].push_back({{"name", table.name}, {"rows", table.rows}});
   return json;
@@ -184,8 +191,9 @@ Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::
   if (!made.ok()) return made.status();
   return Answer{
       .json = {{"id", made->id}, {"round", made->round}, {"rows", made->rows}, {"bytes", made->bytes}},
-      .text = (tables.empty() ? id : Joined(tables) + " of " + id) + " is loaded, and saved as " + made->id + ": a base of round " +
-              std::to_string(made->round) + ", " + RowsAndBytes(made->rows, made->bytes) + "\n"};
+      .text = (tables.empty() ? id : Joined(tables) + " of " + id) + " is loaded, and saved as " + made->id +
+              ": a base of round " + std::to_string(made->round) + ", " +
+              RowsAndBytes(made->rows, made->bytes) + "\n"};
 }
 
 Result<Answer> PinCheckpoint(Client& client, const std::string& id) {

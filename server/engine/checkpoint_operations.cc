@@ -36,7 +36,8 @@ std::string BytesOfIds(std::span<const TableId> tables) {
 std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
   if (saved.all) return "checkpoint " + id + " is loaded";
   std::string tables;
-  for (const Table& table : saved.tables) tables += (tables.empty() ? "" : ", ") + table.info.options.name.str();
+  for (const Table& table : saved.tables)
+    tables += (tables.empty() ? "" : ", ") + table.info.options.name.str();
   return "of checkpoint " + id + " these tables are loaded: " + tables;
 }
 
@@ -126,14 +127,15 @@ void Operations::LoadCheckpoint(const Round& round) {
                 RecordLoadCheckpoint(name, lineages, only));
   }
   checkpointing_.ForgetEarlierLoads(round, id);
-  if (Value(collective_.rank()) == 0)
-    spdlog::warn("{}: updates that came since are lost", loaded);
+  if (Value(collective_.rank()) == 0) spdlog::warn("{}: updates that came since are lost", loaded);
   if (done) {
     done = [done = std::move(done), loaded](const Result<SavedCheckpoint>& as_new) {
       if (as_new.ok()) return done(as_new);
       const Status& why = as_new.status();
-      done(Status(why.code(), loaded + ", but not saved as a new one, so that a restart may bring back what was before: " +
-                                  why.message()));
+      done(Status(why.code(),
+                  loaded +
+                      ", but not saved as a new one, so that a restart may bring back what was before: " +
+                      why.message()));
     };
   }
   checkpointing_.SaveLoaded(round, std::move(done));

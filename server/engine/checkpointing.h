@@ -128,7 +128,9 @@ class Checkpointing {
  private:
   struct Open;
 
-  std::string IdOf(std::uint64_t round) const { return CheckpointId({.round = round, .incarnation = incarnation_}); }
+  std::string IdOf(std::uint64_t round) const {
+    return CheckpointId({.round = round, .incarnation = incarnation_});
+  }
   Status Begin(std::uint64_t round, bool delta, DataType value_type, Open& open);
   void SaveLast(std::uint64_t round);
   void FoldLongChain();

@@ -139,7 +139,8 @@ std::vector<TableId> Tables::Displaced(const SavedTables& saved) const {
     for (const auto& [id, table] : tables_) displaced.push_back(id);
   } else {
     for (const Table& table : saved.tables)
-      for (const TableId id : Displaced(table.info.id, table.info.options.name.view())) displaced.push_back(id);
+      for (const TableId id : Displaced(table.info.id, table.info.options.name.view()))
+        displaced.push_back(id);
   }
   return displaced;
 }

@@ -60,8 +60,7 @@ Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names)
   std::set<TableId> ids;
   for (const std::string& name : names) {
     const auto table = tables.find(name);
-    if (table == tables.end())
-      return NotFound("checkpoint " + manifest.id + " has no table " + Quoted(name));
+    if (table == tables.end()) return NotFound("checkpoint " + manifest.id + " has no table " + Quoted(name));
     if (!ids.insert(table->second).second) return InvalidArgument("tables: " + name + " comes twice");
   }
   return std::vector<TableId>(ids.begin(), ids.end());
@@ -206,8 +205,8 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
     if (!usable.ok()) return call->Fail(RefusalToLoad(usable));
     auto ids = IdsOf(*described->listed.manifest, asked.tables());
     if (!ids.ok()) return call->Fail(ids.status());
-    engine_.Submit(LoadCheckpointRequest{
-        .id = asked.id(), .tables = std::move(*ids), .done = done, .caller = caller});
+    engine_.Submit(
+        LoadCheckpointRequest{.id = asked.id(), .tables = std::move(*ids), .done = done, .caller = caller});
   });
   return reactor;
 }

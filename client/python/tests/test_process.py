@@ -24,7 +24,7 @@ from waiting import LIMIT, NO_ANSWER, connect_briefly, wait_until
 
 import slotwise
 
-LOOKUPS = 20_000 if LONG_FORMS else 8000
+LOOKUPS = 20_000 if LONG_FORMS else 4000
 
 
 def run(program: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
