@@ -100,7 +100,7 @@ struct CallOptions {
   // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. Tables
   // for which this names no state are said to be of the client's latest lookup of the table.
   std::vector<LookedUpState> looked_up = {};
-  // Gives pushes a learning rate for each table, in the call's order, which holds for this step alone. A table
+  // Gives a push a rate for each table, in the call's order, which holds for this step alone. A table
   // without one learns at its own rate. All parts of a step bring the same.
   std::vector<std::optional<float>> learning_rates = {};
 };
@@ -367,8 +367,8 @@ class Client {
   // FAILED_PRECONDITION: it cannot be restored; the message names the file. RESOURCE_EXHAUSTED: there is no
   // memory for it beside what there is. INTERNAL: some rank could not read it. After the last four nothing
   // has changed, unless the message says that it is loaded and could not be saved.
-  // With `tables`, names of the checkpoint's, these take the place of the tables of their names, or are back if
-  // those were dropped; all others stay, and so do names of steps: what a table lost is not applied again under
+  // With `tables`, names of the checkpoint's, these take the place of tables of their names, or are back if
+  // those were dropped. All others stay, and so do names of steps: what a table lost is not applied again by
   // its old name. NOT_FOUND: the checkpoint has no such table. INVALID_ARGUMENT: one comes twice.
   // The checkpoint, and what was the newest before, stay until another one is loaded (durability.keep).
   Result<CheckpointCreation> LoadCheckpoint(std::string_view id, std::span<const std::string> tables = {},

@@ -210,8 +210,8 @@ SLOTWISE_API slotwise_call* slotwise_describe_checkpoint(slotwise_client* client
                                                          const slotwise_call_options* call);
 SLOTWISE_API slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* id,
                                                        const slotwise_call_options* call);
-/* Its answer is a SaveCheckpointReply too. `tables`: the names of `count` tables of the checkpoint, which alone
- * are loaded; 0: all are. */
+/* Its answer is a SaveCheckpointReply too. `tables`: the names of `count` of the checkpoint's tables, which
+ * alone are loaded; 0: all are. */
 SLOTWISE_API slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
                                                      const char* const* tables, size_t count,
                                                      const slotwise_call_options* call);

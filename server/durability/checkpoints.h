@@ -31,8 +31,8 @@ using Chain = std::vector<Manifest>;
 inline constexpr std::size_t kMaxLinks = 1024;
 inline constexpr std::size_t kMaxPinned = 64;
 
-// A file of this name in a checkpoint's folder keeps RemoveOld from it. It is empty, or says for which load it
-// is kept (KeepForLoad).
+// A file of this name in a checkpoint's folder keeps RemoveOld from it. It is empty, or says for which load
+// (KeepForLoad).
 inline constexpr std::string_view kPinName = "pinned";
 
 struct ListedCheckpoint {
@@ -105,9 +105,9 @@ class Checkpoints {
   Status Release(const std::string& id) const;
 
   // Before `loaded` is loaded, which checkpoint `copy` will save: keeps RemoveOld from `loaded`, and from
-  // `newest`, the newest one by now. Where that is itself the copy that the load before has made, what was the
-  // newest before that load stays kept in its place. Empty `newest`: there is none, and what a load has kept
-  // as the newest stays kept. One that was pinned stays so. These do not count towards kMaxPinned. Errors are the
+  // `newest`, the newest one by now. Where that is itself the copy that the load before made, what was newest
+  // before that load stays kept in its place. Empty `newest`: there is none, and what a load has kept as the
+  // newest stays kept. One that was pinned stays so. These do not count towards kMaxPinned. Errors are the
   // FileSystem's. REQUIRES: no other thread or process loads a checkpoint.
   Status KeepForLoad(const std::string& loaded, const std::string& newest, const std::string& copy) const;
   // After that load: lets go what earlier loads have kept, and this one does not.

@@ -69,8 +69,8 @@ class Operations {
   void SaveCheckpoint(const Round& round);
   void OnCheckpointEvent(const Round& round);
   void LoadCheckpoint(const Round& round);
-  // FAILED_PRECONDITION: the checkpoint's tables, or those of them that are to be loaded, cannot take the place
-  // of those that are there. The same on every rank.
+  // FAILED_PRECONDITION: the checkpoint's tables, or `only` those, cannot take the place of those that are
+  // there. The same on every rank.
   Status FitsHere(const Manifest& checkpoint, std::span<const TableId> only) const;
   void DescribeSession(const Round& round);
   void Summarize(const Round& round, Table& table);

@@ -355,10 +355,10 @@ def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     loaded = text("load", made["id"], "--table", "saved")
     assert loaded.startswith(f"saved of {made['id']} is loaded, and saved as ")
     assert len(ctl(cluster, "tables")["tables"]) == 2
-    assert text("list").splitlines()[2].endswith("by a load") and "another checkpoint is loaded" in text(
-        "show", made["id"]
-    )
-    error = ctl(cluster, "checkpoint", "load", made["id"], "--table", "no", "--table", "saved", code=1)["error"]
+    assert text("list").splitlines()[2].endswith("by a load")
+    assert "another checkpoint is loaded" in text("show", made["id"])
+    tables = ("--table", "no", "--table", "saved")
+    error = ctl(cluster, "checkpoint", "load", made["id"], *tables, code=1)["error"]
     assert error == {"code": "NOT_FOUND", "message": f'checkpoint {made["id"]} has no table "no"'}
     assert ctl(cluster, "checkpoint", "load", made["id"])["rows"] == 0
     assert len(ctl(cluster, "tables")["tables"]) == 1

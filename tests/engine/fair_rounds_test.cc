@@ -36,7 +36,7 @@ class HoldRounds final : public EngineObserver {
     changed_.wait(lock, [this] { return !held_; });
   }
 
-  // From now on every round waits until Release; returns once one does, which is none of those that are noted.
+  // From now on every round waits until Release; returns once one does, which is not noted.
   void Hold(Engine& engine) {
     std::unique_lock lock(mutex_);
     held_ = true;

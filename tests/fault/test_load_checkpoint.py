@@ -326,7 +326,7 @@ def test_only_who_trains_a_table_that_went_back_hears_of_it(
     [
         (["ads", "nowhere"], slotwise.NotFound, r'checkpoint .* has no table "nowhere"'),
         (["ads", "ads"], slotwise.InvalidArgument, "ads comes twice"),
-        (["anew", "dropped"], slotwise.ResourceExhausted, "2 tables, beside which 2 stay, and limits.max_tables"),
+        (["anew", "dropped"], slotwise.ResourceExhausted, "2 tables, beside which 2 stay, and limits"),
         ([], slotwise.InvalidArgument, "not a list of tables' names"),
         ("ads", slotwise.InvalidArgument, "not a list of tables' names"),
         (["a\0"], slotwise.InvalidArgument, "has a character 0"),

@@ -1,4 +1,4 @@
-"""Lightning and Accelerate train a slotwise.torch.Optimizer as they train torch's own: to the same numbers."""
+"""Lightning and Accelerate train a slotwise.torch.Optimizer to the same numbers as torch's own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lightning_on_debian  # noqa: F401, I001: before Lightning
 import accelerate
-import lightning
 import numpy as np
 import pytest
 import torch
+from lightning_on_debian import lightning
 from torch import Tensor, nn
 
 import slotwise
@@ -74,7 +73,7 @@ def assert_same(ps: slotwise.Client, ours: Model, theirs: Model, steps: int) -> 
 
 
 class Clicks(lightning.LightningModule):
-    """A model of either kind; the rows of ours are part of Lightning's checkpoints, as docs/training.md has it."""
+    """A model of either kind. Lightning's checkpoints have the rows of ours, as in docs/training.md."""
 
     def __init__(self, model: Model, ps: slotwise.Client | None = None) -> None:
         super().__init__()
