@@ -78,8 +78,12 @@ Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, con
 Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, std::span<const std::string> tables,
                                                   const CallOptions& call) {
   v1::LoadCheckpointRequest request;
-  request.set_id(std::string(id));
-  request.mutable_tables()->Assign(tables.begin(), tables.end());
+  if (tables.empty()) {
+    request.set_id(std::string(id));
+  } else {
+    request.mutable_some()->set_id(std::string(id));
+    request.mutable_some()->mutable_tables()->Assign(tables.begin(), tables.end());
+  }
   v1::LoadCheckpointReply reply;
   if (Status status = impl_->AskLongOnce(call, "Admin/LoadCheckpoint", request, reply); !status.ok())
     return status;

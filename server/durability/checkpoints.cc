@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <sstream>
 #include <tuple>
 
 #include "server/durability/block_file.h"
@@ -17,13 +18,22 @@ namespace {
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kRemoved = ".removed";
 
-// What a pin says. A pin of any other text, as an empty one, is a person's.
+// What the file of a checkpoint says that a load keeps. The newest before a load names the copy that the load
+// saves, and before that the copy of an earlier load, if it is the newest before that, too: a load may fail,
+// and save none.
 constexpr std::string_view kLoaded = "loaded\n";
 constexpr std::string_view kBefore = "newest before ";
 
-std::string NewestBefore(const std::string& copy) { return std::string(kBefore) + copy + "\n"; }
+std::string NewestBefore(const std::string& copies) { return std::string(kBefore) + copies + "\n"; }
 
-bool IsOfLoad(std::string_view pin) { return pin == kLoaded || pin.starts_with(kBefore); }
+// Returns the copies that the newest before a load names; nothing for the loaded one.
+std::vector<std::string> CopiesOf(std::string_view kept) {
+  std::vector<std::string> copies;
+  if (!kept.starts_with(kBefore)) return copies;
+  std::istringstream words{std::string(kept.substr(kBefore.size()))};
+  for (std::string word; words >> word;) copies.push_back(word);
+  return copies;
+}
 
 // Calls `visit(folder, file, header)` for each file of a checkpoint in `folder` until it returns an error.
 // `header`: what the file begins with, empty for the ledger.
@@ -138,10 +148,10 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
     for (const Manifest& link : *chain) checkpoint.chain.push_back(link.id);
   }
   for (ListedCheckpoint& checkpoint : *listed) {
-    const auto pin = ReadPin(folder_ + "/" + checkpoint.id);
-    if (!pin.ok() || !*pin) continue;  // why_not says what cannot be read
-    checkpoint.kept_for_load = IsOfLoad(**pin);
-    checkpoint.pinned = !checkpoint.kept_for_load;
+    const auto pinned = Has(folder_ + "/" + checkpoint.id, kPinName);
+    checkpoint.pinned = pinned.ok() && *pinned;  // why_not says what cannot be read
+    const auto kept = Has(folder_ + "/" + checkpoint.id, kKeptName);
+    checkpoint.kept_for_load = kept.ok() && *kept;
   }
   const auto left = files_->List(folder_);
   if (!left.ok() && left.status().code() == StatusCode::kNotFound) return std::vector<ListedCheckpoint>();
@@ -299,26 +309,23 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
   return old;
 }
 
-Result<std::optional<std::string>> Checkpoints::ReadPin(const std::string& folder) const {
-  const auto file = files_->Open(folder + "/" + std::string(kPinName));
-  if (file.status().code() == StatusCode::kNotFound) return std::optional<std::string>();
-  if (!file.ok()) return file.status();
-  constexpr std::uint64_t kLongest = 128;  // of what KeepForLoad writes
-  std::string text(std::min((*file)->size(), kLongest), '\0');
-  if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
-  return std::optional(std::move(text));
+Result<bool> Checkpoints::Has(const std::string& folder, std::string_view name) const {
+  const auto file = files_->Open(folder + "/" + std::string(name));
+  if (file.ok()) return true;
+  if (file.status().code() == StatusCode::kNotFound) return false;
+  return file.status();
 }
 
-Result<bool> Checkpoints::IsPinned(const std::string& folder) const {
-  const auto pin = ReadPin(folder);
-  return pin.ok() ? Result<bool>(pin->has_value()) : pin.status();
+Result<bool> Checkpoints::Stays(const std::string& folder) const {
+  const auto pinned = Has(folder, kPinName);
+  return !pinned.ok() || *pinned ? pinned : Has(folder, kKeptName);
 }
 
 Result<std::set<std::string>> Checkpoints::PinnedAndTheirChains(
     const std::vector<ListedCheckpoint>& listed) const {
   std::set<std::string> ids;
   for (const ListedCheckpoint& checkpoint : listed) {
-    const auto pinned = IsPinned(folder_ + "/" + checkpoint.id);
+    const auto pinned = Stays(folder_ + "/" + checkpoint.id);
     if (!pinned.ok()) return pinned.status();
     if (!*pinned) continue;
     ids.insert(checkpoint.id);
@@ -338,9 +345,9 @@ Status Checkpoints::Pin(const std::string& id) const {
   if (!listed.ok()) return listed.status();
   std::size_t others = 0;
   for (const ListedCheckpoint& checkpoint : *listed) {
-    const auto pin = ReadPin(folder_ + "/" + checkpoint.id);
-    if (!pin.ok()) return pin.status();
-    others += *pin && !IsOfLoad(**pin) && checkpoint.id != id ? 1 : 0;
+    const auto pinned = Has(folder_ + "/" + checkpoint.id, kPinName);
+    if (!pinned.ok()) return pinned.status();
+    others += *pinned && checkpoint.id != id ? 1 : 0;
   }
   if (others >= kMaxPinned) {
     return ResourceExhausted(std::to_string(others) + " checkpoints are pinned, and at most " +
@@ -355,9 +362,8 @@ Status Checkpoints::Pin(const std::string& id) const {
   Status synced = files_->SyncFolder(folder);
   if (synced.code() == StatusCode::kNotFound) return gone;
   if (!synced.ok()) return synced;
-  const auto there = ReadPin(folder);
+  const auto there = Has(folder, kPinName);
   if (!there.ok()) return there.status();
-  if (*there && IsOfLoad(**there)) return WriteWholeFile(*files_, folder, kPinName, "");
   if (*there) return {};
   if (created.ok()) return gone;
   return FailedPrecondition(pin + " is no file, but a folder or a link to nothing, so it pins nothing");
@@ -365,9 +371,13 @@ Status Checkpoints::Pin(const std::string& id) const {
 
 Status Checkpoints::Release(const std::string& id) const {
   const std::string folder = folder_ + "/" + id;
-  Status removed = files_->Remove(folder + "/" + std::string(kPinName));
-  if (removed.ok()) return files_->SyncFolder(folder);
-  if (removed.code() != StatusCode::kNotFound) return removed;
+  bool any = false;
+  for (const std::string_view name : {kPinName, kKeptName}) {
+    Status removed = files_->Remove(folder + "/" + std::string(name));
+    if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
+    any = any || removed.ok();
+  }
+  if (any) return files_->SyncFolder(folder);
   Status there = files_->List(folder).status();
   return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
                                                : there;
@@ -379,9 +389,13 @@ Result<std::map<std::string, std::string>> Checkpoints::KeptForLoads() const {
   std::map<std::string, std::string> kept;
   for (const std::string& name : *names) {
     if (name.starts_with('.')) continue;
-    auto pin = ReadPin(folder_ + "/" + name);
-    if (!pin.ok()) return pin.status();
-    if (*pin && IsOfLoad(**pin)) kept.emplace(name, std::move(**pin));
+    const auto file = files_->Open(folder_ + "/" + name + "/" + std::string(kKeptName));
+    if (file.status().code() == StatusCode::kNotFound) continue;
+    if (!file.ok()) return file.status();
+    constexpr std::uint64_t kLongest = 256;  // of what KeepForLoad writes
+    std::string text(std::min((*file)->size(), kLongest), '\0');
+    if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
+    kept.emplace(name, std::move(text));
   }
   return kept;
 }
@@ -391,17 +405,18 @@ Status Checkpoints::KeepForLoad(const std::string& loaded, const std::string& ne
   const auto kept = KeptForLoads();
   if (!kept.ok()) return kept.status();
   std::string before = newest;
-  for (const auto& [id, pin] : *kept) {
-    if (newest.empty() ? pin.starts_with(kBefore) : pin == NewestBefore(newest)) before = id;
+  std::string copies = copy;
+  for (const auto& [id, text] : *kept) {
+    const auto earlier = CopiesOf(text);
+    if (earlier.empty() || !(newest.empty() || std::ranges::find(earlier, newest) != earlier.end())) continue;
+    before = id;
+    copies = (newest.empty() ? earlier.back() : newest) + " " + copy;
   }
-  const auto keep = [&](const std::string& id, std::string_view text) -> Status {
-    const std::string folder = folder_ + "/" + id;
-    const auto pin = ReadPin(folder);
-    if (!pin.ok() || (*pin && !IsOfLoad(**pin))) return pin.status();
-    return WriteWholeFile(*files_, folder, kPinName, text);
+  const auto keep = [&](const std::string& id, std::string_view text) {
+    return WriteWholeFile(*files_, folder_ + "/" + id, kKeptName, text);
   };
   if (!before.empty()) {
-    Status status = keep(before, NewestBefore(copy));
+    Status status = keep(before, NewestBefore(copies));
     // Somebody may have removed it by hand.
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
@@ -411,9 +426,12 @@ Status Checkpoints::KeepForLoad(const std::string& loaded, const std::string& ne
 Status Checkpoints::ForgetEarlierLoads(const std::string& loaded, const std::string& copy) const {
   const auto kept = KeptForLoads();
   if (!kept.ok()) return kept.status();
-  for (const auto& [id, pin] : *kept) {
-    if (id == loaded || pin == NewestBefore(copy)) continue;
-    if (Status released = Release(id); !released.ok()) return released;
+  for (const auto& [id, text] : *kept) {
+    const auto copies = CopiesOf(text);
+    if (id == loaded || (!copies.empty() && copies.back() == copy)) continue;
+    const std::string folder = folder_ + "/" + id;
+    if (Status removed = files_->Remove(folder + "/" + std::string(kKeptName)); !removed.ok()) return removed;
+    if (Status synced = files_->SyncFolder(folder); !synced.ok()) return synced;
   }
   return {};
 }
@@ -423,7 +441,7 @@ Result<bool> Checkpoints::RemoveCheckpoint(const std::string& id) const {
   const std::string removed = folder_ + "/." + id + std::string(kRemoved);
   if (Status status = files_->RemoveFolder(removed); !status.ok()) return status;
   if (Status status = files_->Rename(folder, removed); !status.ok()) return status;
-  const auto pinned = IsPinned(removed);
+  const auto pinned = Stays(removed);
   if (!pinned.ok()) return pinned.status();
   if (*pinned) {
     if (Status status = files_->Rename(removed, folder); !status.ok()) return status;
@@ -442,7 +460,7 @@ Status Checkpoints::RemoveLeftovers() const {
     if (!name.starts_with('.') || !(name.ends_with(kPartial) || name.ends_with(kRemoved))) continue;
     if (name.ends_with(kRemoved)) {
       // It was pinned as it was to be removed, and a crash came between.
-      const auto pinned = IsPinned(folder_ + "/" + name);
+      const auto pinned = Stays(folder_ + "/" + name);
       if (!pinned.ok()) return pinned.status();
       if (*pinned) {
         const std::string id = name.substr(1, name.size() - 1 - kRemoved.size());

@@ -31,9 +31,10 @@ using Chain = std::vector<Manifest>;
 inline constexpr std::size_t kMaxLinks = 1024;
 inline constexpr std::size_t kMaxPinned = 64;
 
-// A file of this name in a checkpoint's folder keeps RemoveOld from it. It is empty, or says for which load
-// (KeepForLoad).
+// A file of one of these names in a checkpoint's folder keeps RemoveOld from it: the first is Pin's, and the
+// second is KeepForLoad's.
 inline constexpr std::string_view kPinName = "pinned";
+inline constexpr std::string_view kKeptName = "kept";
 
 struct ListedCheckpoint {
   std::string id;                    // the folder's name
@@ -107,7 +108,7 @@ class Checkpoints {
   // Before `loaded` is loaded, which checkpoint `copy` will save: keeps RemoveOld from `loaded`, and from
   // `newest`, the newest one by now. Where that is itself the copy that the load before made, what was newest
   // before that load stays kept in its place. Empty `newest`: there is none, and what a load has kept as the
-  // newest stays kept. One that was pinned stays so. These do not count towards kMaxPinned. Errors are the
+  // newest stays kept. These do not count towards kMaxPinned, and Release lets them go, too. Errors are the
   // FileSystem's. REQUIRES: no other thread or process loads a checkpoint.
   Status KeepForLoad(const std::string& loaded, const std::string& newest, const std::string& copy) const;
   // After that load: lets go what earlier loads have kept, and this one does not.
@@ -121,10 +122,10 @@ class Checkpoints {
   Result<Chain> ChainOf(const Manifest& last, const std::vector<ListedCheckpoint>& listed) const;
   Status CheckSizes(const Manifest& manifest) const;
   Status FirstUnusable(const Chain& chain, std::string& id) const;
-  // Returns what the pin in a checkpoint's folder says; nothing: there is no pin.
-  Result<std::optional<std::string>> ReadPin(const std::string& folder) const;
-  Result<bool> IsPinned(const std::string& folder) const;
-  // The checkpoints that loads keep, with what their pins say.
+  Result<bool> Has(const std::string& folder, std::string_view name) const;
+  // Whether one of the two files is there.
+  Result<bool> Stays(const std::string& folder) const;
+  // The checkpoints that loads keep, with what their files say.
   Result<std::map<std::string, std::string>> KeptForLoads() const;
   // The checkpoints that are pinned, and those that they are restored from.
   Result<std::set<std::string>> PinnedAndTheirChains(const std::vector<ListedCheckpoint>& listed) const;

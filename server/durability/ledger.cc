@@ -99,15 +99,25 @@ void Ledger::ForgetTable(TableId table) {
 }
 
 void Ledger::RecallTable(const Ledger& saved, TableId table) {
-  const auto first = ages_.begin();
-  for (const Sequence& sequence : saved.ages_) {
+  // From the newest to the oldest: each goes in front of all that is there.
+  for (auto sequence_of = saved.ages_.rbegin(); sequence_of != saved.ages_.rend(); ++sequence_of) {
+    const Sequence& sequence = *sequence_of;
     if (sequence.table != table) continue;
     Session session = saved.sessions_.at(sequence);
-    session.age = ages_.insert(first, sequence);
+    if (sessions_.contains(sequence)) {
+      for (const Applied& step : session.applied) {
+        if (Find(sequence, step.number) != nullptr || IsTooOld(sequence, step.number)) continue;
+        Record(sequence, step.number, session.epoch, std::span(&step.first, 1), {});  // no body is known
+      }
+      continue;
+    }
+    session.age = ages_.insert(ages_.begin(), sequence);
     known_epoch_ = std::max(known_epoch_, session.epoch);
     bytes_ += session.bytes();
     sessions_.emplace(sequence, std::move(session));
   }
+  if (saved.forgotten_epoch_)
+    forgotten_epoch_ = std::max(forgotten_epoch_.value_or(0), *saved.forgotten_epoch_);
   KeepWithinLimits();
 }
 

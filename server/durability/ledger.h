@@ -111,8 +111,8 @@ class Ledger {
   // Forgets the steps of a table alone that was dropped; no table has its id again.
   void ForgetTable(TableId table);
 
-  // Knows of the steps of a table alone what `saved` knows, as steps that were recorded before all others.
-  // REQUIRES: it knows none of them.
+  // Knows of the steps of a table alone what `saved` knows, too. A session that comes back recorded its steps
+  // before all others.
   void RecallTable(const Ledger& saved, TableId table);
 
   // Returns all that the ledger knows, as bytes for a file (ledger_bytes.cc has the format).

@@ -36,8 +36,11 @@ std::string BytesOfIds(std::span<const TableId> tables) {
 std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
   if (saved.all) return "checkpoint " + id + " is loaded";
   std::string tables;
-  for (const Table& table : saved.tables)
+  for (const Table& table : saved.tables) {
+    if (tables.size() > 500)
+      return std::to_string(saved.tables.size()) + " tables of checkpoint " + id + " are loaded";
     tables += (tables.empty() ? "" : ", ") + table.info.options.name.str();
+  }
   return "of checkpoint " + id + " these tables are loaded: " + tables;
 }
 
@@ -101,9 +104,6 @@ void Operations::LoadCheckpoint(const Round& round) {
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
   const Status fits = chain.ok() ? FitsHere(chain->back(), only) : chain.status();
   Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages, only) : fits;
-  if (saved.ok()) {
-    if (const Status kept = checkpointing_.KeepForLoad(round, id); !kept.ok()) saved = kept;
-  }
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
   const auto all = AllGatherValues(collective_, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
@@ -117,7 +117,13 @@ void Operations::LoadCheckpoint(const Round& round) {
           "rank " + std::to_string(rank) + " could not load it, or has another one: its log says why"));
     }
   }
-  if (const Status room = AgreeOnRoomToRecord(); !room.ok()) return refuse(room);
+  if (const Status room = AgreeOnRoomToRecord(only.size() * sizeof(TableId)); !room.ok()) return refuse(room);
+  const Status kept = checkpointing_.KeepForLoad(round, id);
+  if (!kept.ok()) spdlog::error("checkpoint {} is not loaded: {}", id, kept.message());
+  if (AllGatherValues(collective_, std::uint64_t{kept.ok() ? 0U : 1U}).front() != 0) {
+    const Status told(StatusCode::kInternal, "rank 0 could not keep it and the newest one: its log says why");
+    return refuse(kept.ok() ? told : RefusalToLoad(kept));
+  }
   const std::string loaded = WhatIsLoaded(id, *saved);
   replaced_ = tables_.Displaced(*saved);
   tables_.Replace(std::move(*saved));

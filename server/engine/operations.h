@@ -164,7 +164,7 @@ class Operations {
   Status MakeRoomToRecord(const Round& round);
   TableWork::RoomFor RoomToRecord(const Round& round, std::size_t tables = 1);  // that a lookup is of
   // The ranks agree on it, for a round that travels no batch.
-  Status AgreeOnRoomToRecord();
+  Status AgreeOnRoomToRecord(std::uint64_t more_bytes = 0);
   void RecordBatchRound(RecordKind kind, const Round& round, std::span<const std::uint64_t> steps,
                         Stage& stage);
   void RecordNewKeysOf(const Table& table);

@@ -43,10 +43,10 @@ TableWork::RoomFor Operations::RoomToRecord(const Round& round, std::size_t tabl
   };
 }
 
-Status Operations::AgreeOnRoomToRecord() {
+Status Operations::AgreeOnRoomToRecord(std::uint64_t more_bytes) {
   if (Status may = checkpointing_.MayUpdate(); !may.ok()) return may;
   if (!log_.on()) return {};
-  return work_.Agree(log_.Reserve(kSmallRecord));
+  return work_.Agree(log_.Reserve(kSmallRecord + more_bytes));
 }
 
 std::shared_ptr<const BatchPart> Operations::BatchToRecord(const Ticket& ticket, Stage& stage) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "server/engine/split_mix.h"
@@ -134,20 +135,21 @@ std::vector<TableId> Tables::Displaced(TableId id, std::string_view name) const 
 }
 
 std::vector<TableId> Tables::Displaced(const SavedTables& saved) const {
-  std::vector<TableId> displaced;
+  std::set<TableId> displaced;
   if (saved.all) {
-    for (const auto& [id, table] : tables_) displaced.push_back(id);
+    for (const auto& [id, table] : tables_) displaced.insert(id);
   } else {
-    for (const Table& table : saved.tables)
-      for (const TableId id : Displaced(table.info.id, table.info.options.name.view()))
-        displaced.push_back(id);
+    for (const Table& table : saved.tables) {
+      const auto of_table = Displaced(table.info.id, table.info.options.name.view());
+      displaced.insert(of_table.begin(), of_table.end());
+    }
   }
-  return displaced;
+  return {displaced.begin(), displaced.end()};
 }
 
 void Tables::Replace(SavedTables saved) {
   std::map<TableId, Table> old;  // whose memory is given back without the lock
-  std::vector<TableId> back;     // that were not there
+  std::vector<TableId> loaded;
   {
     const std::scoped_lock lock(mutex_);
     for (const TableId id : Displaced(saved)) {
@@ -160,7 +162,7 @@ void Tables::Replace(SavedTables saved) {
       Count(table);
       by_name_.emplace(table.info.options.name.str(), table.info.id);
       const TableId id = table.info.id;
-      if (!old.contains(id)) back.push_back(id);
+      loaded.push_back(id);
       tables_.emplace(id, std::move(table));
     }
   }
@@ -170,7 +172,7 @@ void Tables::Replace(SavedTables saved) {
     for (const auto& [id, table] : old) {
       if (!tables_.contains(id)) ledger_.ForgetTable(id);
     }
-    for (const TableId id : back) ledger_.RecallTable(saved.ledger, id);
+    for (const TableId id : loaded) ledger_.RecallTable(saved.ledger, id);
   }
   epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
 }

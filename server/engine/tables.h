@@ -138,8 +138,8 @@ class Tables {
   // Returns the tables that Replace would take away.
   std::vector<TableId> Displaced(const SavedTables& saved) const;
   // Has what was saved, in the place of all that there is; of some tables, in the place of those that they
-  // displace, and then the ledger is what it was: only of a table that was dropped since it knows what
-  // the saved one does. Ids go on: no later table has one of before.
+  // displace, and then the ledger stays, and knows of each of them alone what the saved one does, too. Ids go
+  // on: no later table has one of before.
   // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
   void Replace(SavedTables saved);
   // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a

@@ -66,6 +66,24 @@ Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names)
   return std::vector<TableId>(ids.begin(), ids.end());
 }
 
+// Says in words what a caller wants to load.
+std::string WhatIsLoaded(const v1::LoadCheckpointRequest& request) {
+  if (!request.has_some()) return "checkpoint " + request.id();
+  const v1::TablesOfCheckpoint& some = request.some();
+  std::string tables;
+  for (const std::string& table : some.tables()) {
+    if (tables.size() > 500) return fmt::format("{} tables of checkpoint {}", some.tables_size(), some.id());
+    tables += (tables.empty() ? "" : ", ") + Quoted(table);
+  }
+  return tables + " of checkpoint " + some.id();
+}
+
+Status CheckLoad(const v1::LoadCheckpointRequest& request) {
+  if (!request.has_some()) return {};
+  if (!request.id().empty()) return InvalidArgument("id: must be empty where some.id names the checkpoint");
+  return request.some().tables().empty() ? InvalidArgument("some.tables: names no table") : Status();
+}
+
 // Answers unless the reply is longer than a message may be.
 void AnswerIfItFits(Call& call, const google::protobuf::Message& message, std::uint64_t most,
                     grpc::ByteBuffer* reply) {
@@ -181,11 +199,12 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
   if (call->answered()) return reactor;
   const auto message = Parse<v1::LoadCheckpointRequest>(*request, *call);
   if (!message) return reactor;
+  if (const Status legal = CheckLoad(*message); !legal.ok()) {
+    call->Fail(legal);
+    return reactor;
+  }
   const Caller caller = call->caller();
-  std::string tables;
-  for (const std::string& table : message->tables()) tables += (tables.empty() ? "" : ", ") + Quoted(table);
-  const std::string what =
-      tables.empty() ? "checkpoint " + message->id() : tables + " of checkpoint " + message->id();
+  const std::string what = WhatIsLoaded(*message);
   auto done = [call, reply, caller, what](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call->Fail(saved.status());
     LogDeed(Deed::kTakesAway, fmt::format("{} is loaded, and saved as {}", what, saved->id), caller);
@@ -197,8 +216,10 @@ grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerConte
     Answer(*call, answer, reply);
   };
   // The engine reads files: it is not asked for what is not there.
-  checkpoints_.Describe(message->id(), [this, call, caller, asked = *message, done = std::move(done)](
-                                           const Result<DescribedCheckpoint>& described) {
+  v1::TablesOfCheckpoint asked = message->some();
+  if (!message->has_some()) asked.set_id(message->id());
+  checkpoints_.Describe(asked.id(), [this, call, caller, asked,
+                                     done = std::move(done)](const Result<DescribedCheckpoint>& described) {
     const Status usable = !described.ok()                   ? described.status()
                           : described->listed.chain.empty() ? described->listed.why_not
                                                             : Status();

@@ -152,6 +152,12 @@ TEST_F(RemoveTest, ALoadKeepsWhatItLoadsAndWhatWasTheNewest) {
   ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy-2", "copy-3").ok());
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy-2", "f"));
 
+  // A load that fails saves no copy, so the newest one is still the one before.
+  ASSERT_TRUE(checkpoints_.KeepForLoad("copy-2", "copy-2", "none").ok());
+  ASSERT_TRUE(checkpoints_.KeepForLoad("copy", "copy-2", "copy-3").ok());
+  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy", "copy-3").ok());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("copy", "f"));
+
   SaveSmall("g", 9);
   ASSERT_TRUE(checkpoints_.KeepForLoad("g", "g", "copy-4").ok());
   ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("g", "copy-4").ok());
@@ -164,9 +170,13 @@ TEST_F(RemoveTest, APersonsPinIsNoLoads) {
   ASSERT_TRUE(checkpoints_.Pin("f").ok());
   ASSERT_TRUE(checkpoints_.KeepForLoad("b", "f", "copy").ok());
   ASSERT_TRUE(checkpoints_.Pin("b").ok());
-  EXPECT_THAT(KeptForLoads(), IsEmpty());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("f", "b"));
   ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("d", "other").ok());
+  EXPECT_THAT(KeptForLoads(), IsEmpty());
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
+  ASSERT_TRUE(checkpoints_.KeepForLoad("b", "f", "copy").ok());
+  ASSERT_TRUE(checkpoints_.Release("b").ok());
+  EXPECT_THAT(KeptForLoads(), ElementsAre("f"));
   ASSERT_TRUE(checkpoints_.KeepForLoad("gone", "gone", "copy").ok()) << "somebody has removed the newest";
 }
 

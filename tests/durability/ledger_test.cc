@@ -237,6 +237,32 @@ TEST(Ledger, RecallsTheStepsOfATableAsItsOldest) {
   EXPECT_TRUE(ledger.MayHaveForgotten(Of(1), 3));
 }
 
+TEST(Ledger, RecallsStepsOfASessionThatItKnows) {
+  Ledger saved;
+  for (const std::uint64_t number : {5U, 6U, 7U}) Record(saved, Of(1), number, 3, 10 + number, kBody);
+  Record(saved, Of(1), 5 + Ledger::kWindow, 3, 99, kBody);  // so 5 is no longer known
+  Ledger ledger;
+  Record(ledger, Of(1), 6, 2, 50, kBody);
+  Record(ledger, Of(2), 1, 2, 1, kBody);
+  ledger.RecallTable(saved, kTable);
+  EXPECT_EQ(StepOf(ledger, 1, 6), 50U) << "what it knows stays";
+  EXPECT_EQ(StepOf(ledger, 1, 7), 17U);
+  EXPECT_EQ(StepOf(ledger, 1, 5 + Ledger::kWindow), 99U);
+  EXPECT_FALSE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 7), 0, 1, 8)) << "no body is known";
+  EXPECT_TRUE(ledger.HadOtherBody(Of(1), *ledger.Find(Of(1), 6), 0, 1, 8));
+  EXPECT_EQ(ledger.NewestOf(Of(1))->epoch, 3U);
+  Ledger again;
+  ASSERT_TRUE(again.Load(ledger.Save(), kNextTable).ok());
+  EXPECT_EQ(again.bytes(), ledger.bytes());
+  EXPECT_EQ(StepOf(again, 1, 7), 17U);
+
+  Ledger forgot({.max_sessions = 1});
+  Record(forgot, Of(3), 1, 7, 1, kBody);
+  Record(forgot, Of(4), 1, 8, 2, kBody);
+  ledger.RecallTable(forgot, kTable);
+  EXPECT_TRUE(ledger.MayHaveForgotten(Of(3), 7)) << "as the saved one has";
+}
+
 TEST(Ledger, KnowsWhatAStepMadeOfEachOfItsTables) {
   Ledger ledger({.max_bytes = 1 << 20});
   const Ledger::Sequence several{TableId{0}, 1};

@@ -406,6 +406,30 @@ TEST_F(CheckpointCallsTest, LoadsWhatIsThere) {
   ExpectStatus(load(id, none), grpc::StatusCode::FAILED_PRECONDITION, "rank-0.rows.npy");
 }
 
+TEST_F(CheckpointCallsTest, LoadsSomeTablesOrSaysWhatIsWrong) {
+  OpenWithData();
+  const std::string id = Saved();
+  v1::LoadCheckpointRequest request;
+  v1::LoadCheckpointReply reply;
+  const auto load = [&] {
+    grpc::ClientContext context;
+    return admin_->LoadCheckpoint(&context, request, &reply);
+  };
+  request.mutable_some()->set_id(id);
+  ExpectStatus(load(), grpc::StatusCode::INVALID_ARGUMENT, "some.tables: names no table");
+  request.mutable_some()->add_tables("none");
+  ExpectStatus(load(), grpc::StatusCode::NOT_FOUND, "checkpoint " + id + " has no table \"none\"");
+  v1::DescribeCheckpointReply described;
+  ASSERT_TRUE(Describe(id, described).ok());
+  request.mutable_some()->set_tables(0, described.checkpoint().tables(0).name());
+  EXPECT_TRUE(load().ok());
+  EXPECT_EQ(reply.rows(), 3U);
+  request.mutable_some()->add_tables(request.some().tables(0));
+  ExpectStatus(load(), grpc::StatusCode::INVALID_ARGUMENT, "comes twice");
+  request.set_id(id);
+  ExpectStatus(load(), grpc::StatusCode::INVALID_ARGUMENT, "id: must be empty");
+}
+
 TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {
   OpenWithData();
   files_.FillUp();

@@ -66,11 +66,12 @@ class CallStats(_message.Message):
     def __init__(self, calls: _Optional[int] = ..., samples: _Optional[int] = ..., keys: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., refusals: _Optional[_Mapping[str, int]] = ..., latency: _Optional[_Union[DurationStats, _Mapping]] = ..., stages: _Optional[_Mapping[str, DurationStats]] = ...) -> None: ...
 
 class CheckpointInfo(_message.Message):
-    __slots__ = ["bytes", "created", "folds", "id", "parent", "pinned", "ranks", "round", "rows", "tables", "usable", "why_not"]
+    __slots__ = ["bytes", "created", "folds", "id", "kept_for_load", "parent", "pinned", "ranks", "round", "rows", "tables", "usable", "why_not"]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     FOLDS_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FOR_LOAD_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +84,7 @@ class CheckpointInfo(_message.Message):
     created: int
     folds: str
     id: str
+    kept_for_load: bool
     parent: str
     pinned: bool
     ranks: int
@@ -91,7 +93,7 @@ class CheckpointInfo(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[CheckpointTable]
     usable: bool
     why_not: str
-    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., folds: _Optional[str] = ..., created: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[CheckpointTable, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., usable: bool = ..., why_not: _Optional[str] = ..., pinned: bool = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., parent: _Optional[str] = ..., folds: _Optional[str] = ..., created: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[CheckpointTable, _Mapping]]] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., usable: bool = ..., why_not: _Optional[str] = ..., pinned: bool = ..., kept_for_load: bool = ...) -> None: ...
 
 class CheckpointTable(_message.Message):
     __slots__ = ["name", "rows"]
@@ -364,10 +366,12 @@ class LoadCheckpointReply(_message.Message):
     def __init__(self, id: _Optional[str] = ..., round: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class LoadCheckpointRequest(_message.Message):
-    __slots__ = ["id"]
+    __slots__ = ["id", "some"]
     ID_FIELD_NUMBER: _ClassVar[int]
+    SOME_FIELD_NUMBER: _ClassVar[int]
     id: str
-    def __init__(self, id: _Optional[str] = ...) -> None: ...
+    some: TablesOfCheckpoint
+    def __init__(self, id: _Optional[str] = ..., some: _Optional[_Union[TablesOfCheckpoint, _Mapping]] = ...) -> None: ...
 
 class Momentum(_message.Message):
     __slots__ = ["momentum"]
@@ -556,6 +560,14 @@ class TableOptions(_message.Message):
     optimizer: Optimizer
     slots: int
     def __init__(self, name: _Optional[str] = ..., dim: _Optional[int] = ..., slots: _Optional[int] = ..., combiner: _Optional[_Union[Combiner, str]] = ..., optimizer: _Optional[_Union[Optimizer, _Mapping]] = ..., initializer: _Optional[_Union[Initializer, _Mapping]] = ..., initial_rows: _Optional[int] = ..., max_rows: _Optional[int] = ..., max_load: _Optional[float] = ...) -> None: ...
+
+class TablesOfCheckpoint(_message.Message):
+    __slots__ = ["id", "tables"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TravelledRounds(_message.Message):
     __slots__ = ["all_bags", "owned_bags"]
