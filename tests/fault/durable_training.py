@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -21,7 +22,8 @@ def durability(folder: Path, mode: str = "SYNC", more: str = "") -> str:
 def kill(cluster: Cluster) -> None:
     """kill -9 to every rank."""
     for rank in range(len(cluster.ranks)):
-        os.kill(cluster.pid(rank), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # mpirun ends the others once it sees that one is gone
+            os.kill(cluster.pid(rank), signal.SIGKILL)
     cluster.process.wait(timeout=STOP_TIMEOUT)
 
 
