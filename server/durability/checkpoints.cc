@@ -377,7 +377,11 @@ Status Checkpoints::Release(const std::string& id) const {
     if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
     any = any || removed.ok();
   }
-  if (any) return files_->SyncFolder(folder);
+  if (any) {
+    Status synced = files_->SyncFolder(folder);
+    // What nothing keeps may be gone at once.
+    return synced.code() == StatusCode::kNotFound ? Status() : synced;
+  }
   Status there = files_->List(folder).status();
   return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
                                                : there;
