@@ -125,7 +125,7 @@ inline std::optional<Step> StepOf(const slotwise_step* step) {
               .epoch = step->epoch};
 }
 
-// What a caller says of the batches of a push. Each array is null, or has an element for each batch.
+// A caller says this of the batches of a push. Each array is null, or has an element for each batch.
 struct PushNotes {
   const slotwise_looked_up* looked_up = nullptr;
   const float* learning_rates = nullptr;  // NaN: the table's own

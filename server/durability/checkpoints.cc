@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kRemoved = ".removed";
 
-// What the file of a checkpoint says that a load keeps. The newest before a load names the copy that the load
+// These are the words of a kept checkpoint's file. The newest before a load names the copy that the load
 // saves, and before that the copy of an earlier load, if it is the newest before that, too: a load may fail,
 // and save none.
 constexpr std::string_view kLoaded = "loaded\n";
@@ -379,7 +379,7 @@ Status Checkpoints::Release(const std::string& id) const {
   }
   if (any) {
     Status synced = files_->SyncFolder(folder);
-    // What nothing keeps may be gone at once.
+    // A checkpoint that nothing keeps may be gone at once.
     return synced.code() == StatusCode::kNotFound ? Status() : synced;
   }
   Status there = files_->List(folder).status();

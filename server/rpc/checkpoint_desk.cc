@@ -157,7 +157,7 @@ void CheckpointDesk::Release(const std::string& id, const Done<ListedCheckpoint>
   const auto release = [this, id]() -> Result<ListedCheckpoint> {
     if (!IsCheckpointId(id)) return NoSuchCheckpoint(id);
     if (Status released = checkpoints_->Release(id); !released.ok()) return released;
-    return Find(*checkpoints_, id);
+    return ListedCheckpoint{.id = id, .manifest = {}, .why_not = {}};  // it may be gone by now
   };
   Ask<ListedCheckpoint>(release, done);
 }
