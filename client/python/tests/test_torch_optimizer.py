@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import slotwise
 import slotwise.torch as st
-from slotwise import _optimizer
+from slotwise import _rows_parameter
 from slotwise.optimizers import Optimizer
 
 ROWS, DIM = 12, 4
@@ -172,7 +172,7 @@ def test_clipping_amid_accumulation_clips_what_is_there(any_ps: slotwise.Client)
 def test_what_is_set_to_zero_is_gone_and_no_norm_is_computed(
     any_ps: slotwise.Client, to_none: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_optimizer, "_compute", None)
+    monkeypatch.setattr(_rows_parameter, "_compute", None)
 
     def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
         model(0).backward()
@@ -222,6 +222,43 @@ def test_retained_graphs_add_up(any_ps: slotwise.Client) -> None:
         step(optimizers)
 
     Twins(any_ps).run(train)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_gradient_that_is_held_gathers_what_comes_later(any_ps: slotwise.Client, inference: bool) -> None:
+    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+        zero(optimizers)
+        model(number).backward()
+        with torch.inference_mode(inference):  # as a log of norms may be written
+            held = [weight.grad for weight in model.parameters()]
+        model(number + 1).backward()
+        now = [weight.grad for weight in model.parameters()]
+        assert all(one is other for one, other in zip(held, now))
+        for gradient in held:
+            assert gradient is not None
+            gradient.mul_(0.5)
+        step(optimizers)
+
+    Twins(any_ps).run(train)
+
+
+def test_a_gradient_that_is_changed_behind_a_backward_is_refused(any_ps: slotwise.Client) -> None:
+    twins = Twins(any_ps)
+    for another in (False, True):
+        zero(twins.of_ours())
+        twins.ours(0).backward()
+        held = [weight.grad for weight in twins.ours.items.parameters()]
+        assert held[0] is not None
+        twins.ours(1).backward()
+        held[0].mul_(0.5)
+        with pytest.raises(slotwise.FailedPrecondition, match="table items.*after the last backward"):
+            twins.ours(2).backward() if another else step(twins.of_ours())
+    twins.compare()  # nothing has moved
+    zero(twins.of_ours())
+    twins.ours(1).backward()
+    held[0].mul_(0.5)  # is no longer the gradient of anything
+    step(twins.of_ours())
+    assert twins.steps() == 1
 
 
 def test_keys_and_gradients_may_be_overwritten_before_the_step(any_ps: slotwise.Client) -> None:
@@ -614,8 +651,8 @@ def test_norms_of_a_shared_step_are_asked_for_anew_together(
         asked.append(len(sums))
         return sums
 
-    monkeypatch.setattr(_optimizer, "group_of", lambda session: (None,))
-    monkeypatch.setattr(_optimizer, "summed_over", alone)
+    monkeypatch.setattr(_rows_parameter, "group_of", lambda session: (None,))
+    monkeypatch.setattr(_rows_parameter, "summed_over", alone)
     session = slotwise.Session(7, trainers=2, gradients="mean")
     for table in ("a", "b"):
         ps.create_table(table, dim=1, optimizer=slotwise.SGD(0.1))
