@@ -19,6 +19,7 @@
 #include "server/durability/checkpoints.h"
 #include "server/durability/file_system.h"
 #include "server/rpc/checkpoint_desk.h"
+#include "tests/durability/watched_files.h"
 #include "tests/rpc/messages.h"
 #include "tests/rpc/rpc_server_fixture.h"
 #include "tests/support/temporary_folder.h"
@@ -533,6 +534,25 @@ TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
     const Status status = answer.get_future().get();
     EXPECT_TRUE(status.ok() || status.message() == "the server is stopping") << status.message();
   }
+}
+
+// A newer checkpoint may let a pinned one go as soon as its pin is gone.
+TEST_F(CheckpointDeskTest, ReleasesACheckpointThatIsRemovedAtOnce) {
+  const std::string pinned = folder_ + "/one";
+  std::ofstream(pinned + "/" + std::string(kPinName)).close();
+  WatchedFiles files(SystemFiles());
+  bool removed = false;
+  files.before_change = [&](const std::string& operation, const std::string& path) {
+    if (operation == "sync folder" && path == pinned) removed = std::filesystem::remove_all(pinned) > 0;
+    return Status();
+  };
+  CheckpointDesk desk(Checkpoints(files, folder_));
+  std::promise<Result<ListedCheckpoint>> released;
+  desk.Release("one", [&](const auto& result) { released.set_value(result); });
+  const Result<ListedCheckpoint> answer = released.get_future().get();
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->id, "one");
+  EXPECT_TRUE(removed);
 }
 
 TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
