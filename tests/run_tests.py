@@ -24,6 +24,21 @@ import pytest
 AGAIN = 2  # times that a failed test is run again
 MOST_AGAIN = 10
 MOST_FLAKY = 3
+# The files that take the longest come first, so that none of them is alone at the end.
+PYTHON_FILES_FIRST = (
+    "tests/fault/test_durability.py",
+    "tests/e2e/test_metrics_tables.py",
+    "tests/abuse/test_attacks.py",
+    "tests/e2e/test_tls.py",
+    "client/python/tests/test_loops.py",
+    "tests/e2e/test_bench.py",
+    "tests/e2e/test_adult.py",
+    "tests/fault/test_load_checkpoint.py",
+    "tests/e2e/test_gpu_checks.py",
+    "tests/fault/test_supervisor.py",
+    "tests/fault/test_kill_loop.py",
+    "client/python/tests/test_process.py",
+)
 PYTHON_FOLDERS = ("tests/e2e", "tests/fault", "tests/abuse", "client/python/tests", "examples")
 
 
@@ -150,10 +165,14 @@ class PythonTests(Suite):
 
     def command(self) -> list[str]:
         report = ["--junitxml", str(self._report), "--durations", "20", "--durations-min", "2"]
-        return [*self._pytest, *self._spread, *report, *self._folders, *self._arguments]
+        first = [file for file in PYTHON_FILES_FIRST if Path(file).is_file() and self._is_asked_for(file)]
+        return [*self._pytest, *self._spread, *report, *first, *self._folders, *self._arguments]
 
     def command_of(self, name: str) -> list[str]:
         return [*self._pytest, name]
+
+    def _is_asked_for(self, file: str) -> bool:
+        return any(file.startswith(f"{folder}/") for folder in self._folders)
 
     def failures(self) -> list[str]:
         path = self._cache / "v" / "cache" / "lastfailed"

@@ -23,7 +23,7 @@ def is_gone(pid: int) -> bool:
     """Whether a process has ended. (Nobody may have asked yet how.)"""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from launched import is_gone
 from slotwise_cluster import MPI_ENVIRONMENT, START_TIMEOUT, STOP_TIMEOUT, server_binary, wait_until
 from slotwise_wire import ROOT
-from test_stuck_rank import is_gone
 
 HERE, THERE, SUBNET = "10.213.77.1", "10.213.77.2", "10.213.77.0/24"
 RANKS = 4

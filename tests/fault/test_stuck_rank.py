@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from launched import is_gone
 from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, wait_until
 
 LIMIT = 2.0
@@ -53,14 +54,6 @@ class Traffic:
                 self.answered += 1
         except grpc.RpcError:
             pass
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended. (Nobody may have asked yet how.)"""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 def test_a_stopped_rank_ends_all_within_the_limit(start_cluster: StartCluster) -> None:
