@@ -34,6 +34,12 @@ inline bool LiesByFours(ConstNumbers numbers) {
   return reinterpret_cast<std::uintptr_t>(numbers.data) % (4 * BytesOf(numbers.type)) == 0;
 }
 
+// The weight decay that is part of a row's gradient.
+inline float CoupledDecay(const OptimizerOptions& options) {
+  const bool decoupled = options.kind == OptimizerKind::kAdam && options.decoupled_decay;
+  return decoupled ? 0.0F : options.weight_decay;
+}
+
 // Calls use(optimizer): the functor of body/optimizer.h that `options` name, with the numbers of the step.
 template <class Use>
 void WithOptimizer(const OptimizerOptions& options, const StepScalars& scalars, Use use) {
@@ -53,7 +59,7 @@ void WithOptimizer(const OptimizerOptions& options, const StepScalars& scalars, 
     case OptimizerKind::kRmsProp:
       return use(body::RmsProp{rate, o.beta2, o.epsilon});
     case OptimizerKind::kAdam:
-      return use(body::Adam{scalars.adam_rate, o.beta1, o.beta2, o.epsilon});
+      return use(body::Adam{scalars.adam_rate, scalars.adam_keep, o.beta1, o.beta2, scalars.adam_epsilon});
     case OptimizerKind::kFtrl:
       return use(body::Ftrl{rate, o.lambda1, o.lambda2, o.ftrl_beta});
   }

@@ -125,7 +125,7 @@ class RowUpdates {
     const body::Segments& segments = sums.segments;
     step_rows_ += segments.segments;
     WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
-      const body::OptimizerRule<Optimizer> rule{optimizer, optimizer_.weight_decay};
+      const body::OptimizerRule<Optimizer> rule{optimizer, CoupledDecay(optimizer_)};
       B::ForEachRun(queue, segments.segments, dim_,
                     body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, rows, rule});
       B::ForEachTile(

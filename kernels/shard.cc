@@ -33,13 +33,18 @@ float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step) 
 }
 
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step) {
-  StepScalars scalars{LearningRateOfStep(optimizer, step), 0};
+  StepScalars scalars{.learning_rate = LearningRateOfStep(optimizer, step)};
   if (optimizer.kind == OptimizerKind::kAdam) {
     const auto t = static_cast<double>(step);
+    const auto rate = static_cast<double>(scalars.learning_rate);
+    const double root = std::sqrt(1.0 - std::pow(static_cast<double>(optimizer.beta2), t));
     scalars.adam_rate =
-        static_cast<float>(static_cast<double>(scalars.learning_rate) *
-                           std::sqrt(1.0 - std::pow(static_cast<double>(optimizer.beta2), t)) /
-                           (1.0 - std::pow(static_cast<double>(optimizer.beta1), t)));
+        static_cast<float>(rate * root / (1.0 - std::pow(static_cast<double>(optimizer.beta1), t)));
+    scalars.adam_epsilon = optimizer.corrected_epsilon
+                               ? static_cast<float>(static_cast<double>(optimizer.epsilon) * root)
+                               : optimizer.epsilon;
+    if (optimizer.decoupled_decay)
+      scalars.adam_keep = static_cast<float>(1.0 - rate * static_cast<double>(optimizer.weight_decay));
   }
   return scalars;
 }

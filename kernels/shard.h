@@ -106,6 +106,10 @@ struct StepScalars {
   float learning_rate = 0;
   // Adam: lr · √(1 − β₂ᵗ) / (1 − β₁ᵗ), computed in double and rounded once.
   float adam_rate = 0;
+  // Adam: ε, times √(1 − β₂ᵗ) if it is that of the corrected v; likewise rounded.
+  float adam_epsilon = 0;
+  // Adam: what a row's weights are multiplied by first: 1 − lr · weight_decay if that is decoupled, or 1.
+  float adam_keep = 1;
 };
 
 // Returns the optimizer's learning rate at that step, by its schedule: computed in double, rounded once.

@@ -87,6 +87,8 @@ OptimizerOptions FromProto(const v1::Optimizer& wire) {
       options.beta1 = wire.adam().has_beta1() ? wire.adam().beta1() : 0.9F;
       options.beta2 = wire.adam().has_beta2() ? wire.adam().beta2() : 0.999F;
       options.epsilon = wire.adam().has_epsilon() ? wire.adam().epsilon() : 1e-8F;
+      options.corrected_epsilon = wire.adam().corrected_epsilon();
+      options.decoupled_decay = wire.adam().decoupled_decay();
       break;
     case v1::Optimizer::kMomentum:
       options.kind = OptimizerKind::kMomentum;
@@ -154,6 +156,8 @@ void Write(const OptimizerOptions& options, v1::Optimizer& wire) {
       wire.mutable_adam()->set_beta1(options.beta1);
       wire.mutable_adam()->set_beta2(options.beta2);
       wire.mutable_adam()->set_epsilon(options.epsilon);
+      wire.mutable_adam()->set_corrected_epsilon(options.corrected_epsilon);
+      wire.mutable_adam()->set_decoupled_decay(options.decoupled_decay);
       break;
     case OptimizerKind::kMomentum:
       wire.mutable_momentum()->set_momentum(options.momentum);

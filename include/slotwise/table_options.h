@@ -16,10 +16,11 @@
 
 namespace slotwise {
 
-// A table's name has 1 to 63 of the characters A-Z a-z 0-9 _ . - , and does not begin with '.' or '-'.
+// A table's name has 1 to 255 of the characters A-Z a-z 0-9 _ . - / . None of the parts between its slashes
+// is empty or begins with '.' or '-', so that a name is also a path that stays in its folder.
 class TableName {
  public:
-  static constexpr std::size_t kMaxLength = 63;
+  static constexpr std::size_t kMaxLength = 255;
 
   TableName() = default;
   // Keeps the first kMaxLength + 1 characters of `name`; Validate() refuses a name that is too long.
@@ -32,7 +33,7 @@ class TableName {
 
  private:
   std::array<char, kMaxLength + 1> text_{};
-  std::uint8_t length_ = 0;
+  std::uint16_t length_ = 0;
 };
 
 // How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent keys
@@ -84,9 +85,11 @@ struct OptimizerOptions {
   float momentum = 0.9F;             // Momentum, Nesterov: μ
   float beta1 = 0.9F;                // Adam
   float beta2 = 0.999F;              // Adam; RMSProp's β, 0.99
-  float ftrl_beta = 1.0F;            // FTRL
-  float lambda1 = 0.0F;              // FTRL
-  float lambda2 = 0.0F;              // FTRL
+  bool corrected_epsilon = false;  // Adam: ε · √(1 − β₂ᵗ) in ε's place, as torch.optim.Adam has it
+  bool decoupled_decay = false;    // Adam: w −= lr · weight_decay · w first, and g stays (AdamW)
+  float ftrl_beta = 1.0F;          // FTRL
+  float lambda1 = 0.0F;            // FTRL
+  float lambda2 = 0.0F;            // FTRL
 
   friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
 };

@@ -185,16 +185,21 @@ Status ValidateStepRate(float learning_rate, const TableOptions& table) {
 
 Status ValidateTableName(std::string_view name) {
   constexpr std::string_view kRule =
-      "must be 1 to 63 of the characters A-Z a-z 0-9 _ . - and not start with '.' or '-'";
-  const bool legal = !name.empty() && name.size() <= TableName::kMaxLength && name.front() != '.' &&
-                     name.front() != '-' && std::all_of(name.begin(), name.end(), IsNameCharacter);
+      "must be 1 to 255 of A-Z a-z 0-9 _ . - / and no part between / be empty or start with '.' or '-'";
+  bool legal = name.size() <= TableName::kMaxLength;
+  for (std::size_t begin = 0; legal && begin <= name.size();) {
+    const std::string_view part = name.substr(begin, name.find('/', begin) - begin);
+    legal = !part.empty() && part.front() != '.' && part.front() != '-' &&
+            std::all_of(part.begin(), part.end(), IsNameCharacter);
+    begin += part.size() + 1;
+  }
   if (legal) return {};
   // TableName cut a name that was too long, so the message says "...".
   return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
 }
 
 TableName::TableName(std::string_view name) {
-  length_ = static_cast<std::uint8_t>(std::min(name.size(), text_.size()));
+  length_ = static_cast<std::uint16_t>(std::min(name.size(), text_.size()));
   std::copy_n(name.begin(), length_, text_.begin());
 }
 
@@ -242,6 +247,8 @@ std::string FirstDifference(const TableOptions& there, const TableOptions& asked
     const auto text = [](auto value) {
       if constexpr (std::is_floating_point_v<decltype(value)>) {
         return Text(value);
+      } else if constexpr (std::is_same_v<decltype(value), bool>) {
+        return std::string(value ? "true" : "false");
       } else if constexpr (std::is_integral_v<decltype(value)>) {
         return std::to_string(value);
       } else {
@@ -263,6 +270,8 @@ std::string FirstDifference(const TableOptions& there, const TableOptions& asked
   compare("optimizer.momentum", is.momentum, o.momentum);
   compare("optimizer.beta1", is.beta1, o.beta1);
   compare(o.kind == OptimizerKind::kRmsProp ? "optimizer.beta" : "optimizer.beta2", is.beta2, o.beta2);
+  compare("optimizer.corrected_epsilon", is.corrected_epsilon, o.corrected_epsilon);
+  compare("optimizer.decoupled_decay", is.decoupled_decay, o.decoupled_decay);
   compare("optimizer.beta", is.ftrl_beta, o.ftrl_beta);
   compare("optimizer.lambda1", is.lambda1, o.lambda1);
   compare("optimizer.lambda2", is.lambda2, o.lambda2);

@@ -117,11 +117,13 @@ struct RmsProp {
   }
 };
 
-// Kingma, Ba 2015, lazy: only touched rows move. State: m, v. `rate` carries the step's bias corrections.
+// Kingma, Ba 2015, lazy: only touched rows move. State: m, v. `rate` carries the step's bias corrections, and
+// `keep` is 1 but for decoupled weight decay (Loshchilov, Hutter 2019).
 struct Adam {
   static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 2;
   float rate;
+  float keep;
   float beta1;
   float beta2;
   float epsilon;
@@ -131,7 +133,7 @@ struct Adam {
     float& v = w[std::size_t{2} * dim];
     m = beta1 * m + (1.0F - beta1) * g;
     v = beta2 * v + (1.0F - beta2) * (g * g);
-    *w -= rate * m / (sqrtf(v) + epsilon);
+    *w = keep * *w - rate * m / (sqrtf(v) + epsilon);
   }
 };
 

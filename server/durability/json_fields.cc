@@ -77,6 +77,13 @@ float Fields::Float(const std::string& name) {
   return rounded;
 }
 
+bool Fields::Flag(const std::string& name) {
+  const json& value = Find(name);
+  if (value.is_boolean()) return value.get<bool>();
+  Complain(name, "is neither true nor false");
+  return false;
+}
+
 std::string Fields::Text(const std::string& name) {
   const json& value = Find(name);
   if (value.is_string()) return value.get<std::string>();

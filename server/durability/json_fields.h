@@ -26,6 +26,7 @@ class Fields {
                        std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
   std::uint64_t HexNumber(const std::string& name);
   float Float(const std::string& name);
+  bool Flag(const std::string& name);
   std::string Text(const std::string& name);
   const nlohmann::json& Array(const std::string& name);
   Fields Object(const std::string& name);

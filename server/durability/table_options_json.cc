@@ -9,7 +9,7 @@ namespace slotwise {
 namespace {
 
 // The one list of all options, for writing and reading them. `visit(name, field)`; the seed is written in
-// hexadecimal digits.
+// hexadecimal digits. An option that is false is left out, as earlier versions left it.
 template <class Options, class Visit>
 void EachOption(Options& options, const Visit& visit) {
   auto& optimizer = options.optimizer;
@@ -32,6 +32,8 @@ void EachOption(Options& options, const Visit& visit) {
   visit("momentum", optimizer.momentum);
   visit("beta1", optimizer.beta1);
   visit("beta2", optimizer.beta2);
+  visit("corrected_epsilon", optimizer.corrected_epsilon);
+  visit("decoupled_decay", optimizer.decoupled_decay);
   visit("ftrl_beta", optimizer.ftrl_beta);
   visit("lambda1", optimizer.lambda1);
   visit("lambda2", optimizer.lambda2);
@@ -47,7 +49,7 @@ void EachOption(Options& options, const Visit& visit) {
 }
 
 static_assert(sizeof(ScheduleOptions) == 32 && sizeof(OptimizerOptions) == 80 &&
-                  sizeof(InitializerOptions) == 32 && sizeof(TableOptions) == 216,
+                  sizeof(InitializerOptions) == 32 && sizeof(TableOptions) == 408,
               "EachOption must name every option");
 
 // The kinds in the order of their numbers.
@@ -88,6 +90,8 @@ nlohmann::ordered_json ToJson(const TableOptions& options) {
       object[name] = std::string(ToString(field));
     } else if constexpr (std::is_same_v<Field, float>) {
       object[name] = double{field};
+    } else if constexpr (std::is_same_v<Field, bool>) {
+      if (field) object[name] = true;
     } else if (name == "seed") {
       object[name] = Hex(field);
     } else {
@@ -107,6 +111,8 @@ TableOptions ParseTableOptions(Fields fields) {
       ReadKind(fields, name, field);
     } else if constexpr (std::is_same_v<Field, float>) {
       field = fields.Float(name);
+    } else if constexpr (std::is_same_v<Field, bool>) {
+      field = fields.Has(name) && fields.Flag(name);
     } else if (name == "seed") {
       field = static_cast<Field>(fields.HexNumber(name));
     } else {

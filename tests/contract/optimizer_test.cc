@@ -67,6 +67,30 @@ TEST_P(Optimizer, ObeysItsConstants) {
   }
 }
 
+// As torch.optim.Adam and AdamW are, on the rows that a step touches.
+TEST_P(Optimizer, CorrectsEpsilonAndDecouplesDecay) {
+  for (const bool corrected : {false, true}) {
+    for (const bool decoupled : {false, true}) {
+      SCOPED_TRACE(testing::Message() << corrected << " " << decoupled);
+      TableOptions options = MakeOptions(5, Combiner::kSum, OptimizerKind::kAdam);
+      options.optimizer = {.kind = OptimizerKind::kAdam,
+                           .learning_rate = 0.3F,
+                           .weight_decay = 0.2F,
+                           .epsilon = 0.01F,
+                           .beta1 = 0.7F,
+                           .beta2 = 0.95F,
+                           .corrected_epsilon = corrected,
+                           .decoupled_decay = decoupled};
+      CheckedTable table(cluster(), options);
+      Random random(83);
+      for (int step = 0; step < 6; ++step) {
+        table.PushRandom(RandomBatch(random, {.bags = 20, .distinct_keys = 30}), random);
+        table.ExpectRowsMatch();
+      }
+    }
+  }
+}
+
 TEST_P(Optimizer, CountsTheTablesStepsNotTheRows) {
   CheckedTable table(cluster(), MakeOptions(4, Combiner::kSum, OptimizerKind::kAdam));
   Random random(82);
@@ -199,6 +223,22 @@ TEST(StepScalars, CorrectAdamsBiasInDouble) {
     EXPECT_EQ(ScalarsOfStep(adam, t).adam_rate, static_cast<float>(corrected)) << "t = " << t;
     EXPECT_EQ(ScalarsOfStep(adam, t).learning_rate, 0.02F);
   }
+}
+
+TEST(StepScalars, HaveAdamsEpsilonAndDecay) {
+  OptimizerOptions adam{.kind = OptimizerKind::kAdam,
+                        .learning_rate = 0.02F,
+                        .weight_decay = 0.5F,
+                        .epsilon = 1e-3F,
+                        .beta2 = 0.99F};
+  EXPECT_EQ(ScalarsOfStep(adam, 3).adam_epsilon, 1e-3F);
+  EXPECT_EQ(ScalarsOfStep(adam, 3).adam_keep, 1.0F);
+  adam.corrected_epsilon = adam.decoupled_decay = true;
+  const double root = std::sqrt(1 - std::pow(double{0.99F}, 3.0));
+  EXPECT_EQ(ScalarsOfStep(adam, 3).adam_epsilon, static_cast<float>(double{1e-3F} * root));
+  EXPECT_EQ(ScalarsOfStep(adam, 3).adam_keep, static_cast<float>(1 - double{0.02F} * 0.5));
+  adam.kind = OptimizerKind::kSgd;
+  EXPECT_EQ(ScalarsOfStep(adam, 3).adam_keep, 1.0F);
 }
 
 TEST(StepScalars, HoldTheLearningRateOfEveryKind) {

@@ -177,6 +177,21 @@ TEST_P(ManifestTest, NamesTheFieldThatIsMistyped) {
   });
 }
 
+TEST_P(ManifestTest, SaysAdamsFlagsWhereTheyAreSet) {
+  EXPECT_THAT(text_, ::testing::Not(HasSubstr("corrected_epsilon")));  // as earlier versions wrote it
+  EXPECT_THAT(text_, ::testing::Not(HasSubstr("decoupled_decay")));
+  for (const auto flag : {&OptimizerOptions::corrected_epsilon, &OptimizerOptions::decoupled_decay}) {
+    Manifest other = manifest_;
+    other.tables[0].options.optimizer.*flag = true;
+    const auto parsed = ParseManifest(Text(other), kPath);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+    EXPECT_TRUE(*parsed == other);
+    EXPECT_FALSE(*parsed == manifest_);
+  }
+  ExpectRefused(Seal(With(json_, "/tables/0/options/corrected_epsilon", 1)),
+                "tables[0].options.corrected_epsilon is neither true nor false");
+}
+
 TEST_P(ManifestTest, NamesTheFieldThatIsUnknown) {
   const auto expect_refused = [&](const std::string& pointer) {
     ExpectRefused(Seal(With(json_, pointer + "/more", 1)), NameOf(pointer + "/more") + " is unknown");

@@ -159,7 +159,7 @@ TEST(AdaGrad, DividesByTheRootOfTheSumOfSquares) {
 
 TEST(Adam, KeepsBothMomentsOfItsElement) {
   float record[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};  // w0 w1 m0 m1 v0 v1
-  Adam{1.0F, 0.5F, 0.75F, 0.0F}(&record[0], 2, 4.0F);
+  Adam{1.0F, 1.0F, 0.5F, 0.75F, 0.0F}(&record[0], 2, 4.0F);
   EXPECT_EQ(record[2], 2.0F);
   EXPECT_EQ(record[4], 4.0F);
   EXPECT_EQ(record[0], 1.0F - 2.0F / 2.0F);
@@ -242,7 +242,7 @@ TEST(RowWiseAdaGrad, SaysWhetherTheRowMayMove) {
 TEST(FiniteSteps, AreTheOptimizersOwn) {
   float record[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
   float expected[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
-  const Adam adam{1.0F, 0.5F, 0.75F, 0.0F};
+  const Adam adam{1.0F, 1.0F, 0.5F, 0.75F, 0.0F};
   FiniteSteps<Adam>{adam}(&record[0], 2, 4.0F);
   adam(&expected[0], 2, 4.0F);
   EXPECT_TRUE(std::equal(record, record + 6, expected));
@@ -262,14 +262,14 @@ TEST(FiniteSteps, ChangeNothingOfAnElementThatWouldOverflow) {
     expect_unchanged(Nesterov{0.5F, 0.0F}, {1, 2}, g);
     expect_unchanged(AdaGrad{0.5F, 1.0F}, {1, 2}, g);
     expect_unchanged(RmsProp{0.5F, 0.0F, 1.0F}, {1, 2}, g);
-    expect_unchanged(Adam{0.5F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, g);
+    expect_unchanged(Adam{0.5F, 1.0F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, g);
     expect_unchanged(Ftrl{0.5F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, g);
   }
   expect_unchanged(Sgd{1.0F}, {3e38F}, -3e38F);
   expect_unchanged(Momentum{1.0F, 0.5F}, {3e38F, 2}, -3e38F);
   expect_unchanged(AdaGrad{1.0F, 1.0F}, {1, 2}, 2e19F);
-  expect_unchanged(Adam{1.0F, 0.5F, 0.5F, 1.0F}, {1, 2, 3}, 1e20F);  // v alone
-  expect_unchanged(Ftrl{0.0F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, 1.0F);   // a rate of 0: z
+  expect_unchanged(Adam{1.0F, 1.0F, 0.5F, 0.5F, 1.0F}, {1, 2, 3}, 1e20F);  // v alone
+  expect_unchanged(Ftrl{0.0F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, 1.0F);         // a rate of 0: z
 }
 
 TEST(NormalQuantile, IsThatOfTables) {

@@ -51,10 +51,18 @@ void RmsProp(const OptimizerOptions& o, float g, float& w, float& v) {
   w = w - (o.learning_rate * g) / (std::sqrt(v) + o.epsilon);
 }
 
-void Adam(const OptimizerOptions& o, float rate, float g, float& w, float& m, float& v) {
+// Returns Adam's epsilon of step t.
+float EpsilonOfStep(const OptimizerOptions& o, std::uint64_t step) {
+  if (!o.corrected_epsilon) return o.epsilon;
+  return static_cast<float>(double{o.epsilon} *
+                            std::sqrt(1 - std::pow(double{o.beta2}, static_cast<double>(step))));
+}
+
+void Adam(const OptimizerOptions& o, std::uint64_t step, float g, float& w, float& m, float& v) {
   m = o.beta1 * m + (1.0F - o.beta1) * g;
   v = o.beta2 * v + (1.0F - o.beta2) * (g * g);
-  w = w - (rate * m) / (std::sqrt(v) + o.epsilon);
+  if (o.decoupled_decay) w = static_cast<float>(1 - double{o.learning_rate} * double{o.weight_decay}) * w;
+  w = w - (CorrectedRate(o, step) * m) / (std::sqrt(v) + EpsilonOfStep(o, step));
 }
 
 void Ftrl(const OptimizerOptions& o, float g, float& w, float& z, float& n) {
@@ -117,7 +125,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
   std::vector<float>& w = row.values;
   std::vector<float>& state = row.state;
   const std::size_t dim = w.size();
-  if (o.weight_decay != 0.0F) {
+  if (o.weight_decay != 0.0F && !(o.kind == OptimizerKind::kAdam && o.decoupled_decay)) {
     for (std::size_t j = 0; j < dim; ++j) {
       gradient[j] = gradient[j] + o.weight_decay * w[j];
     }
@@ -126,7 +134,6 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
     return RowWiseAdaGrad(o, gradient, w, state[0]);
   }
   const OracleRow before = row;
-  const float adam_rate = o.kind == OptimizerKind::kAdam ? CorrectedRate(o, step) : 0.0F;
   for (std::size_t j = 0; j < dim; ++j) {
     const float g = gradient[j];
     switch (o.kind) {
@@ -148,7 +155,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
         RmsProp(o, g, w[j], state[j]);
         break;
       case OptimizerKind::kAdam:
-        Adam(o, adam_rate, g, w[j], state[j], state[dim + j]);
+        Adam(o, step, g, w[j], state[j], state[dim + j]);
         break;
       case OptimizerKind::kFtrl:
         Ftrl(o, g, w[j], state[j], state[dim + j]);

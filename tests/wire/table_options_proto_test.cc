@@ -61,11 +61,28 @@ TEST(TableOptionsFromProto, TakesAZeroThatIsWrittenOut) {
   EXPECT_EQ(options->initializer.high, 0.0F);
 }
 
+TEST(TableOptionsFromProto, TakesAdamsFlagsOneByOne) {
+  v1::TableOptions wire = Least();
+  wire.mutable_optimizer()->mutable_adam()->set_corrected_epsilon(true);
+  const auto corrected = FromProto(wire);
+  ASSERT_TRUE(corrected.ok());
+  EXPECT_TRUE(corrected->optimizer.corrected_epsilon);
+  EXPECT_FALSE(corrected->optimizer.decoupled_decay);
+  wire.mutable_optimizer()->mutable_adam()->set_corrected_epsilon(false);
+  wire.mutable_optimizer()->mutable_adam()->set_decoupled_decay(true);
+  const auto decoupled = FromProto(wire);
+  ASSERT_TRUE(decoupled.ok());
+  EXPECT_FALSE(decoupled->optimizer.corrected_epsilon);
+  EXPECT_TRUE(decoupled->optimizer.decoupled_decay);
+}
+
 TEST(TableOptionsToProto, IsTheInverse) {
   std::vector<std::function<void(v1::Optimizer&)>> optimizers{
       [](v1::Optimizer& o) { o.mutable_sgd(); },
       [](v1::Optimizer& o) { o.mutable_adagrad()->set_initial_accumulator(0.25F); },
       [](v1::Optimizer& o) { o.mutable_adam()->set_beta2(0.5F); },
+      [](v1::Optimizer& o) { o.mutable_adam()->set_corrected_epsilon(true); },
+      [](v1::Optimizer& o) { o.mutable_adam()->set_decoupled_decay(true); },
   };
   for (const auto& choose : optimizers) {
     v1::TableOptions wire = Least();

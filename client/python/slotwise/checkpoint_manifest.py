@@ -35,6 +35,7 @@ _CONSTANTS: dict[str, dict[str, str]] = {
     "normal": {"mean": "mean", "deviation": "deviation"},
     "constant": {"value": "mean"},
 }
+_FLAGS = ("corrected_epsilon", "decoupled_decay")  # of Adam; left out where they are false
 _PLAIN = ("name", "dim", "slots", "initial_rows", "max_rows", "max_load")
 _SCHEDULE = ("warmup_steps", "decay_start", "decay_steps", "decay_power", "end_learning_rate")
 
@@ -86,7 +87,9 @@ def table_options(says: Json) -> TableOptions:
     }
 
     def kind(name: str) -> Json:
-        return {name: {theirs: says[ours] for theirs, ours in _CONSTANTS[name].items()}}
+        constants = {theirs: says[ours] for theirs, ours in _CONSTANTS[name].items()}
+        constants |= {flag: True for flag in _FLAGS if name == "adam" and says.get(flag)}
+        return {name: constants}
 
     return options_from_json(
         {

@@ -104,7 +104,16 @@ class RMSProp:
 
 @dataclass(frozen=True)
 class Adam:
-    """Lazy Adam: a step changes only the rows that it touches; t counts the table's steps."""
+    """Lazy Adam: a step changes only the rows that it touches; t counts the table's steps.
+
+    As it stands it is `torch.optim.SparseAdam`. With `corrected_epsilon` a touched row moves as by
+    `torch.optim.Adam`, and with `decoupled_decay` too as by `AdamW`.
+
+    Attributes:
+        corrected_epsilon: whether epsilon is added to the root of the corrected v, and not to that of v.
+        decoupled_decay: whether `weight_decay` shrinks the rows themselves, w -= lr * weight_decay * w, and
+            is no part of g.
+    """
 
     lr: float
     beta1: float = 0.9
@@ -112,6 +121,8 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     schedule: Schedule = Schedule()
+    corrected_epsilon: bool = False
+    decoupled_decay: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,10 +241,6 @@ def _schedule_from_json(message: Json) -> Schedule:
 _NOT_CONSTANTS = ("lr", "weight_decay", "schedule")
 
 
-def _constants(kind: type[Any]) -> list[str]:
-    return [field.name for field in fields(kind) if field.name not in _NOT_CONSTANTS]
-
-
 def _to_json(value: Any, kinds: dict[str, Any], what: str) -> Json:
     """Returns a dataclass as the member of its message's `kind`."""
     name = next((name for name, kind in kinds.items() if type(value) is kind), None)
@@ -243,7 +250,8 @@ def _to_json(value: Any, kinds: dict[str, Any], what: str) -> Json:
         raise InvalidArgument(
             f"{what} is {given}: must be an object of slotwise's classes {names}"
         )
-    return {name: {constant: getattr(value, constant) for constant in _constants(type(value))}}
+    constants = (field.name for field in fields(value) if field.name not in _NOT_CONSTANTS)
+    return {name: {constant: getattr(value, constant) for constant in constants}}
 
 
 def _from_json(message: Json, kinds: dict[str, Any], **more: Any) -> Any:
@@ -251,5 +259,9 @@ def _from_json(message: Json, kinds: dict[str, Any], **more: Any) -> Any:
     name = next((name for name in kinds if name in message), next(iter(kinds)))
     kind, inner = kinds[name], message.get(name, {})
     # A number of the message may be 0, and then absent, where the class's default is another.
-    constants = {constant: float(inner.get(constant, 0)) for constant in _constants(kind)}
+    constants: dict[str, float | bool] = {}
+    for field in fields(kind):
+        if field.name not in _NOT_CONSTANTS:
+            value = inner.get(field.name, 0)
+            constants[field.name] = bool(value) if isinstance(field.default, bool) else float(value)
     return kind(**constants, **more)

@@ -25,7 +25,7 @@ class TableOptions:
     """One table.
 
     Attributes:
-        name: 1 to 63 of A-Z a-z 0-9 _ . -, not beginning with '.' or '-'.
+        name: 1 to 255 of A-Z a-z 0-9 _ . - /; no part between slashes is empty or begins with '.' or '-'.
         dim: elements a row, 1 .. 4096.
         slots: bags a sample, 1 .. 4096.
         combiner: "sum", "mean" (divides by the number of keys in the bag), "sqrtn" (divides by that

@@ -158,7 +158,8 @@ class OracleTable:
         w, s = self.rows[key], self.state[key]
         kind = optimizer.WhichOneof("kind") or "sgd"
         constants = getattr(optimizer, kind)
-        g = g + F(optimizer.weight_decay) * w if optimizer.weight_decay else g
+        decoupled = kind == "adam" and constants.decoupled_decay
+        g = g + F(optimizer.weight_decay) * w if optimizer.weight_decay and not decoupled else g
         dim = len(w)
         if kind == "sgd":
             w -= lr * g
@@ -188,7 +189,12 @@ class OracleTable:
             v[:] = beta2 * v + (1 - beta2) * (g * g)
             t = self.steps
             alpha = F(float(lr) * np.sqrt(1 - float(beta2) ** t) / (1 - float(beta1) ** t))
-            w -= alpha * m / (np.sqrt(v) + F(constants.epsilon))
+            epsilon = F(constants.epsilon)
+            if constants.corrected_epsilon:
+                epsilon = F(float(epsilon) * np.sqrt(1 - float(beta2) ** t))
+            if decoupled:
+                w *= F(1 - float(lr) * float(F(optimizer.weight_decay)))
+            w -= alpha * m / (np.sqrt(v) + epsilon)
         else:
             z, n = s.reshape(2, dim)
             now = n + g * g

@@ -22,7 +22,7 @@ _OPTIMIZERS = [
     slotwise.AdaGrad(lr=0.5, epsilon=1e-3, initial_accumulator=0.25),
     slotwise.RowWiseAdaGrad(lr=0.5, epsilon=1e-3),
     slotwise.RMSProp(lr=0.5, beta=0.75, weight_decay=0.125),
-    slotwise.Adam(lr=0.5, beta1=0.5, beta2=0.75),
+    slotwise.Adam(lr=0.5, beta1=0.5, beta2=0.75, corrected_epsilon=True),
     slotwise.FTRL(lr=0.5, lambda1=0.125, beta=2.0),
 ]
 _INITIALIZERS = [slotwise.Uniform(-1, 1), slotwise.Normal(1, 0.5), slotwise.Constant(0.25)]

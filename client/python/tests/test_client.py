@@ -59,7 +59,13 @@ def test_rounds_of_both_kinds_are_told_apart(fake: FakeServer, fake_ps: slotwise
 
 
 @pytest.mark.parametrize(
-    "optimizer", [slotwise.SGD(0.1), slotwise.AdaGrad(0.05), slotwise.Adam(0.001, beta1=0.8)]
+    "optimizer",
+    [
+        slotwise.SGD(0.1),
+        slotwise.AdaGrad(0.05),
+        slotwise.Adam(0.001, beta1=0.8),
+        slotwise.Adam(0.001, weight_decay=0.1, corrected_epsilon=True, decoupled_decay=True),
+    ],
 )
 def test_optimizers_come_back_as_they_were_given(
     ps: slotwise.Client, optimizer: slotwise.SGD | slotwise.AdaGrad | slotwise.Adam

@@ -52,6 +52,14 @@ DENSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
             p, lr=0.05, initial_accumulator_value=0.1, weight_decay=DECAY
         ),
     ),
+    "adam": (
+        slotwise.Adam(0.01, epsilon=1e-3, weight_decay=DECAY, corrected_epsilon=True),
+        lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-3, weight_decay=DECAY),
+    ),
+    "adamw": (
+        slotwise.Adam(0.01, weight_decay=0.5, corrected_epsilon=True, decoupled_decay=True),
+        lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.5),
+    ),
     "rmsprop": (slotwise.RMSProp(0.01), lambda p: torch.optim.RMSprop(p, lr=0.01)),
     "rmsprop-decay": (
         slotwise.RMSProp(0.01, beta=0.9, epsilon=1e-4, weight_decay=DECAY),

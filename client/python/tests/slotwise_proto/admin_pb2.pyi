@@ -22,14 +22,18 @@ class AdaGrad(_message.Message):
     def __init__(self, epsilon: _Optional[float] = ..., initial_accumulator: _Optional[float] = ...) -> None: ...
 
 class Adam(_message.Message):
-    __slots__ = ["beta1", "beta2", "epsilon"]
+    __slots__ = ["beta1", "beta2", "corrected_epsilon", "decoupled_decay", "epsilon"]
     BETA1_FIELD_NUMBER: _ClassVar[int]
     BETA2_FIELD_NUMBER: _ClassVar[int]
+    CORRECTED_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DECOUPLED_DECAY_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
     beta1: float
     beta2: float
+    corrected_epsilon: bool
+    decoupled_decay: bool
     epsilon: float
-    def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ...) -> None: ...
+    def __init__(self, beta1: _Optional[float] = ..., beta2: _Optional[float] = ..., epsilon: _Optional[float] = ..., corrected_epsilon: bool = ..., decoupled_decay: bool = ...) -> None: ...
 
 class CallStats(_message.Message):
     __slots__ = ["bytes_in", "bytes_out", "calls", "keys", "latency", "refusals", "samples", "stages"]
