@@ -354,6 +354,12 @@ SLOTWISE_API int64_t slotwise_rows_retry_after_ms(const slotwise_rows* rows);
 /* Ends the export and frees it. Null is allowed. */
 SLOTWISE_API void slotwise_rows_free(slotwise_rows* rows);
 
+/* Writes the key of each of `count` texts: XXH3's 64-bit hash, with `seed`, of its bytes. Text i has the
+ * bytes of `bytes` from where text i - 1 ends (the first: from 0) to ends[i]. May be called from several
+ * threads. */
+SLOTWISE_API void slotwise_hash_ids(const char* bytes, const uint64_t* ends, size_t count, uint64_t seed,
+                                    uint64_t* keys);
+
 #ifdef __cplusplus
 }
 #endif

@@ -86,6 +86,17 @@ TEST(CApi, IsC) {
   EXPECT_STRNE(slotwise_version(), "");
 }
 
+TEST(CApi, HashesTextsAsXxh3Does) {
+  const std::string_view bytes = "aabc";  // "", "a" and "abc"
+  const std::array<std::uint64_t, 3> ends{0, 1, 4};
+  std::array<std::uint64_t, 3> keys{};
+  slotwise_hash_ids(bytes.data(), ends.data(), ends.size(), 0, keys.data());
+  EXPECT_EQ(keys, (std::array<std::uint64_t, 3>{0x2d06800538d394c2, 0xe6c632b61e964e1f, 0x78af5f94892f3950}));
+  slotwise_hash_ids(bytes.data(), ends.data(), 2, 1, keys.data());
+  EXPECT_NE(keys[1], 0xe6c632b61e964e1f);
+  EXPECT_EQ(keys[2], 0x78af5f94892f3950);
+}
+
 TEST(CApi, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
   const char* nobody = "127.0.0.1:1";
   slotwise_client_options options{};

@@ -57,6 +57,7 @@ from slotwise.options import (
 from slotwise.rows_calls import Rows
 from slotwise.session import Session, SessionInfo, Step
 from slotwise.stats import CallStats, Durations, RankStats
+from slotwise.text_ids import hash_ids
 from slotwise.tracing import trace
 from slotwise.version import __version__
 
@@ -110,6 +111,7 @@ __all__ = [
     "Verification",
     "__version__",
     "connect",
+    "hash_ids",
     "serve",
     "trace",
 ]

@@ -68,8 +68,7 @@ def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -
     found = list(modules)
     if not found:
         raise InvalidArgument(
-            "the model has no module of slotwise.torch: torch.save has all of it (of an adopted "
-            "model too)"
+            "the model has no module of slotwise.torch, and none that was adopted: torch.save has all of it"
         )
     ps = found[0][0]
     if any(other is not ps for other, _, _ in found):

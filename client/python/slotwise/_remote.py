@@ -104,7 +104,7 @@ class Remote(nn.Module):
         if any(is_exporting(keys) for keys, _, _ in lookups.values()):
             raise refuse_export(self._name())
         for table, (_, _, weights) in lookups.items():
-            if weights is not None and weights.requires_grad:
+            if weights is not None and weights.requires_grad and torch.is_grad_enabled():
                 raise InvalidArgument(
                     f"per_sample_weights of table {table} require a gradient, which is not "
                     f"computed: detach() them"

@@ -6,51 +6,108 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from slotwise.options import TableOptions
 
-# The keys, offsets and weights of each table.
-Lookups = dict[str, tuple[Tensor | None, ...]]
+# Keys, offsets and weights.
+Lookup = tuple[Tensor | None, ...]
+# Those of each table.
+Lookups = dict[str, Lookup]
 
 
-def joined(
-    table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...], Tensor]]
-) -> tuple[tuple[Tensor | None, ...], Tensor]:
-    """Returns several lookups of a table, and their gradients, as those of one lookup, in their order.
+def bags_of(
+    table: TableOptions,
+    keys: Tensor,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    padding: int | None,
+) -> Lookup:
+    """Returns the lookup of bags that are given as torch's modules take them.
 
     Args:
-        parts: keys, offsets and weights of each, which a lookup has taken, and the gradient of its
-            result. They go to where the first one's keys, and its gradient, are.
+        keys: 1-D; or without offsets bags of one size, [samples, keys] or [samples, slots, keys].
+        weights: floats of any type.
+        padding: a key that is left out; None: there is none.
     """
-    ((first_keys, _, _), first_gradient), *_ = parts
+    if weights is not None and weights.is_floating_point():
+        weights = weights.to(torch.float32)
+    is_pooled, several = table.combiner != "none", table.slots > 1
+    of_one_size = is_pooled and keys.dim() == (3 if several else 2)
+    of_one_size = of_one_size and keys.shape[1:-1] == ((table.slots,) if several else ())
+    if offsets is None and of_one_size:
+        size = keys.shape[-1]
+        bags = keys.numel() // size if size else keys.shape[0]
+        offsets = torch.arange(bags + 1, device=keys.device) * size
+        weights = weights.reshape(-1) if weights is not None and weights.shape == keys.shape else weights
+        keys = keys.reshape(-1)
+    if padding is None or (offsets is None and keys.dim() > 2):  # the client refuses that shape
+        return keys, offsets, weights
+    if offsets is None and keys.dim() == 2 and keys.shape[1] != table.slots:
+        return keys, offsets, weights  # likewise
+    kept = keys.reshape(-1) != padding
+    if offsets is None:
+        offsets = torch.arange(keys.numel() + 1, device=keys.device)
+    elif several and len(offsets) % table.slots == 0:
+        offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
+    if bool(((offsets < 0) | (offsets > keys.numel())).any()):
+        return keys, offsets, weights  # which the client refuses
+    before = nn.functional.pad(kept.cumsum(0), (1, 0))
+    if weights is not None and weights.shape == keys.shape:
+        weights = weights.reshape(-1)[kept]
+    return keys.reshape(-1)[kept], before[offsets.to(before.device, torch.int64)], weights
+
+
+def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequence[int]) -> Lookup:
+    """Returns several lookups of a table as one, in their order.
+
+    Args:
+        lookups: which go to where the first one's keys are.
+        bags: how many each has.
+    """
+    first_keys = lookups[0][0]
     assert first_keys is not None
     device = first_keys.device
-    keys, offsets, weights, gradients = [], [], [], []
-    has_offsets = any(of_part[1] is not None for of_part, _ in parts)
-    has_weights = any(of_part[2] is not None for of_part, _ in parts)
-    before = 0  # keys of the parts before
-    for (of_keys, of_offsets, of_weights), gradient in parts:
+    keys, offsets, weights = [], [], []
+    has_offsets = any(of_offsets is not None for _, of_offsets, _ in lookups)
+    has_weights = any(of_weights is not None for _, _, of_weights in lookups)
+    before = 0  # keys of the lookups before
+    for (of_keys, of_offsets, of_weights), count in zip(lookups, bags):
         assert of_keys is not None
         flat = of_keys.detach().to(device, torch.int64).reshape(-1)
         keys.append(flat)
-        gradients.append(gradient.detach().to(first_gradient.device).reshape(-1, table.slots * table.dim))
         if has_offsets:
             begins = torch.arange(flat.numel(), device=device)
             if of_offsets is not None:
-                bags = len(gradients[-1]) * table.slots
-                begins = of_offsets.detach().to(device, torch.int64)[:bags]
+                begins = of_offsets.detach().to(device, torch.int64)[:count]
             offsets.append(begins + before)
         if has_weights:
             ones = torch.ones(flat.numel(), dtype=torch.float32, device=device)
-            weights.append(ones if of_weights is None else of_weights.detach().to(device).reshape(-1))
+            weights.append(ones if of_weights is None else of_weights.to(device).reshape(-1))
         before += flat.numel()
     ends = [torch.tensor([before], device=device)]
     return (
         torch.cat(keys),
         torch.cat(offsets + ends) if has_offsets else None,
         torch.cat(weights) if has_weights else None,
-    ), torch.cat(gradients)
+    )
+
+
+def joined(
+    table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]
+) -> tuple[Lookup, Tensor]:
+    """Returns several lookups of a table, and their gradients, as those of one lookup, in their order.
+
+    Args:
+        parts: keys, offsets and weights of each, which a lookup has taken, and the gradient of its
+            result. They go to where the first one's keys, and its gradient, are.
+    """
+    device = parts[0][1].device
+    gradients = [
+        gradient.detach().to(device).reshape(-1, table.slots * table.dim) for _, gradient in parts
+    ]
+    bags = [len(gradient) * table.slots for gradient in gradients]
+    return joined_lookups(table, [lookup for lookup, _ in parts], bags), torch.cat(gradients)
 
 
 def nothing_of(

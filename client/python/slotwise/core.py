@@ -262,6 +262,7 @@ class Core:
             "rows_next": (i32, [pointer, i64, view]),
             "rows_message": (text, [pointer]),
             "rows_retry_after_ms": (i64, [pointer]),
+            "hash_ids": (None, [text, ctypes.POINTER(u64), size, u64, ctypes.POINTER(u64)]),
         }
         for name, (result, arguments) in functions.items():
             function = self.library[f"slotwise_{name}"]

@@ -38,20 +38,20 @@ weights to tables, and `release` brings them back.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from slotwise import _pair
-from slotwise._adopt.adopt import adopt, release
-from slotwise._export import left_to_python
+from slotwise._adopt.adopt import adopt, release, tables_of
+from slotwise._adopt.weight import names_of_adopted, rows_stay
+from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags
 from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
 from slotwise._remote import Remote
 from slotwise._shared_session import shared_session
-from slotwise._tensors import Lookups
 from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
@@ -69,189 +69,6 @@ __all__ = [
     "save",
     "shared_session",
 ]
-
-# keys; (keys, offsets); (keys, offsets, per_sample_weights).
-Bags = (
-    Tensor
-    | tuple[Tensor]
-    | tuple[Tensor, Tensor | None]
-    | tuple[Tensor, Tensor | None, Tensor | None]
-)
-
-
-class Embedding(Remote):
-    """Looks up rows as `torch.nn.Embedding` does, in a table without a combiner ("none").
-
-    Attributes:
-        dim: the table's dim; a result has one dimension more than the keys, of this size.
-    """
-
-    def __init__(
-        self, ps: Client, table: str, *, session: Session | None = None, in_flight: bool = False
-    ) -> None:
-        """Uses a table that exists already.
-
-        Args:
-            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
-                they share.
-            in_flight: whether `backward()` returns before its push is applied.
-
-        Raises:
-            slotwise.NotFound: no such table.
-            slotwise.InvalidArgument: the table has a combiner.
-        """
-        super().__init__(ps, [table], session, in_flight)
-        (options,) = self._tables.values()
-        if options.combiner != "none":
-            raise InvalidArgument(
-                f"table {table} has the combiner {options.combiner!r}, so it is for EmbeddingBag"
-            )
-        self.dim = options.dim
-        self._table = table
-        self._share_steps()
-
-    @left_to_python
-    def forward(self, keys: Tensor) -> Tensor:
-        """Returns the keys' rows, float32 [*keys.shape, dim], on the keys' device.
-
-        Args:
-            keys: int64 of any shape, any 64 bits, or narrower integers.
-        """
-        return self._forward(self.lookups_of(keys))[0]
-
-    def lookups_of(self, keys: Tensor) -> Lookups:
-        """Is Slotwise's own."""
-        return {self._table: (keys, None, None)}
-
-    def extra_repr(self) -> str:
-        """Returns what `print(module)` shows."""
-        return f"{self._table!r}, dim={self.dim}"
-
-
-class EmbeddingBag(Remote):
-    """Pools the rows of every bag, as `torch.nn.EmbeddingBag` does.
-
-    Attributes:
-        dim, slots: the table's dim and slots; a result has slots * dim columns.
-    """
-
-    def __init__(
-        self,
-        ps: Client,
-        table: str,
-        *,
-        session: Session | None = None,
-        include_last_offset: bool = True,
-        in_flight: bool = False,
-    ) -> None:
-        """Uses a table that exists already.
-
-        Args:
-            session, in_flight: as for `Embedding`.
-            include_last_offset: as in `torch.nn.EmbeddingBag`, whose default is False: whether
-                `forward`'s offsets end with the number of keys.
-
-        Raises:
-            slotwise.NotFound: no such table.
-        """
-        super().__init__(ps, [table], session, in_flight)
-        (options,) = self._tables.values()
-        self.dim, self.slots = options.dim, options.slots
-        self._table = table
-        self._include_last_offset = include_last_offset
-        self._share_steps()
-
-    @left_to_python
-    def forward(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Returns the pooled rows, float32 [samples, slots * dim], on the keys' device.
-
-        Args:
-            keys: int64 [keys], any 64 bits, or narrower integers; without offsets also [samples,
-                slots].
-            offsets: integers [samples * slots + 1] from 0 to `len(keys)`, which is left out if
-                `include_last_offset` is False. None: every bag has one key.
-            per_sample_weights: float32 of the keys' shape; each key's row is multiplied by its
-                weight. The weights' own gradient is not computed, so weights that require one are
-                refused.
-        """
-        return self._forward(self.lookups_of(keys, offsets, per_sample_weights))[0]
-
-    def lookups_of(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Lookups:
-        """Is Slotwise's own."""
-        if offsets is not None and not self._include_last_offset:
-            offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
-        return {self._table: (keys, offsets, per_sample_weights)}
-
-    def extra_repr(self) -> str:
-        """Returns what `print(module)` shows."""
-        return f"{self._table!r}, slots={self.slots}, dim={self.dim}"
-
-
-class EmbeddingBags(Remote):
-    """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
-
-    A table whose result had no part in the loss makes no step, unless trainers
-    share the session: their steps have all tables.
-    """
-
-    def __init__(
-        self,
-        ps: Client,
-        tables: Iterable[str],
-        *,
-        session: Session | None = None,
-        in_flight: bool = False,
-    ) -> None:
-        """Uses tables that exist already.
-
-        Args:
-            session, in_flight: as for `Embedding`.
-
-        Raises:
-            slotwise.NotFound: no such table.
-        """
-        super().__init__(ps, tables, session, in_flight)
-        self._share_steps()
-
-    @left_to_python
-    def forward(self, bags: Mapping[str, Bags]) -> dict[str, Tensor]:
-        """Returns the pooled rows by table, float32 [samples, slots * dim], on their keys' devices.
-
-        Args:
-            bags: for each table, or for some, keys or a tuple of `EmbeddingBag.forward`'s
-                arguments: (keys,), (keys, offsets) or (keys, offsets, per_sample_weights).
-        """
-        lookups = self.lookups_of(bags)
-        return dict(zip(lookups, self._forward(lookups))) if lookups else {}
-
-    def lookups_of(self, bags: Mapping[str, Bags]) -> Lookups:
-        """Is Slotwise's own."""
-        lookups: Lookups = {}
-        for table, given in bags.items():
-            if table not in self._tables:
-                raise InvalidArgument(f"table {table} is not one of {', '.join(self._tables)}")
-            tensors = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-            if not 1 <= len(tensors) <= 3:
-                raise InvalidArgument(f"table {table}: {len(tensors)} tensors, not 1 to 3")
-            lookups[table] = (*tensors, *[None] * (3 - len(tensors)))
-        return lookups
-
-    def extra_repr(self) -> str:
-        """Returns what `print(module)` shows."""
-        return ", ".join(
-            f"{table!r}: [{options.slots}, {options.dim}]"
-            for table, options in self._tables.items()
-        )
 
 
 def save(
@@ -272,7 +89,7 @@ def save(
 
     Args:
         path: the file.
-        model: has modules of this module, all of one client.
+        model: has modules of this module, or adopted ones, all of one client.
         optimizer: of the model's own weights: one, or several.
         loader_state: what else the trainer needs to go on: where its data is, schedulers' states.
             It may have dicts, lists, tuples, sets, numbers, texts, bytes and tensors.
@@ -283,21 +100,22 @@ def save(
         The checkpoint.
 
     Raises:
-        slotwise.InvalidArgument: the model has no module of this module, or modules of several
-            clients; or something that is to be saved is of another kind; names it.
+        slotwise.InvalidArgument: the model has no module of this module and no adopted one, or modules of
+            several clients; or something that is to be saved is of another kind; names it.
         slotwise.FailedPrecondition: the server has no data folder; or somebody has pushed meanwhile.
         slotwise.Error, OSError: the checkpoint, or the file, could not be written. The file is then
             as it was.
     """
     remote = _remote_of(model)
     remote.ps._pushes.wait()
-    state = model.state_dict()
-    content = {
-        "model": state,
-        "model_metadata": getattr(state, "_metadata", None),
-        "optimizers": [each.state_dict() for each in _pair.optimizers_of(optimizer)],
-        "loader_state": loader_state,
-    }
+    with rows_stay():
+        state = _own_state(model)
+        content = {
+            "model": state,
+            "model_metadata": getattr(state, "_metadata", None),
+            "optimizers": [each.state_dict() for each in _pair.optimizers_of(optimizer)],
+            "loader_state": loader_state,
+        }
     return _pair.save(path, remote, content, delta=delta, timeout=timeout)
 
 
@@ -342,9 +160,10 @@ def load(
             f"{path} has the states of {len(content['optimizers'])} optimizers, not {len(optimizers)}"
         )
     state = content["model"]
-    _check_fits(path, model.state_dict(), state)
-    for each, saved in zip(optimizers, content["optimizers"]):
-        _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
+    with rows_stay():
+        _check_fits(path, _own_state(model), state)
+        for each, saved in zip(optimizers, content["optimizers"]):
+            _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
     record, remote = content["slotwise"], _remote_of(model)
     remote.ps._pushes.wait()
     _pair.bring_back(
@@ -352,10 +171,19 @@ def load(
     )
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]
-    model.load_state_dict(state)
-    for each, state in zip(optimizers, content["optimizers"]):
-        each.load_state_dict(state)
+    with rows_stay():
+        model.load_state_dict(state, strict=False)  # what is missing are the tables' weights
+        for each, state in zip(optimizers, content["optimizers"]):
+            each.load_state_dict(state)
     return content["loader_state"]
+
+
+def _own_state(model: nn.Module) -> Any:
+    """Returns what a model's state_dict() has beside what tables have."""
+    state = model.state_dict()
+    for name in names_of_adopted(model):
+        state.pop(name, None)  # of a layer that has the weight, too
+    return state
 
 
 def _check_fits(path: str | os.PathLike[str], mine: dict[str, Any], saved: dict[str, Any]) -> None:
@@ -382,5 +210,9 @@ def _check_groups(path: str | os.PathLike[str], mine: list[Any], saved: list[Any
 
 
 def _remote_of(model: nn.Module) -> _pair.Remote:
-    modules = [module for module in model.modules() if isinstance(module, Remote)]
-    return _pair.remote_of((module._ps, module._tables, module._of_steps.session) for module in modules)
+    own: list[tuple[Client, Iterable[str], Session | None]] = [
+        (module._ps, module._tables, module._of_steps.session)
+        for module in model.modules()
+        if isinstance(module, Remote)
+    ]
+    return _pair.remote_of([*own, *((table.ps, [table.name], None) for table in tables_of(model))])

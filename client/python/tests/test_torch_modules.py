@@ -7,6 +7,7 @@ import pytest
 import torch
 from fake_server import FakeServer
 from torch import Tensor, nn
+from torchrec_stand_in import KeyedJaggedTensor, KeyedTensor
 
 import slotwise
 import slotwise.torch as st
@@ -92,6 +93,191 @@ def test_weights_that_require_a_gradient_are_refused(fake_ps: slotwise.Client) -
     with pytest.raises(slotwise.InvalidArgument, match="per_sample_weights .* is not computed"):
         bag(KEYS, None, weights)
     assert bag(KEYS, None, weights.detach()).shape == (9, 4)
+    with torch.no_grad():
+        assert bag(KEYS, None, weights).shape == (9, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_may_be_floats_of_any_type(fake_ps: slotwise.Client, dtype: torch.dtype) -> None:
+    fake_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
+    bag = st.EmbeddingBag(fake_ps, "ads")
+    weights = torch.linspace(-1, 2, len(KEYS)).to(dtype)
+    torch.testing.assert_close(bag(KEYS, OFFSETS, weights), bag(KEYS, OFFSETS, weights.float()))
+    with pytest.raises(slotwise.InvalidArgument, match="weights: dtype is int64"):
+        bag(KEYS, OFFSETS, torch.ones(len(KEYS), dtype=torch.int64))
+
+
+def test_padding_of_an_embedding_is_zeros_and_has_no_row(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.AdaGrad(0.1))
+    ours = st.Embedding(any_ps, "words", padding_idx=0)
+    keys = torch.tensor([[3, 0, 7], [0, 0, 3]])
+    rows, numbers = twin(any_ps, "words", torch.tensor([3, 7]))
+    theirs = nn.Embedding(8, 4, padding_idx=0)
+    with torch.no_grad():
+        theirs.weight[torch.tensor([3, 7])] = rows[numbers]
+    optimizer = torch.optim.Adagrad(theirs.parameters(), lr=0.1)
+    for _ in range(3):
+        outputs = [ours(keys), theirs(keys)]
+        torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
+        for output in outputs:
+            output.cos().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert any_ps.describe_table("words").rows == 2
+    assert not ours(torch.zeros(2, 5, dtype=torch.int64)).any()
+    assert str(ours) == "Embedding('words', dim=4, padding_idx=0)"
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", ["offsets", "one size"])
+def test_padding_of_bags_counts_for_nothing(
+    any_ps: slotwise.Client, mode: str, weighted: bool, form: str
+) -> None:
+    any_ps.create_table("ads", dim=4, combiner=mode, optimizer=slotwise.SGD(0.1))
+    ours = st.EmbeddingBag(any_ps, "ads", padding_idx=9)
+    keys = torch.tensor([[3, 9, 7], [9, 9, 9], [5, 3, 3]])
+    rows, numbers = twin(any_ps, "ads", torch.tensor([3, 5, 7]))
+    theirs = nn.EmbeddingBag(10, 4, mode=mode, padding_idx=9, include_last_offset=form == "offsets")
+    with torch.no_grad():
+        theirs.weight[torch.tensor([3, 5, 7])] = rows[numbers]
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    offsets = None
+    weights = torch.linspace(0.5, 2, 9).reshape(3, 3)
+    if form == "offsets":
+        keys, weights, offsets = keys.reshape(-1), weights.reshape(-1), torch.tensor([0, 3, 5, 9])
+    for _ in range(2):
+        if weighted and mode == "mean":  # torch has none; Slotwise divides by the weights' sum
+            plain = ours(keys, offsets, torch.full_like(weights, 2.0))
+            torch.testing.assert_close(plain, ours(keys, offsets))
+            break
+        given = weights if weighted else None
+        outputs = [ours(keys, offsets, given), theirs(keys, offsets, given)]
+        torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
+        for output in outputs:
+            output.cos().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert any_ps.describe_table("ads").rows == 3
+    assert str(ours) == "EmbeddingBag('ads', slots=1, dim=4, padding_idx=9)"
+
+
+def test_bags_of_one_size_may_be_rows(any_ps: slotwise.Client) -> None:
+    any_ps.create_table("one", dim=4, optimizer=slotwise.SGD(0.1))
+    any_ps.create_table("two", dim=4, slots=2, optimizer=slotwise.SGD(0.1))
+    keys = torch.arange(12)
+    one, two = st.EmbeddingBag(any_ps, "one"), st.EmbeddingBag(any_ps, "two", padding_idx=5)
+    expected = one(keys, torch.arange(0, 13, 3))
+    torch.testing.assert_close(one(keys.reshape(4, 3)), expected)
+    assert one(keys.reshape(12, 1)).shape == (12, 4) and one(keys.reshape(1, 12)).shape == (1, 4)
+    assert not one(torch.zeros(3, 0, dtype=torch.int64)).any()
+    kept, ends = keys[keys != 5], torch.tensor([0, 3, 5, 8, 11])
+    torch.testing.assert_close(two(keys.reshape(2, 2, 3)), two(kept, ends))
+    torch.testing.assert_close(two(keys, torch.tensor([0, 3, 6, 9])), two(kept, ends))  # without the end
+    with pytest.raises(slotwise.InvalidArgument, match=r"offsets\[2\] is 6: must not be below"):
+        two(keys, torch.tensor([0, 13, 6, 9, 12]))
+    with pytest.raises(slotwise.InvalidArgument, match="keys: shape is"):
+        two(keys.reshape(2, 3, 2))
+    any_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
+    with pytest.raises(slotwise.InvalidArgument, match="words has no combiner, and a bag of 5"):
+        st.EmbeddingBag(any_ps, "words", padding_idx=5)
+    with pytest.raises(slotwise.InvalidArgument, match="words has no combiner, and a bag of 5"):
+        st.EmbeddingBags(any_ps, ["one", "words"], padding_idx=5)
+
+
+class TestFeatures:
+    """Several features of one table."""
+
+    def make(self, ps: slotwise.Client) -> tuple[st.EmbeddingBags, nn.EmbeddingBag, torch.optim.Optimizer]:
+        ps.create_table("items", dim=4, combiner="mean", optimizer=slotwise.AdaGrad(0.1))
+        ps.create_table("users", dim=3, optimizer=slotwise.SGD(0.1))
+        features = {"history": "items", "user": "users", "candidate": "items"}
+        rows, _ = twin(ps, "items", torch.arange(12))
+        theirs = nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode="mean", include_last_offset=True)
+        return st.EmbeddingBags(ps, features), theirs, torch.optim.Adagrad(theirs.parameters(), lr=0.1)
+
+    def test_they_train_as_torchs_own(self, fake: FakeServer, fake_ps: slotwise.Client) -> None:
+        self.check_training(fake_ps)
+        assert len(fake.requests("Push")) == 3  # one a step, of both features
+
+    def test_they_train_on_the_real_server(self, any_ps: slotwise.Client) -> None:
+        self.check_training(any_ps)
+
+    def check_training(self, ps: slotwise.Client) -> None:
+        ours, theirs, optimizer = self.make(ps)
+        history, ends = torch.tensor([3, 3, 5, 7, 0]), torch.tensor([0, 2, 2, 5])
+        candidate = torch.tensor([3, 9, 11])
+        for _ in range(3):
+            user = torch.tensor([1, 2, 3])
+            found = ours({"candidate": candidate, "user": user, "history": (history, ends)})
+            assert list(found) == ["candidate", "user", "history"]
+            expected = theirs(history, ends), theirs(candidate, torch.arange(4))
+            torch.testing.assert_close(found["history"], expected[0], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found["candidate"], expected[1], rtol=1e-5, atol=1e-6)
+            for one, other in ((found["history"], found["candidate"]), expected):
+                (one * other.cos()).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert ps.describe_table("items").steps == 3
+        assert str(ours).startswith("EmbeddingBags('history': [1, 4] of 'items', 'user': [1, 3] of 'users'")
+
+    def test_weights_and_tables_without_a_combiner(self, fake_ps: slotwise.Client) -> None:
+        fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
+        fake_ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(0.1))
+        ours = st.EmbeddingBags(fake_ps, {"a": "words", "b": "words", "c": "ads", "d": "ads"})
+        keys = torch.arange(6)
+        weights = torch.linspace(1, 2, 6)
+        found = ours(
+            {
+                "a": keys.reshape(2, 3),
+                "c": (keys, torch.tensor([0, 2, 3, 5])),  # without the end
+                "b": keys,
+                "d": (keys, torch.tensor([0, 1, 2, 6, 6]), weights),
+            }
+        )
+        alone = st.EmbeddingBags(fake_ps, ["words", "ads"])
+        expected = alone({"words": keys.reshape(2, 3), "ads": (keys, torch.tensor([0, 2, 3, 5, 6]))})
+        torch.testing.assert_close(found["a"], expected["words"])
+        torch.testing.assert_close(found["b"], expected["words"].reshape(6, 2))
+        torch.testing.assert_close(found["c"], expected["ads"])
+        expected = alone({"ads": (keys, torch.tensor([0, 1, 2, 6, 6]), weights)})
+        torch.testing.assert_close(found["d"], expected["ads"])
+
+    def test_a_table_that_is_named_twice_names_the_way_out(self, fake_ps: slotwise.Client) -> None:
+        self.make(fake_ps)
+        with pytest.raises(slotwise.InvalidArgument, match='items is named twice.*"history": "items"'):
+            st.EmbeddingBags(fake_ps, ["items", "items"])
+        ours = st.EmbeddingBags(fake_ps, {"history": "items"})
+        with pytest.raises(slotwise.InvalidArgument, match="feature items is not one of history"):
+            ours({"items": torch.tensor([1])})
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_keyed_jagged_tensors_go_in_and_keyed_tensors_come_out(
+        self, fake_ps: slotwise.Client, weighted: bool
+    ) -> None:
+        ours, _, _ = self.make(fake_ps)
+        lengths = torch.tensor([2, 0, 1, 1, 1, 3, 0, 2])
+        values = torch.arange(10)
+        weights = torch.linspace(1, 3, 10) if weighted else None
+        features = KeyedJaggedTensor(["other", "history", "candidate", "user"], values, weights, lengths)
+        found = ours(features)
+        assert type(found) is KeyedTensor and found.keys() == ["history", "user", "candidate"]
+        parts = {name: (each.values(), each.offsets(), each.weights_or_none())
+                 for name, each in features.to_dict().items() if name != "other"}
+        expected = ours(parts)
+        for name, value in found.to_dict().items():
+            torch.testing.assert_close(value, expected[name])
+        with pytest.raises(slotwise.InvalidArgument, match="KeyedJaggedTensor has no user, but history"):
+            ours(KeyedJaggedTensor(["history"], values[:3], None, lengths[:2]))
+        with pytest.raises(slotwise.InvalidArgument, match="bags are Tensor, no mapping"):
+            ours(values)
+
+    def test_they_are_looked_up_ahead(self, fake: FakeServer, fake_ps: slotwise.Client) -> None:
+        ours, _, _ = self.make(fake_ps)
+        batches = [{"history": torch.arange(n + 1), "candidate": torch.arange(3)} for n in range(3)]
+        for batch in st.Prefetch(batches, ours):
+            ours(batch)["history"].sum().backward()
+        assert len(fake.requests("Lookup")) == 1 + len(batches)  # the first of `make`, and none twice
 
 
 class TestEmbeddingBags:

@@ -42,6 +42,9 @@ class JaggedTensor:
     def offsets(self) -> Tensor:
         return self._offsets
 
+    def weights_or_none(self) -> Tensor | None:
+        return self._weights
+
     def weights(self) -> Tensor:
         assert self._weights is not None
         return self._weights
@@ -77,6 +80,7 @@ class KeyedTensor:
     """Pooled features beside each other, [stride, sum of dims]."""
 
     _keys: list[str]
+    _length_per_key: list[int]
     _values: Tensor
 
     def keys(self) -> list[str]:
@@ -84,6 +88,9 @@ class KeyedTensor:
 
     def values(self) -> Tensor:
         return self._values
+
+    def to_dict(self) -> dict[str, Tensor]:
+        return dict(zip(self._keys, self._values.split(self._length_per_key, dim=1)))
 
 
 class EmbeddingBagCollection(nn.Module):
@@ -119,4 +126,4 @@ class EmbeddingBagCollection(nn.Module):
                 weights = feature.weights() if self._is_weighted else None
                 pooled.append(bag(feature.values(), feature.offsets(), weights))
                 names.append(name)
-        return KeyedTensor(names, torch.cat(pooled, dim=1))
+        return KeyedTensor(names, [each.shape[1] for each in pooled], torch.cat(pooled, dim=1))

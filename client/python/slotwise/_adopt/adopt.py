@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
 from slotwise._adopt.find import FoundWeight, find_weights
-from slotwise._adopt.modules import ADOPTED, PLAIN
+from slotwise._adopt.modules import adopted_class, is_adopted, plain_class
+from slotwise._adopt.optimizers import unwrapped
 from slotwise._adopt.steps import OptimizerOfTables
-from slotwise._adopt.table import AdoptedTable
+from slotwise._adopt.table import AdoptedTable, How
 from slotwise.client import Client
 from slotwise.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.options import TableInfo
 
 
 class _Adoption:
@@ -32,7 +35,7 @@ class _Adoption:
         """Changes the model and the optimizers."""
         for table, modules in zip(self.tables, self._modules):
             for module in modules:
-                module.__class__ = ADOPTED[type(module)]
+                module.__class__ = adopted_class(type(module)) or type(module)
                 module.__dict__.update(_slotwise_table=table, _slotwise_adoption=self)
             table.hold(modules)
         for optimizer in self._optimizers:
@@ -55,7 +58,7 @@ class _Adoption:
             optimizer.detach()
         for number, (table, modules) in enumerate(zip(self.tables, self._modules)):
             for module in modules:
-                module.__class__ = PLAIN[type(module)]
+                module.__class__ = plain_class(type(module))
                 del module._slotwise_table, module._slotwise_adoption
                 module._parameters["weight"] = table.weight
             if fetched is None:
@@ -70,15 +73,22 @@ def adopt(
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     *,
     prefix: str = "",
+    names: Mapping[str, str] | None = None,
+    lazy: bool = False,
+    attach: bool = False,
+    read_mib: float = 64,
 ) -> dict[str, str]:
     """Moves a model's embeddings to tables on a server; the training loop stays as it is.
 
     Every `nn.Embedding` and `nn.EmbeddingBag` of the model, also in TorchRec's unsharded
-    `EmbeddingBagCollection`, becomes a table with the weight's rows, whose keys are the indices,
-    and with the optimizer's state of them. The modules stay the same objects, with the same
-    arguments, results and gradients. Their weights keep shape, device and `grad`, but no memory:
-    reading one gives NaN. `optimizer.step()` pushes the weights' gradients, as one step, before it
-    does the other parameters'. `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle`
+    `EmbeddingBagCollection`, and of classes derived from them that change nothing, becomes a table with the
+    weight's rows, whose keys are the indices, and with the optimizer's state of them. The modules stay the
+    same objects, with the same arguments, results and gradients. Their weights keep shape, device and `grad`,
+    but no memory. What reads a weight, by the module or by another reference, gets the rows, which are
+    fetched once a step, with autograd: tied output layers, L2 terms and averaged models train as before.
+    Writing to one raises.
+    `optimizer.step()` pushes the weights' gradients, as one step, before it does the other parameters'.
+    `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle`
     of the model move the rows as they are on the server; copies are ordinary torch modules.
 
     A model is adopted whole or not at all: after an exception it is as it was, and so is the
@@ -86,12 +96,20 @@ def adopt(
 
     Args:
         model: the model, or a part of it.
-        optimizer: the optimizer, or several, that have the embeddings' weights:
-            `torch.optim.SGD` without momentum, `Adagrad` without lr_decay, or `SparseAdam`, all
-            without weight decay; their tables' optimizers give the same numbers. None: the weights
-            are frozen.
-        prefix: what the tables' names begin with. The path of the module follows, as
-            `named_modules()` has it, or the name of the table in TorchRec's collection.
+        optimizer: the optimizer, or several, that have the embeddings' weights: `torch.optim.SGD` without
+            momentum, `Adagrad` without lr_decay, `SparseAdam`, TorchRec's `RowWiseAdagrad`, all without
+            weight decay; their tables' optimizers give the same numbers. With `lazy` also `Adam` and `AdamW`
+            without amsgrad, and weight decay. None: the weights are frozen.
+        prefix: what the tables' names begin with. The path of the module follows, as `named_modules()` has
+            it, or the name of the table in TorchRec's collection; "_" stands for characters that no table's
+            name has.
+        names: whole names of tables, by the paths of their modules, instead.
+        lazy: whether rows that a step does not touch may rest where the optimizer would move them, by old
+            momentum or by weight decay. Touched rows move as by the optimizer.
+        attach: whether a table that is there is the weight's, with rows and optimizer's state as they are
+            on the server, and the model's own values do not count. So a trainer comes back that was killed.
+        read_mib: the most MiB of rows that a weight may be read as; of a larger one a module's `rows(ids)`
+            returns some.
 
     Returns:
         The names of the tables, by the paths of their modules.
@@ -99,8 +117,9 @@ def adopt(
     Raises:
         slotwise.InvalidArgument: something would not be the same on the server; the message names
             module and setting.
-        slotwise.AlreadyExists: there is a table of such a name.
-        slotwise.FailedPrecondition: the process is one of several trainers of a process group.
+        slotwise.AlreadyExists: there is a table of such a name, and `attach` is False.
+        slotwise.FailedPrecondition: the process is one of several trainers of a process group; or a table
+            that is there has other options than the weight, or lacks rows.
         slotwise.Error: the server cannot take the tables.
     """
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
@@ -111,14 +130,21 @@ def adopt(
         )
     ps._pushes.wait()
     given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
-    found = find_weights(model, given)
+    found = find_weights(model, [unwrapped(each) for each in given])
+    how = How(lazy, read_mib)
     tables = [
-        AdoptedTable(ps, prefix + w.name, w.weight, w.combiner, w.optimizer, w.group) for w in found
+        AdoptedTable(ps, name, w.weight, w.combiner, w.optimizer, w.group, how)
+        for name, w in zip(_names_of(found, prefix, names or {}), found)
     ]
-    _check_names(ps, tables)
+    there = _tables_that_are_there(ps, tables, attach)
+    for table in tables:
+        if table.name in there:
+            table.attach(there[table.name])
     created: list[AdoptedTable] = []
     try:
         for table in tables:
+            if table.name in there:
+                continue
             created.append(table)
             table.create()
     except BaseException as error:
@@ -129,6 +155,16 @@ def adopt(
         raise
     _Adoption(ps, tables, found).begin()
     return {path: t.name for t, weight in zip(tables, found) for path in weight.modules}
+
+
+def tables_of(model: nn.Module) -> list[AdoptedTable]:
+    """Returns the tables of the adopted modules of a model."""
+    tables: dict[AdoptedTable, None] = {}  # in their order
+    for module in model.modules():
+        if is_adopted(module):
+            table: Any = module._slotwise_table
+            tables[table] = None
+    return list(tables)
 
 
 def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = False) -> None:
@@ -151,7 +187,7 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
         slotwise.Error: the rows could not be fetched; or, when the model has them, a table could
             not be dropped.
     """
-    adopted = [module for module in model.modules() if type(module) in PLAIN]
+    adopted = [module for module in model.modules() if is_adopted(module)]
     adoptions: dict[int, Any] = {
         id(module._slotwise_adoption): module._slotwise_adoption for module in adopted
     }
@@ -170,16 +206,36 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
             table.ps.drop_table(table.name, missing_ok=True)
 
 
-def _check_names(ps: Client, tables: list[AdoptedTable]) -> None:
-    """Raises unless every table can be made anew."""
-    names = [table.name for table in tables]
-    for name in names:
-        if names.count(name) > 1:
+def _names_of(found: list[FoundWeight], prefix: str, names: Mapping[str, str]) -> list[str]:
+    """Returns the name of each weight's table."""
+    unknown = sorted(set(names) - {path for weight in found for path in weight.modules})
+    if unknown:
+        raise InvalidArgument(f"names: there is no embedding {unknown[0]!r} in the model")
+    chosen = []
+    for weight in found:
+        given = [names[path] for path in weight.modules if path in names]
+        legal = re.sub(r"[^A-Za-z0-9_.\-/]", "_", prefix + weight.name)
+        legal = re.sub(r"(?:^|(?<=/))(?=[.\-/]|$)", "_", legal)  # parts that are empty, or begin so
+        chosen.append(given[0] if given else legal)
+    for name in chosen:
+        if chosen.count(name) > 1:
             raise InvalidArgument(f"two weights would both be the table {name}")
+    return chosen
+
+
+def _tables_that_are_there(
+    ps: Client, tables: list[AdoptedTable], attach: bool
+) -> dict[str, TableInfo]:
+    """Describes those that need not be made, by name; raises AlreadyExists if they may not be there."""
+    there: dict[str, TableInfo] = {}
+    for table in tables:
         try:
-            ps.describe_table(name)
+            there[table.name] = ps.describe_table(table.name)
         except NotFound:
             continue
-        raise AlreadyExists(
-            f"there is a table {name} already: drop it, or give adopt() another prefix"
-        )
+        if not attach:
+            raise AlreadyExists(
+                f"there is a table {table.name} already: adopt(attach=True) goes on with its rows; or drop "
+                f"the table, or give adopt() another prefix"
+            )
+    return there

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slotwise._adopt.modules import ADOPTED, PLAIN
+from slotwise._adopt.modules import adopted_class, changed_method, is_adopted
 from slotwise._adopt.optimizers import wants_sparse_gradients
 from slotwise.errors import InvalidArgument
 
@@ -67,7 +67,7 @@ def find_weights(
                 f"{path or 'the model'} is a {type(module).__name__}, and an adopted model has one "
                 f"replica: use slotwise.torch.EmbeddingBag with several trainers"
             )
-        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or type(module) in PLAIN:
+        if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or is_adopted(module):
             continue
         name = names.get(id(module), path or "embedding")
         _check_module(path or "the model", module)
@@ -91,7 +91,7 @@ def _names_in_collections(model: nn.Module) -> dict[int, str]:
                 continue
             for config in getattr(collection, configs)():
                 member = members[config.name]
-                if type(member) not in (*ADOPTED, *PLAIN):
+                if not is_adopted(member) and adopted_class(type(member)) is None:
                     raise InvalidArgument(
                         f"{path or 'the model'}: table {config.name} is a {type(member).__name__}, "
                         f"not an nn.EmbeddingBag: adopt a collection before it is sharded, fused "
@@ -107,9 +107,9 @@ def _check_module(path: str, module: Any) -> None:
     def refuse(why: str) -> InvalidArgument:
         return InvalidArgument(f"{path}: {why}, so the model is not adopted")
 
-    if type(module) not in ADOPTED:
+    if adopted_class(type(module)) is None:
         raise refuse(
-            f"its class is {type(module).__name__}, not {type(module).__mro__[1].__name__}"
+            f"its class is {type(module).__name__}, which changes {changed_method(type(module))} of torch's"
         )
     if [name for name, _ in module.named_parameters(recurse=False)] != ["weight"]:
         raise refuse("its weight is not its one parameter, but computed from others")
@@ -127,7 +127,10 @@ def _check_module(path: str, module: Any) -> None:
 
 
 def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> None:
-    """Raises if anything but embeddings uses the memory of a weight that would be adopted."""
+    """Raises if another parameter uses the memory of a weight that would be adopted.
+
+    The weight itself may be that of other modules, too, as of a tied output layer, which reads it.
+    """
     pointers: dict[int, int] = {}  # data pointer -> id of the weight
     for key, one in found.items():
         other = pointers.setdefault(one.weight.data_ptr(), key)
@@ -140,10 +143,10 @@ def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> Non
         for name, parameter in module.named_parameters(recurse=False):
             same = pointers.get(parameter.data_ptr(), 0) if parameter.numel() else id(parameter)
             weight = found.get(same)
-            if weight is not None and path not in weight.modules:
+            if weight is not None and parameter is not weight.weight:
                 raise InvalidArgument(
-                    f"{weight.name}: its weight is {path}.{name} too, which is no embedding, so "
-                    f"the model is not adopted"
+                    f"{weight.name}: its weight shares its memory with {path}.{name}, which is another "
+                    f"nn.Parameter, so the model is not adopted"
                 )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slotwise._adopt.table import AdoptedTable
+from slotwise._adopt.weight import do_rows_stay
 from slotwise._export import is_exporting, left_to_python, refuse_export
 from slotwise.errors import FailedPrecondition, InvalidArgument
 
@@ -80,14 +81,26 @@ class _Adopted(nn.Module):
             f"load_state_dict() writes its rows, or slotwise.torch.release() the model first"
         )
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Returns some rows of the weight, float32 [*ids.shape, dim], with a gradient, as `weight[ids]`.
+
+        Args:
+            ids: int64 or int32 of any shape.
+
+        Raises:
+            IndexError, slotwise.Error: as `forward`.
+        """
+        self._refuse_recording(ids)
+        found = self._look_up(_Bags(_keys(ids.reshape(-1)), None), ids)
+        return found.reshape(*ids.shape, self.weight.shape[1])
+
     def _look_up(self, bags: _Bags, *sources: Tensor | None) -> Tensor:
         """Returns a row a bag, float32 [bags, dim].
 
         Args:
             sources: the tensors that the bags were made from.
         """
-        # Many lookups need not wait for a GPU; step() and release() read its placeholder too.
-        self._slotwise_table.check_weight(values=self.weight.device.type == "cpu")
+        self._slotwise_table.check_weight(values=False)  # step() and release() look at all of it
         _check_range(self._slotwise_table, bags.keys)
         result: Tensor = _LookUp.apply(
             self.weight, self._slotwise_table, bags, bool(self.sparse), *sources
@@ -113,7 +126,8 @@ class _Adopted(nn.Module):
             super()._save_to_state_dict(destination, prefix, keep_vars)
         finally:
             self._parameters["weight"] = weight
-        destination[prefix + "weight"] = self._slotwise_table.fetch().to(weight.device)
+        if not do_rows_stay():
+            destination[prefix + "weight"] = self._slotwise_table.fetch().to(weight.device)
 
     def _load_from_state_dict(
         self,
@@ -141,6 +155,8 @@ class _Adopted(nn.Module):
             self._parameters["weight"] = weight
         if name in unexpected_keys:
             unexpected_keys.remove(name)
+        if do_rows_stay():
+            return
         if name not in state_dict:
             if strict:
                 missing_keys.append(name)
@@ -156,8 +172,8 @@ class _Adopted(nn.Module):
         """Copies and pickles as the torch module that it was, with the rows as they are now."""
         plain = self.__dict__.copy()
         table, _ = plain.pop("_slotwise_table"), plain.pop("_slotwise_adoption")
-        plain["_parameters"] = {**self._parameters, "weight": table}
-        return object.__new__, (PLAIN[type(self)],), plain
+        plain["_parameters"] = {**self._parameters, "weight": table.weight}  # whose copies are plain
+        return object.__new__, (plain_class(type(self)),), plain
 
     def extra_repr(self) -> str:
         """Returns what `print(module)` shows."""
@@ -254,11 +270,43 @@ class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
         return weights.detach().reshape(-1).cpu().float()
 
 
-ADOPTED: dict[type[nn.Module], type[nn.Module]] = {
+_ADOPTED: dict[type[nn.Module], type[_Adopted]] = {
     nn.Embedding: AdoptedEmbedding,
     nn.EmbeddingBag: AdoptedEmbeddingBag,
 }
-PLAIN = {adopted: plain for plain, adopted in ADOPTED.items()}
+_PLAIN: dict[type[nn.Module], type[nn.Module]] = {adopted: plain for plain, adopted in _ADOPTED.items()}
+# What a class may have of its own in torch's place: how a module begins, and what is only looked at.
+_HARMLESS = {"__init__", "reset_parameters", "extra_repr"}
+
+
+def is_adopted(module: nn.Module) -> bool:
+    """Returns whether a module is one that was adopted."""
+    return isinstance(module, _Adopted)
+
+
+def adopted_class(plain: type[nn.Module]) -> type[nn.Module] | None:
+    """Returns what modules of a class become; None: the class does something else than torch's own."""
+    if plain not in _ADOPTED and issubclass(plain, tuple(_ADOPTED)) and changed_method(plain) is None:
+        (base,) = (adopted for torchs, adopted in _ADOPTED.items() if issubclass(plain, torchs))
+        _ADOPTED[plain] = type(f"Adopted{plain.__name__}", (base, plain), {"__module__": base.__module__})
+        _PLAIN[_ADOPTED[plain]] = plain
+    return _ADOPTED.get(plain)
+
+
+def plain_class(adopted: type[nn.Module]) -> type[nn.Module]:
+    """Returns what modules of a class were before they were adopted."""
+    return _PLAIN[adopted]
+
+
+def changed_method(plain: type[nn.Module]) -> str | None:
+    """Returns which method or setting of torch's embedding a class derived from it has changed, if any."""
+    torchs = nn.Embedding if issubclass(plain, nn.Embedding) else nn.EmbeddingBag
+    for each in plain.__mro__[: plain.__mro__.index(torchs)]:
+        for name, value in vars(each).items():
+            is_text = name.startswith("__") and not callable(value)  # as __doc__ and __module__
+            if name not in _HARMLESS and not is_text and hasattr(torchs, name):
+                return name
+    return None
 
 
 class _LookUp(torch.autograd.Function):

@@ -1,13 +1,14 @@
 """Which torch optimizers a table's optimizer equals, number by number, and their state.
 
-A table's optimizer leaves the rows alone that a step does not touch. So it equals the torch
-optimizers that do so too, and no others.
+A table's optimizer leaves the rows alone that a step does not touch. So it equals the torch optimizers that
+do so too; of others (`lazy`) it equals what they do to the rows that a step touches.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,36 +30,49 @@ class _Kind(NamedTuple):
         neutral: the settings that a table's optimizer does not have, with the values that make
             torch's formula the table's.
         state: the names of the tensors of a weight's state, in the order of a table's state.
+        lazy: whether torch moves rows that a step does not touch, and the table does not.
+        row_wise: whether the state has one number a row.
     """
 
     neutral: Mapping[str, Any]
     state: tuple[str, ...]
+    lazy: bool = False
+    row_wise: bool = False
 
 
-_KINDS: dict[type[torch.optim.Optimizer], _Kind] = {
-    torch.optim.SGD: _Kind({"momentum": 0, "weight_decay": 0, "maximize": False}, ()),
-    torch.optim.Adagrad: _Kind({"lr_decay": 0, "weight_decay": 0, "maximize": False}, ("sum",)),
-    torch.optim.SparseAdam: _Kind({"maximize": False}, ("exp_avg", "exp_avg_sq")),
+_ADAM = _Kind({"amsgrad": False, "maximize": False}, ("exp_avg", "exp_avg_sq"), lazy=True)
+_ADAGRAD = _Kind({"lr_decay": 0, "maximize": False}, ("sum",))
+# By the names of their classes.
+_KINDS: dict[str, _Kind] = {
+    "torch.optim.SGD": _Kind({"momentum": 0, "maximize": False}, ()),
+    "torch.optim.Adagrad": _ADAGRAD,
+    "torch.optim.SparseAdam": _Kind({"maximize": False}, ("exp_avg", "exp_avg_sq")),
+    "torch.optim.Adam": _ADAM,
+    "torch.optim.AdamW": _ADAM,
+    "torchrec.optim.RowWiseAdagrad": _ADAGRAD._replace(row_wise=True),
 }
 _WHY = {
     "momentum": "moves rows that a step does not touch",
-    "weight_decay": "moves rows that a step does not touch",
     "lr_decay": "is not a schedule of a table's",
     "maximize": "is not an option of a table's optimizer",
+    "amsgrad": "is not an option of a table's optimizer",
 }
-_ADVICE = "train embeddings with SGD without momentum, Adagrad or SparseAdam"
+_ADVICE = "train embeddings with SGD without momentum, Adagrad, SparseAdam, or with lazy=True Adam or AdamW"
 
 
 def table_optimizer(
-    weight_name: str, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]
+    weight_name: str, optimizer: torch.optim.Optimizer, group: Mapping[str, Any], lazy: bool
 ) -> ours.Optimizer:
     """Returns the table's optimizer that equals `optimizer` with the settings of `group`.
+
+    Args:
+        lazy: whether it may be equal on the rows alone that a step touches.
 
     Raises:
         InvalidArgument: no table's optimizer equals it; the message names the weight and the
             setting.
     """
-    kind = _KINDS.get(type(optimizer))
+    kind = _KINDS.get(_name(optimizer))
     if kind is None:
         raise InvalidArgument(
             f"{weight_name}: no table's optimizer equals {_name(optimizer)}, step by step and row "
@@ -70,19 +84,57 @@ def table_optimizer(
                 f"{weight_name}: {setting} of {_name(optimizer)} is {group[setting]}, not "
                 f"{neutral}, and {setting} {_WHY[setting]}"
             )
+    decay = float(group.get("weight_decay", 0))
+    if not lazy and (kind.lazy or decay != 0):
+        mover = _name(optimizer) if kind.lazy else f"weight_decay of {_name(optimizer)}, {decay:g},"
+        raise InvalidArgument(
+            f"{weight_name}: {mover} moves rows that a step does not touch, and a table leaves them alone: "
+            f"adopt(model, ps, optimizer, lazy=True) has touched rows moved as it moves them, and the others "
+            f"rest"
+        )
+    if not 0 <= decay < math.inf:
+        raise InvalidArgument(f"{weight_name}: weight_decay of {_name(optimizer)} is {decay}, not 0 or above")
     lr = float(group["lr"])
     if not 0 <= lr < math.inf:
         raise InvalidArgument(f"{weight_name}: lr of {_name(optimizer)} is {lr}, not 0 or above")
     lr = max(lr, _LEAST_RATE)
     if isinstance(optimizer, torch.optim.SGD):
-        return ours.SGD(lr)
+        return ours.SGD(lr, weight_decay=decay)
     if not group["eps"] > 0:
         raise InvalidArgument(f"{weight_name}: eps of {_name(optimizer)} is 0, not above 0")
-    if isinstance(optimizer, torch.optim.Adagrad):
+    epsilon = float(group["eps"])
+    if kind.state == ("sum",):
         begin = float(group["initial_accumulator_value"])
-        return ours.AdaGrad(lr, epsilon=float(group["eps"]), initial_accumulator=begin)
+        if kind.row_wise:
+            return ours.RowWiseAdaGrad(lr, epsilon, begin, decay)
+        return ours.AdaGrad(lr, epsilon, begin, decay)
     beta1, beta2 = map(float, group["betas"])
-    return ours.Adam(lr, beta1=beta1, beta2=beta2, epsilon=float(group["eps"]))
+    return ours.Adam(
+        lr,
+        beta1,
+        beta2,
+        epsilon,
+        decay,
+        corrected_epsilon=kind.lazy,
+        decoupled_decay=isinstance(optimizer, torch.optim.AdamW),
+    )
+
+
+def as_float32(optimizer: ours.Optimizer) -> ours.Optimizer:
+    """Returns the optimizer with numbers that a server's table has: float32, as they are printed."""
+    numbers = {
+        field.name: float(np.float32(getattr(optimizer, field.name)))
+        for field in fields(optimizer)
+        if isinstance(getattr(optimizer, field.name), float)
+    }
+    return replace(optimizer, **numbers)
+
+
+def unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Returns the optimizer that Accelerate has wrapped, or the same one."""
+    wrapper: Any = optimizer
+    is_wrapped = type(optimizer).__name__ == "AcceleratedOptimizer" and hasattr(optimizer, "optimizer")
+    return wrapper.optimizer if is_wrapped else optimizer
 
 
 def wants_sparse_gradients(optimizer: torch.optim.Optimizer) -> bool:
@@ -92,22 +144,28 @@ def wants_sparse_gradients(optimizer: torch.optim.Optimizer) -> bool:
 
 def counts_steps(optimizer: torch.optim.Optimizer) -> bool:
     """Returns whether an update depends on how many there were before."""
-    return isinstance(optimizer, torch.optim.SparseAdam)
+    return _kind(optimizer).state == ("exp_avg", "exp_avg_sq")
 
 
 def has_state(optimizer: torch.optim.Optimizer) -> bool:
     """Returns whether the optimizer keeps tensors beside a weight."""
-    return bool(_KINDS[type(optimizer)].state)
+    return bool(_kind(optimizer).state)
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> list[Tensor]:
     """Returns a weight's state, [rows, dim] each, in a table's order; [] before the first step."""
-    return [state[name] for name in _KINDS[type(optimizer)].state if name in state]
+    return [state[name] for name in _kind(optimizer).state if name in state]
 
 
 def state_steps(state: Mapping[str, Any]) -> int:
     """Returns how many steps a weight's state has seen."""
     return int(state.get("step", 0))
+
+
+def state_widths(optimizer: torch.optim.Optimizer, dim: int) -> list[int]:
+    """Returns how many numbers of a row each tensor of a weight's state has."""
+    kind = _kind(optimizer)
+    return [1 if kind.row_wise else dim] * len(kind.state)
 
 
 def make_state(
@@ -121,8 +179,10 @@ def make_state(
     """
     if not begun and not steps:
         return {}
-    step = torch.tensor(float(steps)) if isinstance(begun.get("step"), Tensor) else steps
-    return {"step": step, **dict(zip(_KINDS[type(optimizer)].state, tensors))}
+    kind = _kind(optimizer)
+    is_tensor = isinstance(begun.get("step"), Tensor) or (not begun and kind.lazy)
+    step = torch.tensor(float(steps)) if is_tensor else steps
+    return {"step": step, **dict(zip(kind.state, tensors))}
 
 
 def new_state(optimizer: torch.optim.Optimizer, weight: Tensor, begin: float) -> dict[str, Any]:
@@ -131,11 +191,20 @@ def new_state(optimizer: torch.optim.Optimizer, weight: Tensor, begin: float) ->
     Args:
         begin: what Adagrad's sums begin at.
     """
-    if not isinstance(optimizer, torch.optim.Adagrad):
+    kind = _kind(optimizer)
+    if kind.state != ("sum",):
         return {}  # the first step makes it
-    return {"step": torch.tensor(0.0), "sum": torch.full_like(weight, begin)}
+    shape = (len(weight), 1) if kind.row_wise else weight.shape
+    return {"step": torch.tensor(0.0), "sum": torch.full(shape, begin, device=weight.device)}
+
+
+def _kind(optimizer: torch.optim.Optimizer) -> _Kind:
+    return _KINDS[_name(optimizer)]
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:
     kind = type(optimizer)
-    return f"torch.optim.{kind.__name__}" if kind.__module__.startswith("torch.") else kind.__name__
+    for package in ("torch.", "torchrec."):
+        if kind.__module__.startswith(package):
+            return f"{package}optim.{kind.__name__}"
+    return kind.__name__

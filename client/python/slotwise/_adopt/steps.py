@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from slotwise._adopt.table import AdoptedTable
+from slotwise._adopt.weight import do_rows_stay
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.session import Step
@@ -105,6 +106,8 @@ class OptimizerOfTables:
             return done if loss is None else loss
 
         def state_dict(_: Any, *args: Any, **options: Any) -> Any:
+            if do_rows_stay():
+                return original(*args, **options)
             fetched = [(table.weight, table.fetch_with_state()[1]) for table in self._tables]
             state = self._optimizer.state
             state.update({weight: of_weight for weight, of_weight in fetched if of_weight})
@@ -115,6 +118,9 @@ class OptimizerOfTables:
                     state.pop(weight, None)
 
         def load_state_dict(_: Any, state_dict: Any, **options: Any) -> None:
+            if do_rows_stay():
+                original(state_dict, **options)
+                return
             for table in self._tables:
                 table.check_state(self._saved_state(table, state_dict))
             original(state_dict, **options)
@@ -143,6 +149,7 @@ class OptimizerOfTables:
             table.check_weight()
         pushes: dict[str, tuple[Any, None, Any]] = {}
         gradients: list[Tensor] = []
+        rates: dict[str, float] = {}
         for table in self._tables:
             touched = table.gradient()
             if touched is None or table.weight.grad is None:
@@ -152,7 +159,7 @@ class OptimizerOfTables:
                     f"{table.name}: the optimizer has no longer the weight that it had when the "
                     f"model was adopted"
                 )
-            table.follow(groups[id(table.weight)])
+            rates[table.name] = table.rate(groups[id(table.weight)])
             pushes[table.name] = (touched[0], None, touched[1])
             gradients.append(table.weight.grad)
         if not pushes:
@@ -160,7 +167,11 @@ class OptimizerOfTables:
         if self._in_doubt is None or not self._in_doubt.is_of(gradients):
             versions = [gradient._version for gradient in gradients]
             self._in_doubt = _Push(self._ps.session.next(), gradients, versions)
-        self._ps.push_many(pushes, step=self._in_doubt.step)
+        try:
+            self._ps.push_many(pushes, step=self._in_doubt.step, learning_rates=rates)
+        finally:  # a step whose end is not known may have moved them, too
+            for table in self._tables:
+                table.forget()
         self._in_doubt = None
 
     @contextmanager

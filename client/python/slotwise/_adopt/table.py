@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from slotwise._adopt import optimizers
+from slotwise._adopt.weight import as_plain, become_adopted, become_plain
+from slotwise._export import is_exporting, refuse_export
 from slotwise.client import Client
-from slotwise.errors import FailedPrecondition, InvalidArgument
+from slotwise.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.optimizers import SGD, Constant, Optimizer
+from slotwise.options import TableInfo
 
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
 _CHUNK_BYTES = 16 << 20
@@ -24,13 +28,40 @@ _UNTOUCHED = (
 )
 
 
+class How(NamedTuple):
+    """What `adopt` was told of all tables.
+
+    Attributes:
+        lazy: whether a table's optimizer may equal the weight's on touched rows alone.
+        read_mib: the most MiB of rows that a weight may be read as.
+    """
+
+    lazy: bool = False
+    read_mib: float = 64.0
+
+
+class _Read(NamedTuple):
+    """Rows that somebody has read.
+
+    Attributes:
+        values: float32 [rows, dim], on the weight's device.
+        state: the lineage and the steps of the table that they are of, or of an older state.
+        states: how often the client had taken the server to another state.
+    """
+
+    values: Tensor
+    state: tuple[int, int]
+    states: int
+
+
 class AdoptedTable:
     """A table that holds a weight [rows, dim]: the key of row i is i.
 
-    While the table holds it, the weight keeps its shape, device and gradient, but has no memory:
-    all its elements are one NaN. By these the table notices that somebody has written to the
-    weight, which cannot reach the rows. Thread-safe as torch's modules are: lookups may run in several
-    threads, all else in one.
+    While the table holds it, the weight keeps its shape, device and gradient, but has no memory: all its
+    elements are one NaN. Only when somebody reads the weight (`AdoptedWeight`) it has the rows, until the
+    next step. By NaN and rows the table notices that somebody has written to the weight, which cannot reach
+    the rows. Thread-safe as torch's modules are: lookups and reads may run in several threads, all else in
+    one.
 
     Attributes:
         name: the table's name.
@@ -47,6 +78,7 @@ class AdoptedTable:
         combiner: str,
         optimizer: torch.optim.Optimizer | None,
         group: Mapping[str, Any],
+        how: How,
     ) -> None:
         """Names a table that `create` makes.
 
@@ -56,12 +88,16 @@ class AdoptedTable:
         self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
         self.optimizer = optimizer
         self._modules: list[nn.Module] = []  # those that have the weight
-        self._placeholder = weight.detach()  # what the weight's data is while the table holds it
+        self._how = how
+        self._reading = threading.Lock()
+        self._read: _Read | None = None  # the weight's data is a copy of these rows; None: of one NaN
+        self._left = weight.detach()  # the weight's data as the table left it
+        self._version = 0  # of the weight, then
         # A weight that no optimizer has is frozen, so its table's optimizer never runs.
         self._applied: Optimizer = SGD(1.0)
         self._begun: dict[str, Any] = {}  # the weight's state in the optimizer, when adopted
         if optimizer is not None:
-            self._applied = optimizers.table_optimizer(name, optimizer, group)
+            self._applied = optimizers.table_optimizer(name, optimizer, group, how.lazy)
             self._begun = dict(optimizer.state.get(weight, {}))
 
     def create(self) -> None:
@@ -81,6 +117,35 @@ class AdoptedTable:
         )
         self._store(self.weight.detach(), self._begun)
 
+    def attach(self, info: TableInfo) -> None:
+        """Makes sure that a table that is there is one that `create` would have made.
+
+        Args:
+            info: describes it.
+
+        Raises:
+            FailedPrecondition: it has other options, or not all rows.
+        """
+        rows, dim = self.weight.shape
+        options = info.options
+        pairs: list[tuple[str, Any, Any]] = [
+            ("dim", options.dim, dim),
+            ("combiner", options.combiner, self.combiner),
+        ]
+        if self.optimizer is not None:  # a frozen weight's never runs
+            there, wanted = map(optimizers.as_float32, (options.optimizer, self._applied))
+            pairs.append(("optimizer", replace(there, lr=1.0), replace(wanted, lr=1.0)))
+        for what, is_, mine in pairs:
+            if is_ != mine:
+                raise FailedPrecondition(
+                    f"adopt(attach=True): {what} of table {self.name} is {is_}, and the model wants {mine}"
+                )
+        if info.rows < rows:
+            raise FailedPrecondition(
+                f"adopt(attach=True): table {self.name} has {info.rows} of the weight's {rows} rows, as an "
+                f"adopt() leaves it that is killed: drop the table, and adopt anew"
+            )
+
     def hold(self, modules: list[nn.Module]) -> None:
         """Frees the memory of the weight and of its state in the optimizer.
 
@@ -88,12 +153,14 @@ class AdoptedTable:
             modules: those that have the weight.
         """
         self._modules = modules
+        become_adopted(self.weight, self)
         self._free_weight(self.weight.device)
         if self.optimizer is not None:
             self.optimizer.state.pop(self.weight, None)
 
     def restore(self, values: Tensor, state: dict[str, Any]) -> None:
         """Gives the weight and the optimizer what `fetch_with_state` returned."""
+        become_plain(self.weight)
         self.weight.data = values.to(self.weight.device)
         if self.optimizer is not None and state:
             self.optimizer.state[self.weight] = state
@@ -105,19 +172,65 @@ class AdoptedTable:
         state = optimizers.new_state(self.optimizer, values, begin) if self.optimizer else {}
         self.restore(values, state)
 
+    def read(self) -> None:
+        """Gives the weight its rows, those of the newest step of this trainer at least.
+
+        Under `no_grad` the rows are also as new as the client's latest lookup of the table; where gradients
+        are computed, the rows stay the same between two steps, as torch's do.
+
+        Raises:
+            slotwise.ResourceExhausted: the rows have more bytes than may be read.
+            slotwise.FailedPrecondition: the model is traced; or somebody has written to the weight, or erased
+                rows.
+            slotwise.Error: the rows could not be fetched.
+        """
+        if is_exporting(None):
+            raise refuse_export(f"the weight of table {self.name}")
+        rows, dim = self.weight.shape
+        if rows * dim * 4 > self._how.read_mib * 2**20:
+            raise ResourceExhausted(
+                f"the weight of table {self.name} is read as a whole, and its {rows} x {dim} floats are "
+                f"{rows * dim * 4 / 2**20:.1f} MiB, above read_mib = {self._how.read_mib:g}: read some rows "
+                f"by module.rows(ids), or give adopt() a larger read_mib"
+            )
+        with self._reading:
+            if self._read is not None and not self._is_old(self._read):
+                return
+            self.check_weight()
+            info = self.ps.describe_table(self.name)
+            state = info.lineage, info.steps
+            with torch.inference_mode(False), torch.no_grad():
+                values = self.fetch().to(self.weight.device)
+                self._set(values.clone())
+            self._read = _Read(values, state, self.ps._pushes.states)
+
+    def forget(self) -> None:
+        """Lets the rows go that somebody has read, because they are another step's from now on."""
+        if self._read is not None:
+            self._free_weight(self.weight.device)
+
     def check_weight(self, *, values: bool = True) -> None:
         """Raises FailedPrecondition if the weight is not as the table left it.
 
         Args:
-            values: whether to read an element, for which the host waits for a weight on a GPU.
+            values: whether to look at the elements, for which the host waits for a weight on a GPU. If not,
+                it is noticed all the same if a tensor of torch's was written to, but for a weight without
+                rows on a GPU.
         """
         if any(module._parameters.get("weight") is not self.weight for module in self._modules):
             raise FailedPrecondition(
                 f"a module of table {self.name} has got another weight, but {_UNTOUCHED}"
             )
-        data, ours = self.weight.data, self._placeholder
+        with as_plain():
+            data, version = self.weight.data, self.weight._version
+        ours = self._left
         same = data.data_ptr() == ours.data_ptr() and data.stride() == ours.stride()
-        if not same or (values and data.numel() and not data[0, 0].isnan()):
+        if same and self._read is not None and (values or version != self._version):
+            same = torch.equal(data.view(torch.int32), self._read.values.view(torch.int32))  # NaN, too
+        elif same and self._read is None and (values or data.device.type == "cpu") and data.numel():
+            same = bool(data[0, 0].isnan())
+        self._version = version
+        if not same:
             raise FailedPrecondition(
                 f"the weight of table {self.name} has been written to, but {_UNTOUCHED}"
             )
@@ -202,30 +315,20 @@ class AdoptedTable:
             raise InvalidArgument(f"{self.name}: the weight's gradient has NaN or infinity")
         return keys, gradients
 
-    def follow(self, group: Mapping[str, Any]) -> None:
-        """Sets the table's learning rate if the optimizer's group has another one.
+    def rate(self, group: Mapping[str, Any]) -> float:
+        """Returns the learning rate that the optimizer's group has now.
 
         Raises:
             InvalidArgument: another setting has changed, which a table's optimizer cannot follow.
         """
         assert self.optimizer is not None
-        wanted = optimizers.table_optimizer(self.name, self.optimizer, group)
+        wanted = optimizers.table_optimizer(self.name, self.optimizer, group, self._how.lazy)
         if replace(wanted, lr=1.0) != replace(self._applied, lr=1.0):
             raise InvalidArgument(
                 f"{self.name}: the optimizer's settings have changed to {wanted}, and a table can "
                 f"follow the learning rate only: release() the model and adopt() it again"
             )
-        if wanted.lr != self._applied.lr:
-            self.ps.set_learning_rate(self.name, wanted.lr)
-            self._applied = wanted
-
-    def __reduce_ex__(self, _protocol: Any) -> Any:
-        """Copies and pickles as a parameter with the rows as they are now.
-
-        The copies of two modules that share the table share that parameter.
-        """
-        rows = self.fetch().to(self.weight.device)
-        return nn.Parameter, (rows, self.weight.requires_grad)
+        return float(group["lr"])
 
     def _touched(self, gradient: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         if not gradient.is_sparse:
@@ -236,10 +339,28 @@ class AdoptedTable:
         gradient = gradient.coalesce()
         return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
 
+    def _is_old(self, read: _Read) -> bool:
+        """Whether the table has other rows by now, as far as this client knows."""
+        if read.states != self.ps._pushes.states:
+            return True
+        if torch.is_grad_enabled():
+            return False
+        lookup = self.ps._looked_up([self.name])[self.name]
+        lineage, steps = read.state
+        return lookup.lineage != 0 and (lookup.lineage != lineage or lookup.table_step > steps)
+
     def _free_weight(self, device: torch.device) -> None:
         nan = torch.full((1, 1), float("nan"), device=device)
-        self._placeholder = nan.expand(self.weight.shape)
-        self.weight.data = self._placeholder
+        self._read = None
+        self._set(nan.expand(self.weight.shape))
+
+    def _set(self, data: Tensor) -> None:
+        """Sets the weight's data; a backward() of what was computed of other data raises, as torch's does."""
+        self._left = data
+        with as_plain(), torch.no_grad():
+            self.weight.data = data
+            self.weight.detach()[:0].zero_()  # counts as a write
+            self._version = self.weight._version
 
     def _store(self, values: Tensor, state: Mapping[str, Any]) -> None:
         tensors = optimizers.state_tensors(self.optimizer, state) if self.optimizer else []
@@ -276,7 +397,9 @@ class AdoptedTable:
             raise self._erased(rows - found)
         parts = [values]
         if state is not None and state.size:
-            parts += np.split(state, state.shape[1] // dim, axis=1)
+            assert self.optimizer is not None
+            widths = optimizers.state_widths(self.optimizer, dim)
+            parts += np.split(state, np.cumsum(widths)[:-1], axis=1)
         return [torch.from_numpy(np.ascontiguousarray(part)) for part in parts]
 
     def _erased(self, count: int) -> FailedPrecondition:

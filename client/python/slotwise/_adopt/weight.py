@@ -1,0 +1,249 @@
+"""What a model's weight is while a table holds it: a read gives the rows, and a write is refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from slotwise.errors import FailedPrecondition
+
+# Torch's functions see the weight as an ordinary tensor inside of this.
+as_plain: Callable[[], Any] = getattr(
+    torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction
+)
+
+
+class _RowsStay(threading.local):
+    """Whether this thread saves or loads a model without the rows of its tables."""
+
+    active = False
+
+
+_rows_stay = _RowsStay()
+
+
+@contextmanager
+def rows_stay() -> Iterator[None]:
+    """Has state_dict() and load_state_dict() of models and optimizers leave out what tables have."""
+    before, _rows_stay.active = _rows_stay.active, True
+    try:
+        yield
+    finally:
+        _rows_stay.active = before
+
+
+def do_rows_stay() -> bool:
+    """Returns whether this thread is within `rows_stay`."""
+    return _rows_stay.active
+
+
+def names_of_adopted(model: nn.Module) -> set[str]:
+    """Returns the names in a model's state_dict() of weights that tables have, also of tied layers'."""
+    return {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules(remove_duplicate=False)
+        for name, weight in module._parameters.items()
+        if isinstance(weight, AdoptedWeight)
+    }
+
+
+class HasRows(Protocol):
+    """Holds a weight's rows: an `AdoptedTable`.
+
+    Attributes:
+        name: the table's name.
+    """
+
+    name: str
+
+    def read(self) -> None:
+        """Gives the weight its rows, if they are not those of its table's newest step.
+
+        Raises:
+            slotwise.ResourceExhausted: there are too many.
+            slotwise.Error: they could not be fetched.
+        """
+
+    def fetch(self) -> Tensor:
+        """Returns the rows, float32 [rows, dim], on the CPU."""
+
+    def store(self, values: Tensor) -> None:
+        """Overwrites the rows."""
+
+    def move(self, device: torch.device) -> None:
+        """Moves the weight to another device."""
+
+
+class AdoptedWeight(nn.Parameter):
+    """An `nn.Parameter` whose rows are a table's.
+
+    What needs a value fetches the rows first, and is then torch's own: its gradient is the parameter's. What
+    needs none, as `shape` or `grad`, sends nothing. `adopt` makes parameters of this class by setting
+    `__class__`, so that each stays the object that optimizers and models know.
+    """
+
+    slotwise_rows: HasRows
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Does what torch does, with rows where it reads them."""
+        given = kwargs or {}
+        if func in (Tensor.copy_, _SET_DATA) and isinstance(args[0], AdoptedWeight):
+            return _overwrite(func, *args, **given)
+        if func not in _WITHOUT_VALUES and not _asks_for_type(func, args, given) and not _rows_stay.active:
+            for weight in _written(func, args, given):
+                raise _refuse_write(weight, func.__name__)
+            for weight in _adopted_in((args, given)):
+                weight.slotwise_rows.read()
+        if func == _GET_DATA:
+            func = Tensor.detach  # whose versions are the weight's, so that a write to it shows
+        with as_plain():
+            return func(*args, **given)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Parameter:
+        """Returns an ordinary parameter with the rows as they are now."""
+        if id(self) not in memo:
+            memo[id(self)] = self._plain()
+        copied: nn.Parameter = memo[id(self)]
+        return copied
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Pickles as an ordinary parameter with the rows as they are now."""
+        plain = self._plain()
+        return nn.Parameter, (plain.data, plain.requires_grad)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        """Says where the rows are, and sends nothing."""
+        return f"AdoptedWeight(table={self.slotwise_rows.name!r}, shape={tuple(self.shape)})"
+
+    def _plain(self) -> nn.Parameter:
+        return nn.Parameter(self.slotwise_rows.fetch().to(self.device), self.requires_grad)
+
+
+def become_adopted(weight: nn.Parameter, rows: HasRows) -> None:
+    """Makes a parameter one whose rows a table has. Undone by `become_plain`."""
+    weight.__class__ = AdoptedWeight
+    weight.slotwise_rows = rows  # type: ignore[attr-defined]
+
+
+def become_plain(weight: nn.Parameter) -> None:
+    """Makes an adopted weight what it was."""
+    if isinstance(weight, AdoptedWeight):
+        del weight.slotwise_rows
+        weight.__class__ = nn.Parameter  # type: ignore[assignment]
+
+
+def _properties() -> Iterator[Any]:
+    """Yields what gets and sets the properties of tensors that are not values."""
+    values = {"data", "T", "mT", "H", "mH", "real", "imag", "_base"}
+    for name in dir(torch._C._TensorBase):
+        found = getattr(torch._C._TensorBase, name)
+        if type(found).__name__ == "getset_descriptor" and name not in values:
+            yield from (found.__get__, found.__set__, found.__delete__)
+
+
+# Methods and functions that need no values, of all versions of torch.
+_NAMES = """
+    size stride dim ndimension numel nelement element_size storage_offset data_ptr get_device is_contiguous
+    is_floating_point is_complex is_signed is_conj is_neg is_inference is_pinned is_shared is_same_size
+    is_set_to has_names is_distributed is_sparse_csr retain_grad requires_grad_ register_hook
+    register_post_accumulate_grad_hook __len__
+    new_empty new_zeros new_ones new_full new_tensor new_empty_strided new
+"""
+_FUNCTIONS = """
+    numel is_floating_point is_complex is_signed is_conj is_neg is_inference is_same_size is_distributed
+    result_type can_cast get_device is_storage empty_like zeros_like ones_like full_like rand_like randn_like
+    randint_like
+"""
+
+
+def _without_values() -> Iterator[Any]:
+    yield from _properties()
+    for name in _NAMES.split():
+        yield getattr(Tensor, name, None)
+    for name in _FUNCTIONS.split():
+        yield getattr(torch, name, None)
+    yield torch.autograd.grad  # of what was read before
+    yield torch.autograd.backward
+
+
+_WITHOUT_VALUES = {each for each in _without_values() if each is not None}
+
+
+def _asks_for_type(func: Any, args: Any, given: Any) -> bool:
+    """Whether this is `tensor.type()`, which returns a name, and converts if it is told one."""
+    return func is Tensor.type and len(args) == 1 and not given
+
+
+def _written(
+    func: Any, args: tuple[Any, ...], given: Mapping[str, Any]
+) -> Iterator[AdoptedWeight]:
+    """Yields the weights that a function of torch's writes to."""
+    name = getattr(func, "__name__", "")
+    if (name.endswith("_") and not name.startswith("__")) or name in _IN_PLACE:
+        yield from _adopted_in(args[:1] or list(given.values())[:1])  # torch.nn.init names its tensor
+    yield from _adopted_in(given.get("out"))
+
+
+_IN_PLACE = {
+    "__setitem__",
+    *(
+        f"__i{operation}__"
+        for operation in "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift".split()
+    ),
+}
+_GET_DATA: Any = torch._C._TensorBase.__dict__["data"].__get__
+_SET_DATA: Any = torch._C._TensorBase.__dict__["data"].__set__
+
+
+def _overwrite(func: Any, weight: AdoptedWeight, value: Any, *_: Any, **__: Any) -> Any:
+    """Does what other modules that have the weight do to load it, and to move it to a device.
+
+    Raises:
+        FailedPrecondition: this is neither.
+    """
+    if not isinstance(value, Tensor) or value.shape != weight.shape or value.dtype != weight.dtype:
+        raise _refuse_write(weight, "another shape or type")
+    if func is Tensor.copy_:
+        if torch.is_grad_enabled():
+            raise _refuse_write(weight, "copy_ where gradients are computed")
+        weight.slotwise_rows.store(value)
+        return weight
+    weight.slotwise_rows.read()
+    with as_plain():
+        same = torch.equal(value.to(weight.device), weight.detach())
+    if not same:
+        raise _refuse_write(weight, "other data")
+    if value.device != weight.device:
+        weight.slotwise_rows.move(value.device)
+    return None
+
+
+def _refuse_write(weight: AdoptedWeight, how: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"the weight of table {weight.slotwise_rows.name} cannot be written to ({how}): load_state_dict() "
+        f"writes its rows, or slotwise.torch.release() the model first"
+    )
+
+
+def _adopted_in(value: Any) -> Iterator[AdoptedWeight]:
+    """Yields the adopted weights among a function's arguments."""
+    if isinstance(value, AdoptedWeight):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _adopted_in(each)
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _adopted_in(each)
