@@ -133,12 +133,12 @@ def test_no_two_documents_make_one_table_with_other_options() -> None:
 
 
 def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_path: Path) -> None:
-    """README's ten lines, the Python of clients.md, slotwise-ctl's line and config.md's table."""
+    """README's Python, that of clients.md, slotwise-ctl's line and config.md's table."""
     (example,) = re.findall(r"^```\n.*?(^tables .+?)^```$", CONFIG_DOC, re.MULTILINE | re.DOTALL)
     assert 'name: "clicks"' not in example, "README makes clicks itself"
     cluster = start_cluster(2, example + data_folder(tmp_path))
-    (ten_lines,) = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    run_program(ten_lines, cluster, ROOT / "client" / "python")
+    ten_lines, adopted = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    run_program(ten_lines + adopted, cluster, ROOT / "client" / "python")
     run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
     (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
     program = server_binary().parents[1] / "client/ctl/slotwise-ctl"

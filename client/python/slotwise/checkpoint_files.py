@@ -227,7 +227,8 @@ def export_parquet(
     """
     rows_module.check_pyarrow("export_parquet")
     files, target = open(folder, verify=verify), Path(out)
-    target.mkdir(parents=True, exist_ok=True)
+    for name in files:  # which may have slashes
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
     return {
         name: rows_module.write_parquet(
             table.info, table.chunks(with_state=with_state), target / f"{name}.parquet",
