@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import slotwise
@@ -23,7 +24,9 @@ from durable_training import (
     state,
 )
 from slotwise_cluster import StartCluster, wait_until
+from slotwise_metrics import METRICS, total
 ONES = np.ones((1, 4), np.float32)
+PATIENT = "limits { step_timeout_ms: 600000 }\n"
 
 
 def trained(ps: slotwise.Client) -> tuple[str, State]:
@@ -326,6 +329,30 @@ def test_only_who_trains_a_table_that_went_back_hears_of_it(
         with pytest.raises(slotwise.DataLoss, match="table ads"):
             other.lookup("ads", [1])
         other.lookup("ads", [1])
+
+
+def test_who_waits_for_parts_of_a_table_that_goes_back_hears_of_it(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    cluster = start_cluster(2, durability(tmp_path / "data") + METRICS + PATIENT)
+    with connect(cluster) as ps:
+        for table in ("ads", "users"):
+            ps.create_table(table, dim=4, optimizer=slotwise.SGD(lr=1.0))
+        id = ps.save().id
+        waiting = []
+        for table in ("ads", "users"):
+            step = {"session": 5, "number": 1, "parts": 2}
+            request = cluster.push_request(table, [1], ONES, step)
+            waiting.append(cluster.rank(0).embedding.Push.future(request))
+        wait_until(lambda: total(cluster, "slotwise_incomplete_steps") == 4, "both ranks know of both")
+        ps.load(id, tables=["ads"])
+        with pytest.raises(grpc.RpcError) as told:
+            waiting[0].result(timeout=60)
+        assert told.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert "a checkpoint was loaded while the request waited" in told.value.details()
+        second = {"session": 5, "number": 1, "part": 1, "parts": 2}
+        cluster.push(cluster.push_request("users", [1], ONES, second), rank=1)
+        assert waiting[1].result(timeout=60).table_step == 1  # whose table stayed
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,12 @@ def is_autocast_to_float16() -> bool:
     return bool(on_gpu or on_cpu)
 
 
+def functions_are_transformed() -> bool:
+    """Whether a transform of torch.func is under way, as vmap is; torch before 2.0 does not tell."""
+    tell = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return tell is not None and bool(tell())
+
+
 def left_to_python(forward: Any) -> Any:
     """Makes `torch.compile` leave a forward() alone: one break in the graph, and none within."""
     disabled: list[Any] = []

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from slotwise._export import left_to_python
 from slotwise._remote import Remote
-from slotwise._tensors import Lookup, Lookups, bags_of, joined_lookups
+from slotwise._tensors import Lookup, Lookups, as_key, bags_of, is_not, joined_lookups
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
@@ -62,7 +62,7 @@ class Embedding(Remote):
             raise InvalidArgument(
                 f"table {table} has the combiner {options.combiner!r}, so it is for EmbeddingBag"
             )
-        self.dim, self.padding_idx = options.dim, padding_idx
+        self.dim, self.padding_idx = options.dim, as_key(padding_idx)
         self._table = table
         self._share_steps()
 
@@ -77,13 +77,13 @@ class Embedding(Remote):
         if self.padding_idx is None:
             return found
         padded = found.new_zeros((*keys.shape, self.dim))
-        padded[keys != self.padding_idx] = found
+        padded[is_not(keys, self.padding_idx)] = found
         return padded
 
     def lookups_of(self, keys: Tensor) -> Lookups:
         """Is Slotwise's own."""
         if self.padding_idx is not None:
-            keys = keys[keys != self.padding_idx]
+            keys = keys[is_not(keys, self.padding_idx)]
         return {self._table: (keys, None, None)}
 
     def extra_repr(self) -> str:
@@ -128,7 +128,7 @@ class EmbeddingBag(Remote):
             raise InvalidArgument(
                 f"table {table} has no combiner, and a bag of {padding_idx} would be empty: use Embedding"
             )
-        self.dim, self.slots, self.padding_idx = options.dim, options.slots, padding_idx
+        self.dim, self.slots, self.padding_idx = options.dim, options.slots, as_key(padding_idx)
         self._table = table
         self._include_last_offset = include_last_offset
         self._share_steps()
@@ -214,7 +214,7 @@ class EmbeddingBags(Remote):
                 raise InvalidArgument(
                     f"table {table} has no combiner, and a bag of {padding_idx} would be empty"
                 )
-        self._features, self.padding_idx = features, padding_idx
+        self._features, self.padding_idx = features, as_key(padding_idx)
         self._are_tables = all(feature == table for feature, table in features.items())
         self._share_steps()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
 # Keys, offsets and weights.
@@ -45,17 +47,34 @@ def bags_of(
         return keys, offsets, weights
     if offsets is None and keys.dim() == 2 and keys.shape[1] != table.slots:
         return keys, offsets, weights  # likewise
-    kept = keys.reshape(-1) != padding
+    kept = is_not(keys.reshape(-1), padding)
     if offsets is None:
         offsets = torch.arange(keys.numel() + 1, device=keys.device)
-    elif several and len(offsets) % table.slots == 0:
-        offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
     if bool(((offsets < 0) | (offsets > keys.numel())).any()):
         return keys, offsets, weights  # which the client refuses
     before = nn.functional.pad(kept.cumsum(0), (1, 0))
     if weights is not None and weights.shape == keys.shape:
         weights = weights.reshape(-1)[kept]
     return keys.reshape(-1)[kept], before[offsets.to(before.device, torch.int64)], weights
+
+
+def as_key(padding: Any) -> int | None:
+    """Returns an id as int64 has it; None: there is none.
+
+    Raises:
+        InvalidArgument: it has no 64 bits.
+    """
+    if padding is None:
+        return None
+    key = operator.index(padding)
+    if not -(1 << 63) <= key < 1 << 64:
+        raise InvalidArgument(f"padding_idx is {key}: must be an id of 64 bits")
+    return key - (1 << 64) if key >= 1 << 63 else key
+
+
+def is_not(keys: Tensor, padding: int) -> Tensor:
+    """Returns which keys are not the padding, whatever type they have."""
+    return keys.detach().to(torch.int64) != padding
 
 
 def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequence[int]) -> Lookup:

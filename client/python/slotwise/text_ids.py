@@ -29,14 +29,14 @@ def hash_ids(values: str | Sequence[Any] | NDArray[Any], *, seed: int = 0) -> ND
     Raises:
         slotwise.InvalidArgument: something is no text, for example None or NaN; names it and where it is.
     """
-    if not 0 <= seed < 1 << 64:
+    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 1 << 64:
         raise InvalidArgument(f"seed is {seed}: must be 0 to 2**64 - 1")
     given: Any = np.asarray(values, dtype=object)
     encoded = [_encoded(place, value) for place, value in enumerate(given.reshape(-1).tolist())]
     texts = b"".join(encoded)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.uint64, len(encoded)), dtype=np.uint64)
     keys = np.empty(given.shape, np.uint64)
-    core().hash_ids(texts, _pointer(ends), len(encoded), seed, _pointer(keys))
+    core().hash_ids(texts, _pointer(ends), len(encoded), int(seed), _pointer(keys))
     return keys
 
 

@@ -144,6 +144,10 @@ def test_names_are_made_legal_or_given(fake_ps: slotwise.Client) -> None:
         st.adopt(model, fake_ps, optimizer, names={"other": "x"})
     with pytest.raises(slotwise.InvalidArgument, match="two weights would both be the table x"):
         st.adopt(model, fake_ps, optimizer, names={"a b": "x", "plain": "x"})
+    shared = nn.ModuleList([make(), make()])
+    shared[1].weight = shared[0].weight
+    with pytest.raises(slotwise.InvalidArgument, match="names: x and y are of one weight"):
+        st.adopt(shared.requires_grad_(False), fake_ps, names={"0": "x", "1": "y"})
     assert fake_ps.list_tables() == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from adopted import real_ps
+from adopted import expect_equal_states, real_ps
 from fake_server import FakeServer
 from real_server import RealServer, empty_client
 from torch import Tensor, nn
@@ -73,12 +73,23 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
+# What moves rows that a step does not touch: every row is touched below. An epsilon that shows.
+LAZY: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adam": lambda weights: torch.optim.Adam(weights, lr=0.05, eps=1e-3),
+    "adam-decay": lambda weights: torch.optim.Adam(weights, lr=0.05, eps=1e-3, weight_decay=0.1),
+    "adamw": lambda weights: torch.optim.AdamW(weights, lr=0.05, eps=1e-3, weight_decay=0.5),
+    "sgd-decay": lambda weights: torch.optim.SGD(weights, lr=0.1, weight_decay=0.3),
+    "adagrad-decay": lambda weights: torch.optim.Adagrad(weights, lr=0.1, weight_decay=0.3),
+}
+
+
 def make_twins(kind: str) -> list[tuple[Recommender, torch.optim.Optimizer]]:
     """Returns torch's model and ours, with their optimizers."""
     torch.manual_seed(41)
     theirs = Recommender()
     ours = copy.deepcopy(theirs)
-    return [(model, OPTIMIZERS[kind](model.parameters())) for model in (theirs, ours)]
+    make = {**OPTIMIZERS, **LAZY}[kind]
+    return [(model, make(model.parameters())) for model in (theirs, ours)]
 
 
 def batch(number: int) -> tuple[Tensor, Tensor]:
@@ -122,6 +133,36 @@ def test_losses_that_read_weights_train_as_in_torch(
     assert real_ps.describe_table("items").steps == 30  # dense and lookups' gradients were one step
 
 
+@pytest.mark.parametrize("kind", LAZY)
+def test_lazy_optimizers_are_torchs_where_every_row_is_touched(real_ps: slotwise.Client, kind: str) -> None:
+    twins = make_twins(kind)
+    (theirs, their_optimizer), (ours, optimizer) = twins
+    with pytest.raises(slotwise.InvalidArgument, match="lazy=True"):
+        st.adopt(ours, real_ps, optimizer)
+    st.adopt(ours, real_ps, optimizer, lazy=True)
+    for number in range(20):
+        for _, each in twins:
+            each.param_groups[0]["lr"] = 0.05 / (1 + number)
+        train(twins, regularized, number)
+    compare(theirs, ours)
+    expect_equal_states(optimizer, their_optimizer)
+    st.release(ours)  # and torch's own goes on
+    train(twins, regularized, 20)
+    compare(theirs, ours)
+
+
+def test_rows_that_a_lazy_step_does_not_touch_rest(fake_ps: slotwise.Client) -> None:
+    (_, (model, optimizer)) = make_twins("adamw")
+    before = model.items.weight.detach().clone()
+    st.adopt(model, fake_ps, optimizer, lazy=True)
+    for ids in ([3, 4], [5], [4]):
+        optimizer.zero_grad()
+        model.items(torch.tensor(ids)).sum().backward()
+        optimizer.step()
+    moved = (model.items.weight.detach() != before).any(1)
+    assert moved.nonzero()[:, 0].tolist() == [3, 4, 5]
+
+
 def test_gradients_of_reads_and_lookups_add_up(ps: slotwise.Client) -> None:
     twins = make_twins("sgd")
     for model, _ in twins:
@@ -163,11 +204,12 @@ def test_rows_are_fetched_once_a_step_and_only_when_they_are_read(
     st.adopt(model, fake_ps, optimizer)
 
     def fetches() -> int:
-        return len(fake.requests("Export"))
+        return len(fake.requests("Lookup"))
 
-    before, weight = fetches(), model.items.weight
     optimizer.zero_grad()
     model.items(batch(0)[1]).sum().backward()
+    before, weight = fetches(), model.items.weight
+    assert before == 1
     assert weight.shape == (ITEMS, DIM) and weight.grad is not None and weight.requires_grad
     assert (weight.numel(), weight.dim(), weight.dtype) == (ITEMS * DIM, 2, torch.float32)
     assert (len(weight), weight.size(1), weight.is_leaf) == (ITEMS, DIM, True)
@@ -181,8 +223,7 @@ def test_rows_are_fetched_once_a_step_and_only_when_they_are_read(
         for _ in range(3):
             (model.items.weight.sum() + sum(each.sum() for each in model.parameters())).backward()
         optimizer.step()
-    # Each of two tables, of two ranks, in each of three steps.
-    assert fetches() - before == 3 * 2 * len(fake.addresses)
+    assert fetches() - before == 3 * 2  # of two tables, in three steps
 
 
 def test_a_weight_that_is_too_large_to_be_read_names_the_way_out(fake_ps: slotwise.Client) -> None:
@@ -340,6 +381,40 @@ def test_a_layer_may_have_an_embeddings_weight(real_ps: slotwise.Client) -> None
     st.release(models[1])
     assert models[1].scores.weight is models[1].items.weight
     compare(*models)
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch before 2.0")
+def test_what_reads_a_weight_may_be_compiled(fake_ps: slotwise.Client) -> None:
+    twins = make_twins("adagrad")
+    st.adopt(twins[1][0], fake_ps, twins[1][1])
+    compiled: Any = torch.compile(tied_output, backend="eager")
+    for number in range(3):
+        train(twins, compiled, number)
+    rows: Any = torch.compile(lambda module, ids: module.rows(ids).sum(), backend="eager")
+    rows(twins[1][0].items, torch.tensor([1, 2])).backward()
+    compare(twins[0][0], twins[1][0])
+
+
+@pytest.mark.skipif(not hasattr(torch, "func"), reason="torch before 2.0")
+def test_a_first_read_within_a_transform_names_the_way_out(fake_ps: slotwise.Client) -> None:
+    (_, (model, optimizer)) = make_twins("sgd")
+    st.adopt(model, fake_ps, optimizer)
+    grad: Any = torch.func.grad(lambda x: (x * model.items.weight).sum())
+    with pytest.raises(slotwise.FailedPrecondition, match="within a transform of torch.func.*read it once"):
+        grad(torch.ones(DIM))
+    rows = model.items.weight.sum(0).detach()
+    torch.testing.assert_close(grad(torch.ones(DIM)), rows)
+
+
+def test_a_release_in_inference_mode_gives_weights_that_train(fake_ps: slotwise.Client) -> None:
+    (_, (model, optimizer)) = make_twins("sgd")
+    st.adopt(model, fake_ps, optimizer)
+    with torch.inference_mode():
+        st.release(model)
+    before = model.items.weight.detach().clone()
+    model.items(torch.tensor([3])).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(model.items.weight.detach()[3], before[3] - 0.3)
 
 
 @pytest.mark.parametrize("inference", [False, True])

@@ -41,6 +41,28 @@ def sharing_memory_with_a_layer() -> nn.Module:
     return model
 
 
+def sharing_a_part_of_memory() -> nn.Module:
+    model, both = with_module(nn.Embedding(5, 2)), torch.ones(9, 2)
+    model["fine"].weight, model["odd"].weight = nn.Parameter(both[:5]), nn.Parameter(both[4:])
+    return model
+
+
+def sharing_memory_with_a_buffer() -> nn.Module:
+    model = with_module(nn.Embedding(5, 2))
+    model["odd"].register_buffer("kept", model["fine"].weight.data[1])
+    return model
+
+
+class OwnParameter(nn.Parameter):
+    """Somebody's own class."""
+
+
+def with_own_parameter() -> nn.Module:
+    model = with_module(nn.Embedding(5, 2))
+    model["odd"].weight = OwnParameter(torch.ones(5, 2))
+    return model
+
+
 def computed_from_others() -> nn.Module:
     return with_module(nn.utils.weight_norm(nn.Embedding(5, 2)))
 
@@ -65,8 +87,11 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: with_module(OwnEmbedding(5, 2)),
         "odd: its class is OwnEmbedding, which changes forward of torch's, so the model is not adopted",
     ),
-    "memory": (sharing_memory, "odd: its weight shares its memory with that of fine"),
-    "memory of a layer": (sharing_memory_with_a_layer, r"fine: its weight shares .* with odd\.weight"),
+    "memory": (sharing_memory, r"fine: its weight shares memory with odd\.weight, which is another tensor"),
+    "memory of a layer": (sharing_memory_with_a_layer, r"fine: its weight shares memory with odd\.weight"),
+    "part of memory": (sharing_a_part_of_memory, r"fine: its weight shares memory with odd\.weight"),
+    "memory of a buffer": (sharing_memory_with_a_buffer, r"fine: its weight shares memory with odd\.kept"),
+    "parameter": (with_own_parameter, "odd: its weight is a OwnParameter, and no plain nn.Parameter"),
     "weight_norm": (computed_from_others, "odd: its weight is not its one parameter"),
     "parallel": (in_parallel, "the model is a DataParallel"),
     "none": (lambda: nn.Linear(2, 2), "the model has no nn.Embedding or nn.EmbeddingBag"),

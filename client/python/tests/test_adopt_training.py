@@ -11,6 +11,7 @@ from adopted import (
     OPTIMIZERS,
     Trained,
     batches,
+    embedding_weights,
     expect_equal_models,
     expect_equal_states,
     make_twins,
@@ -195,6 +196,26 @@ def test_a_grad_scaler_unscales_and_skips_as_ever(fake_ps: slotwise.Client, kind
     assert scalers[0].get_scale() == scalers[1].get_scale() == 512.0
     assert fake_ps.describe_table("words").steps == 5
     expect_equal_models(ours.model, theirs.model)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.SGD, "register_step_pre_hook"), reason="torch before 2.0")
+def test_hooks_of_a_step_change_what_is_pushed(fake_ps: slotwise.Client) -> None:
+    theirs, ours = make_twins("sgd")
+    st.adopt(ours.model, fake_ps, ours.optimizers)
+
+    def halve(optimizer: Any, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                weight.grad.mul_(0.5)  # which is there
+
+    for trained in (theirs, ours):
+        trained.optimizers[0].register_step_pre_hook(halve)
+    for number, batch in enumerate(batches(4)):
+        theirs.step(batch)
+        ours.step(batch)
+        assert all(weight.grad is not None for weight in embedding_weights(ours.model)), number
+    expect_equal_models(ours.model, theirs.model)
+    assert fake_ps.describe_table("words").steps == 4
 
 
 def test_step_takes_a_closure(fake_ps: slotwise.Client) -> None:

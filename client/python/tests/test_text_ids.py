@@ -52,7 +52,8 @@ def test_texts_of_any_length_and_script_are_hashed_whole() -> None:
 def test_seeds_give_other_keys() -> None:
     keys = [int(slotwise.hash_ids("abc", seed=seed)) for seed in (0, 1, 2**63, 2**64 - 1)]
     assert keys[0] == KNOWN["abc"] and len(set(keys)) == 4
-    for seed in (-1, 2**64):
+    wrong: list[Any] = [-1, 2**64, 1.0, None]
+    for seed in wrong:
         with pytest.raises(slotwise.InvalidArgument, match=f"seed is {seed}"):
             slotwise.hash_ids("abc", seed=seed)
 

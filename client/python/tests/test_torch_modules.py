@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -126,6 +128,34 @@ def test_padding_of_an_embedding_is_zeros_and_has_no_row(any_ps: slotwise.Client
     assert any_ps.describe_table("words").rows == 2
     assert not ours(torch.zeros(2, 5, dtype=torch.int64)).any()
     assert str(ours) == "Embedding('words', dim=4, padding_idx=0)"
+
+
+@pytest.mark.parametrize("padding", [2**64 - 2, np.uint64(2**64 - 2), -2])
+def test_padding_may_be_any_id(fake_ps: slotwise.Client, padding: Any) -> None:
+    fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.1))
+    keys = torch.tensor([-2, 5])
+    assert ours_of(st.Embedding(fake_ps, "words", padding_idx=padding), keys) == [False, True]
+    assert ours_of(st.EmbeddingBag(fake_ps, "ads", padding_idx=padding), keys) == [False, True]
+    bags = st.EmbeddingBags(fake_ps, ["ads"], padding_idx=padding)
+    assert bags({"ads": keys})["ads"].any(1).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_padding_is_no_other_id_of_a_narrow_type(fake_ps: slotwise.Client, dtype: torch.dtype) -> None:
+    fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
+    keys = torch.tensor([5, 44], dtype=dtype)
+    for padding in (2**32 + 5, 300):
+        assert ours_of(st.Embedding(fake_ps, "words", padding_idx=padding), keys) == [True, True]
+    for wrong in (2**64, -(2**63) - 1):
+        with pytest.raises(slotwise.InvalidArgument, match="padding_idx is .*: must be an id of 64 bits"):
+            st.Embedding(fake_ps, "words", padding_idx=wrong)
+
+
+def ours_of(module: nn.Module, keys: Tensor) -> list[bool]:
+    """Which keys have a row in a result."""
+    found: list[bool] = module(keys).any(1).tolist()
+    return found
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])

@@ -196,9 +196,10 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
     for ps in {table.ps for adoption in adoptions.values() for table in adoption.tables}:
         if not discard:
             ps._pushes.wait()
-    fetched = {key: None if discard else one.fetch() for key, one in adoptions.items()}
-    for key, adoption in adoptions.items():
-        adoption.end(fetched[key])
+    with torch.inference_mode(False):  # or the weights could not be trained any more
+        fetched = {key: None if discard else one.fetch() for key, one in adoptions.items()}
+        for key, adoption in adoptions.items():
+            adoption.end(fetched[key])
     if keep_tables or discard:
         return
     for adoption in adoptions.values():
@@ -214,6 +215,8 @@ def _names_of(found: list[FoundWeight], prefix: str, names: Mapping[str, str]) -
     chosen = []
     for weight in found:
         given = [names[path] for path in weight.modules if path in names]
+        if len(set(given)) > 1:
+            raise InvalidArgument(f"names: {given[0]} and {given[1]} are of one weight, which is one table")
         legal = re.sub(r"[^A-Za-z0-9_.\-/]", "_", prefix + weight.name)
         legal = re.sub(r"(?:^|(?<=/))(?=[.\-/]|$)", "_", legal)  # parts that are empty, or begin so
         chosen.append(given[0] if given else legal)

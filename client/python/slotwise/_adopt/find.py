@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from slotwise._adopt.modules import adopted_class, changed_method, is_adopted
 from slotwise._adopt.optimizers import wants_sparse_gradients
@@ -120,6 +120,8 @@ def _check_module(path: str, module: Any) -> None:
     if module.scale_grad_by_freq:
         raise refuse("scale_grad_by_freq is True, and the server does not scale gradients")
     weight = module.weight
+    if type(weight) is not nn.Parameter:
+        raise refuse(f"its weight is a {type(weight).__name__}, and no plain nn.Parameter")
     if weight.dtype != torch.float32:
         raise refuse(f"its weight is {weight.dtype}, and the server's rows are float32")
     if weight.device.type == "meta":
@@ -127,27 +129,34 @@ def _check_module(path: str, module: Any) -> None:
 
 
 def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> None:
-    """Raises if another parameter uses the memory of a weight that would be adopted.
+    """Raises if another tensor of the model uses memory of a weight that would be adopted.
 
     The weight itself may be that of other modules, too, as of a tied output layer, which reads it.
     """
-    pointers: dict[int, int] = {}  # data pointer -> id of the weight
-    for key, one in found.items():
-        other = pointers.setdefault(one.weight.data_ptr(), key)
-        if other != key and one.weight.numel():
-            raise InvalidArgument(
-                f"{one.name}: its weight shares its memory with that of {found[other].name}, but "
-                f"is another nn.Parameter, so the model is not adopted"
-            )
+    others: dict[int, tuple[str, Tensor]] = {}
     for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            same = pointers.get(parameter.data_ptr(), 0) if parameter.numel() else id(parameter)
-            weight = found.get(same)
-            if weight is not None and parameter is not weight.weight:
+        own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        for name, tensor in own:
+            if tensor.layout == torch.strided and not nn.parameter.is_lazy(tensor):
+                others[id(tensor)] = (f"{path}.{name}" if path else name, tensor)
+    for weight in found.values():
+        begin, end = _memory_of(weight.weight)
+        for key, (where, tensor) in others.items():
+            theirs = _memory_of(tensor)
+            if key != id(weight.weight) and begin < theirs[1] and theirs[0] < end:
                 raise InvalidArgument(
-                    f"{weight.name}: its weight shares its memory with {path}.{name}, which is another "
-                    f"nn.Parameter, so the model is not adopted"
+                    f"{weight.name}: its weight shares memory with {where}, which is another tensor, so the "
+                    f"model is not adopted"
                 )
+
+
+def _memory_of(tensor: Tensor) -> tuple[int, int]:
+    """Returns where a tensor's elements begin and end; of none, two equal places."""
+    begin = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return begin, begin
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return begin, begin + (last + 1) * tensor.element_size()
 
 
 def _find_optimizer(found: FoundWeight, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -167,7 +176,7 @@ def _find_optimizer(found: FoundWeight, optimizers: Sequence[torch.optim.Optimiz
     if wants_sparse_gradients(found.optimizer) and dense:
         raise InvalidArgument(
             f"{dense[0] or 'the model'}: torch.optim.{type(found.optimizer).__name__} wants "
-            f"sparse=True, and the module has sparse=False"
+            f"sparse=True, and the module has sparse=False: set that, or take Adam and lazy=True"
         )
 
 

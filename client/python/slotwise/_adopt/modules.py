@@ -81,6 +81,7 @@ class _Adopted(nn.Module):
             f"load_state_dict() writes its rows, or slotwise.torch.release() the model first"
         )
 
+    @left_to_python
     def rows(self, ids: Tensor) -> Tensor:
         """Returns some rows of the weight, float32 [*ids.shape, dim], with a gradient, as `weight[ids]`.
 

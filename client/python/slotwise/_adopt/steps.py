@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from slotwise._adopt.table import AdoptedTable
 from slotwise._adopt.weight import do_rows_stay
+from slotwise._export import left_to_python
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
 from slotwise.session import Step
@@ -100,8 +101,7 @@ class OptimizerOfTables:
                 with torch.enable_grad():
                     loss = closure()
                 closure = None
-            self._push()
-            with self._without_gradients():
+            with self._pushed_behind_hooks():
                 done = original(**options) if closure is None else original(closure, **options)
             return done if loss is None else loss
 
@@ -138,6 +138,7 @@ class OptimizerOfTables:
                     return state_dict["state"].get(number, {})
         return {}
 
+    @left_to_python
     def _push(self) -> None:
         """Pushes the weights' gradients as one step of each table that has one."""
         groups = {
@@ -173,6 +174,31 @@ class OptimizerOfTables:
             for table in self._tables:
                 table.forget()
         self._in_doubt = None
+
+    @contextmanager
+    def _pushed_behind_hooks(self) -> Iterator[None]:
+        """Has the gradients pushed, and then hidden, when the optimizer's step() begins.
+
+        From 2.0 on torch's step() calls hooks first, which may change gradients: the push is the last of
+        them.
+        """
+        register = getattr(self._optimizer, "register_step_pre_hook", None)
+        if register is None or not self._tables:
+            self._push()
+            with self._without_gradients():
+                yield
+            return
+        with ExitStack() as hidden:
+
+            def push(*_: Any) -> None:
+                self._push()
+                hidden.enter_context(self._without_gradients())
+
+            handle = register(push)
+            try:
+                yield
+            finally:
+                handle.remove()
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:

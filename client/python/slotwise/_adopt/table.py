@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from slotwise._adopt import optimizers
 from slotwise._adopt.weight import as_plain, become_adopted, become_plain
-from slotwise._export import is_exporting, refuse_export
+from slotwise._export import functions_are_transformed, is_exporting, left_to_python, refuse_export
 from slotwise.client import Client
 from slotwise.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.optimizers import SGD, Constant, Optimizer
@@ -172,6 +172,7 @@ class AdoptedTable:
         state = optimizers.new_state(self.optimizer, values, begin) if self.optimizer else {}
         self.restore(values, state)
 
+    @left_to_python
     def read(self) -> None:
         """Gives the weight its rows, those of the newest step of this trainer at least.
 
@@ -180,8 +181,8 @@ class AdoptedTable:
 
         Raises:
             slotwise.ResourceExhausted: the rows have more bytes than may be read.
-            slotwise.FailedPrecondition: the model is traced; or somebody has written to the weight, or erased
-                rows.
+            slotwise.FailedPrecondition: the model is traced, or within a transform of torch.func; or
+                somebody has written to the weight.
             slotwise.Error: the rows could not be fetched.
         """
         if is_exporting(None):
@@ -191,17 +192,23 @@ class AdoptedTable:
             raise ResourceExhausted(
                 f"the weight of table {self.name} is read as a whole, and its {rows} x {dim} floats are "
                 f"{rows * dim * 4 / 2**20:.1f} MiB, above read_mib = {self._how.read_mib:g}: read some rows "
-                f"by module.rows(ids), or give adopt() a larger read_mib"
+                f"by module.rows(ids), or release() the model and adopt() it with a larger read_mib"
             )
         with self._reading:
             if self._read is not None and not self._is_old(self._read):
                 return
+            if functions_are_transformed():
+                raise FailedPrecondition(
+                    f"the weight of table {self.name} is read within a transform of torch.func, where its "
+                    f"rows cannot be fetched: read it once before, as by weight.sum()"
+                )
             self.check_weight()
-            info = self.ps.describe_table(self.name)
-            state = info.lineage, info.steps
             with torch.inference_mode(False), torch.no_grad():
-                values = self.fetch().to(self.weight.device)
+                values = torch.from_numpy(self.ps.lookup(self.name, np.arange(rows), train=False))
+                lookup = self.ps._looked_up([self.name])[self.name]
+                values = values.reshape(rows, dim).to(self.weight.device)
                 self._set(values.clone())
+            state = lookup.lineage, lookup.table_step
             self._read = _Read(values, state, self.ps._pushes.states)
 
     def forget(self) -> None:

@@ -159,7 +159,7 @@ _NAMES = """
     is_floating_point is_complex is_signed is_conj is_neg is_inference is_pinned is_shared is_same_size
     is_set_to has_names is_distributed is_sparse_csr retain_grad requires_grad_ register_hook
     register_post_accumulate_grad_hook __len__
-    new_empty new_zeros new_ones new_full new_tensor new_empty_strided new
+    new_empty new_zeros new_ones new_full new_empty_strided
 """
 _FUNCTIONS = """
     numel is_floating_point is_complex is_signed is_conj is_neg is_inference is_same_size is_distributed
