@@ -125,7 +125,8 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
   std::vector<float>& w = row.values;
   std::vector<float>& state = row.state;
   const std::size_t dim = w.size();
-  if (o.weight_decay != 0.0F && !(o.kind == OptimizerKind::kAdam && o.decoupled_decay)) {
+  const bool decoupled = o.kind == OptimizerKind::kAdam && o.decoupled_decay;
+  if (o.weight_decay != 0.0F && !decoupled) {
     for (std::size_t j = 0; j < dim; ++j) {
       gradient[j] = gradient[j] + o.weight_decay * w[j];
     }
