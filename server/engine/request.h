@@ -94,8 +94,20 @@ struct CreatedTable {
   bool created = false;  // false: it was there already, with the same options
 };
 
+// A table's options, apart from the request that has them: requests of all kinds take as much memory as the
+// largest kind.
+class OptionsApart {
+ public:
+  OptionsApart(const TableOptions& options = {})  // NOLINT(google-explicit-constructor): they are options
+      : options_(std::make_shared<const TableOptions>(options)) {}
+  const TableOptions& get() const { return *options_; }
+
+ private:
+  std::shared_ptr<const TableOptions> options_;
+};
+
 struct CreateTableRequest {
-  TableOptions options;
+  OptionsApart options;
   std::function<void(Result<CreatedTable>)> done;
   Caller caller = {};
 };

@@ -16,7 +16,7 @@ void Operations::CreateTable(const Round& round) {
     AnswerMine<CreateTableRequest>(round, [&](CreateTableRequest& request) { request.done(result); });
   };
   const TableOptions asked =
-      IsMine(asker) ? tickets_.Get<CreateTableRequest>(asker.number).options : TableOptions{};
+      IsMine(asker) ? tickets_.Get<CreateTableRequest>(asker.number).options.get() : TableOptions{};
   const TableOptions options =
       AllGatherValues(collective_, asked)[static_cast<std::size_t>(Value(asker.rank))];
 

@@ -79,9 +79,11 @@ class HoldRounds final : public EngineObserver {
 class FairRounds : public testing::Test {
  protected:
   FairRounds() {
+    TableOptions options;
+    options.name = TableName("ads");
+    options.dim = 16;
     CreateTableRequest create;
-    create.options.name = TableName("ads");
-    create.options.dim = 16;
+    create.options = options;
     std::atomic<bool> made = false;
     create.done = [&](const Result<CreatedTable>& created) {
       table_ = created->id;

@@ -71,6 +71,7 @@ def expect_noticed(
     lookups: list[Callable[[], Any]] = [lambda: model["words"](torch.arange(2))] if by_torch else []
     uses: list[Callable[[], Any]] = [
         *lookups,
+        *lookups,  # every time
         optimizer.step,
         lambda: st.release(model),
         lambda: st.release(model, keep_tables=True),

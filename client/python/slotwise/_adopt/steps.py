@@ -15,7 +15,7 @@ from slotwise._adopt.table import AdoptedTable
 from slotwise._adopt.weight import do_rows_stay
 from slotwise._export import left_to_python
 from slotwise.client import Client
-from slotwise.errors import InvalidArgument
+from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.session import Step
 
 _METHODS = ("step", "state_dict", "load_state_dict")
@@ -188,17 +188,25 @@ class OptimizerOfTables:
             with self._without_gradients():
                 yield
             return
+        pushed = False
         with ExitStack() as hidden:
 
             def push(*_: Any) -> None:
+                nonlocal pushed
                 self._push()
                 hidden.enter_context(self._without_gradients())
+                pushed = True
 
             handle = register(push)
             try:
                 yield
             finally:
                 handle.remove()
+        if not pushed:
+            raise FailedPrecondition(
+                f"step() of this {type(self._optimizer).__name__} calls no hooks, by which the gradients of "
+                f"table {self._tables[0].name} would be pushed"
+            )
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:

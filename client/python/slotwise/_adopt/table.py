@@ -236,11 +236,11 @@ class AdoptedTable:
             same = torch.equal(data.view(torch.int32), self._read.values.view(torch.int32))  # NaN, too
         elif same and self._read is None and (values or data.device.type == "cpu") and data.numel():
             same = bool(data[0, 0].isnan())
-        self._version = version
         if not same:
             raise FailedPrecondition(
                 f"the weight of table {self.name} has been written to, but {_UNTOUCHED}"
             )
+        self._version = version
 
     def move(self, device: torch.device) -> None:
         """Moves the weight, without rows, and its gradient to another device."""
