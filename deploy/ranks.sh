@@ -53,10 +53,11 @@ children_of_mpirun() { # as /proc/PID, a line each; without procps, which contai
   grep -ls "^PPid:[[:space:]]*$mpirun\$" /proc/[0-9]*/status | sed 's|/status$||'
 }
 
-hears_sigterm() { # /proc/PID: whether the process handles SIGTERM; one that has only just begun would die of it
-  local signals
-  while read -r signals; do
-    ((!(signals & 1 << 14))) || return 0 # bit 14 is signal 15
-  done < <(sed -n 's/^Sig\(Blk\|Cgt\):[[:space:]]*/0x/p' "$1/status")
+hears_sigterm() { # /proc/PID: whether the process holds or handles SIGTERM; one that has only just begun would die of it
+  local what signals
+  while read -r what signals; do
+    [[ $what == SigCgt: ]] || ((!(0x$signals & 1 << 13))) || continue # a thread that starts another blocks all for a moment
+    ((!(0x$signals & 1 << 14))) || return 0                           # bit 14 is signal 15
+  done < <(grep '^Sig\(Blk\|Cgt\):' "$1/status")
   return 1
 }

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,6 +171,36 @@ def test_a_stop_while_the_ranks_start_ends_well(
     started.append(process)
     wait_until(lambda: handles_sigterm(process.pid), "it listens for SIGTERM")
     assert stop(process) == 0, (tmp_path / "log").read_text()
+
+BLOCKS_ALL_FOR_A_MOMENT = """
+import signal, sys, time
+from pathlib import Path
+told = Path(sys.argv[-1])
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+told.touch()
+time.sleep(0.5)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+time.sleep(0.1)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+told.write_text("is ready")
+while signal.SIGTERM not in signal.sigpending():
+    time.sleep(0.01)
+"""
+
+
+def test_a_stop_waits_for_a_rank_that_blocks_all_signals_for_a_moment(
+    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """As one does that starts a thread before it holds SIGTERM, of which it would die."""
+    program, told = tmp_path / "rank", tmp_path / "told"
+    program.write_text(f"#!{sys.executable}\n{BLOCKS_ALL_FOR_A_MOMENT}")
+    program.chmod(0o755)
+    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "1", "SLOTWISE_SERVER": str(program)}
+    process = subprocess.Popen([str(ENTRYPOINT), "-", str(told)], env=environment)
+    started.append(process)
+    wait_until(told.exists, "all signals are blocked")
+    assert stop(process) == 0
+    assert told.read_text() == "is ready"
 
 
 def handles_sigterm(pid: int) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +30,8 @@ STEPS, ROWS, DIM, SAMPLES, BAG = 50, 30, 4, 6, 3
 ORDERS = 12  # of summation, at most, in which torch's model is trained
 TABLES = ("users", "items")
 RATE = 0.05
+# Where the models are; a GPU's memory, where SLOTWISE_TEST_GPU is set.
+DEVICE = torch.device("cuda", 0) if os.environ.get("SLOTWISE_TEST_GPU") else torch.device("cpu")
 # On a CPU, from torch 2.3 on.
 HAS_FLOAT16 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 3)
 
@@ -116,7 +119,7 @@ class Model(nn.Module):
     def forward(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Returns the mean loss."""
         users, items, wanted = batch
-        ends = torch.arange(0, users.numel() + 1, BAG)
+        ends = torch.arange(0, users.numel() + 1, BAG, device=DEVICE)
         looked_up = [self.users(users.reshape(-1), ends), self.items(items)]
         told = self.dense(torch.cat(looked_up, 1)).squeeze(1)
         return nn.functional.binary_cross_entropy_with_logits(told.float(), wanted)
@@ -166,6 +169,7 @@ def theirs(cell: Cell, order: int = 0) -> tuple[Model, list[torch.optim.Optimize
         for number, weight in enumerate(model.dense.parameters()):
             drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(10 + number))
             weight.copy_(drawn / 2)
+    model.to(DEVICE)
     rows = make_rows_optimizer(cell.kind, [users.weight, items.weight])
     return model, [rows, torch.optim.SGD(model.dense.parameters(), lr=0.1)]
 
@@ -221,7 +225,7 @@ class HandScaler:
 
 def make_scaler() -> Any:
     """Torch's, or what does the same."""
-    return torch.amp.GradScaler("cpu", init_scale=2.0**12) if HAS_FLOAT16 else HandScaler()
+    return torch.amp.GradScaler(DEVICE.type, init_scale=2.0**12) if HAS_FLOAT16 else HandScaler()
 
 
 class Unscaled:
@@ -262,7 +266,7 @@ def autocast(cell: Cell) -> AbstractContextManager[Any]:
     """The cell's precision, as this machine's torch has it."""
     if cell.precision == "float32" or (cell.precision == "float16" and not HAS_FLOAT16):
         return nullcontext()
-    return torch.autocast("cpu", dtype=getattr(torch, cell.precision))
+    return torch.autocast(DEVICE.type, dtype=getattr(torch, cell.precision))
 
 
 def batches(cell: Cell, trainer: int, order: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -276,7 +280,7 @@ def batches(cell: Cell, trainer: int, order: int = 0) -> Iterator[tuple[Tensor, 
             other = np.random.default_rng([order, number])
             samples, keys = torch.from_numpy(other.permutation(SAMPLES)), other.permutation(BAG)
             users, items, wanted = users[samples][:, keys].contiguous(), items[samples], wanted[samples]
-        yield users, items, wanted
+        yield users.to(DEVICE), items.to(DEVICE), wanted.to(DEVICE)
 
 
 def train(
@@ -348,7 +352,7 @@ def _average(weights: Iterable[Tensor]) -> None:
         if not weight.grad.is_sparse:
             weight.grad = mean
             continue
-        touched = torch.zeros(len(mean))  # a row whose gradients cancel is touched, too
+        touched = torch.zeros(len(mean), device=DEVICE)  # a row whose gradients cancel is touched, too
         touched[weight.grad.coalesce().indices()[0]] = 1
         distributed.all_reduce(touched)
         rows = touched.nonzero()[:, 0]
@@ -378,13 +382,15 @@ def trained_ours(cell: Cell, ps: slotwise.Client, trainer: int) -> dict[str, Ten
     model, optimizers = ours(cell, ps)
     loader: Any = batches(cell, trainer)
     if cell.ahead == "prefetch":
-        ends = torch.arange(0, SAMPLES * BAG + 1, BAG)
+        ends = torch.arange(0, SAMPLES * BAG + 1, BAG, device=DEVICE)
         loader = st.Prefetch(
             loader,
             [model.users, model.items],  # type: ignore[list-item]
             bags=lambda batch: [(batch[0].reshape(-1), ends), batch[1]],
         )
     train(cell, model, optimizers, loader)
+    if DEVICE.type == "cuda" and cell.how != "adopted":
+        assert any(rank.gpu_arena_bytes for rank in ps.stats()), "rows went by the host's memory"
     if cell.how == "adopted":
         st.release(model)
     else:
@@ -393,7 +399,7 @@ def trained_ours(cell: Cell, ps: slotwise.Client, trainer: int) -> dict[str, Ten
             distributed.barrier()
         for table in TABLES:
             rows = torch.from_numpy(ps.lookup(table, np.arange(ROWS), train=False))
-            setattr(model, table, nn.Embedding.from_pretrained(rows))
+            setattr(model, table, nn.Embedding.from_pretrained(rows).to(DEVICE))
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 

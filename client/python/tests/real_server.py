@@ -36,14 +36,18 @@ def find_binary() -> Path:
     return max(there, key=lambda path: path.stat().st_mtime)
 
 
+# Where SLOTWISE_TEST_GPU is set, servers keep tables in GPUs' memory: a GPU a rank.
+_BACKEND = "cuda" if os.environ.get("SLOTWISE_TEST_GPU") else "cpu"
+
+
 class RealServer:
-    """`ranks` ranks with the CPU backend, on ports of 127.0.0.1; ready once constructed."""
+    """`ranks` ranks on ports of 127.0.0.1; ready once constructed."""
 
     def __init__(self, ranks: int = 2, config: str = "", port: int = 0) -> None:
         """`config` is in the form of server.pbtxt; with `port` 0 each rank takes one that is free."""
         binary = find_binary()
         command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
-        command += ["--listen", f"127.0.0.1:{port}", "--backend", "cpu"]
+        command += ["--listen", f"127.0.0.1:{port}", "--backend", _BACKEND]
         self._config = tempfile.NamedTemporaryFile("w", suffix=".pbtxt")
         self._config.write(config)
         self._config.flush()
