@@ -59,7 +59,7 @@ constexpr std::chrono::minutes kStartLimit{5};
 // read it. A rank that dies meanwhile is noticed by the heartbeat.
 constexpr std::chrono::hours kRecoveryLimit{12};
 // The longest that this process waits at its end for somebody to take its log.
-constexpr std::chrono::milliseconds kLastWords{500};
+constexpr std::chrono::seconds kLastWords{2};
 
 // The programs that start MPI programs, by Open MPI 4's names and 5's.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",

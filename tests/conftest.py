@@ -38,7 +38,7 @@ def start_cluster(protocol: Protocol, tmp_path: Path) -> Iterator[StartCluster]:
     """Starts servers for one test: start_cluster(ranks, config, listen). All are stopped after it."""
     clusters: list[Cluster] = []
 
-    def start(ranks: int | None, config: str = "", **more: Any) -> Cluster:
+    def start(ranks: int, config: str = "", **more: Any) -> Cluster:
         clusters.append(Cluster(ranks, tmp_path / f"cluster_{len(clusters)}", protocol, config, **more))
         return clusters[-1]
 

@@ -191,6 +191,7 @@ def main() -> int:
     options = parser.parse_args()
     # Tests press Ctrl-C, and a shell lets what it starts in the background ignore that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores, and torch's threads spin
     processes = 1 if options.arguments else options.processes  # a debugger's terminal is one process's
     folders = tuple(options.folder or PYTHON_FOLDERS)
     suites: list[Suite] = []

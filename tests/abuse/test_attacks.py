@@ -33,8 +33,10 @@ def attacked(request: pytest.FixtureRequest, start_cluster: StartCluster) -> Ite
 
 
 def refusals(calls: list[Any]) -> set[grpc.StatusCode]:
-    """Waits for calls' ends; the codes of those that were refused."""
-    return {call.code() for call in calls} - {grpc.StatusCode.OK}
+    """Waits for calls' ends; the codes of those that were refused, of which a call of each is printed."""
+    refused = {call.code(): call.details() for call in calls if call.code() != grpc.StatusCode.OK}
+    print(refused)
+    return set(refused)
 
 
 # --- messages that are small on the wire, or lie about what they are

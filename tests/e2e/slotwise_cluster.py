@@ -75,15 +75,15 @@ class RankClient:
 class Cluster:
     """`mpirun -n ranks slotwise-server`, CPU backend, a port for each rank; serving once constructed.
 
-    With `ranks` None the server is started without mpirun. `tls`: the server speaks TLS, and these are what a
-    client needs. `within`: what comes before the command, mpirun included.
+    A lone rank is started without mpirun, which takes ten times as long. `tls`: the server speaks TLS, and
+    these are what a client needs. `within`: what comes before the command, mpirun included.
     """
 
     _names = itertools.count()
 
     def __init__(
         self,
-        ranks: int | None,
+        ranks: int,
         folder: Path,
         protocol: Protocol,
         config: str = "",
@@ -98,8 +98,8 @@ class Cluster:
         (folder / "server.pbtxt").write_text(f'listen: "{listen}"\nlog_format: LOG_FORMAT_JSON\n{config}')
         wrapper = [str(Path(__file__).with_name("rank.sh")), str(folder)]
         server = [str(server_binary()), "--config", str(folder / "server.pbtxt"), "--backend", "cpu"]
-        launcher = [] if ranks is None else ["mpirun", "-n", str(ranks)]
-        self._size = ranks or 1
+        launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+        self._size = ranks
         with open(folder / "mpirun.log", "wb") as log:
             self.process = subprocess.Popen(
                 [*within, *launcher, *wrapper, *server],

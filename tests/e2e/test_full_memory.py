@@ -121,7 +121,7 @@ def serving(
 ) -> Iterator[tuple[Cluster, MemoryGroup]]:
     """A server in a group of `mib`, of which nobody is killed."""
     with memory_group(mib) as group:
-        cluster = start_cluster(ranks if ranks > 1 else None, config, within=group.enter())
+        cluster = start_cluster(ranks, config, within=group.enter())
         try:
             yield cluster, group
             assert group.killed() == 0, f"{group.killed()} killed:\n{cluster.logs()}"
@@ -215,7 +215,7 @@ def test_tables_that_fill_the_memory_come_back_into_it(
     config = f'durability {{ folder: "{tmp_path}/data" mode: DURABILITY_MODE_SYNC }}'
     random = np.random.default_rng(SEED)
     with memory_group(512) as group:
-        cluster = start_cluster(None, config, within=group.enter())
+        cluster = start_cluster(1, config, within=group.enter())
         growing = [cluster.create(dim=dim, initializer=constant(cluster)) for dim in (1, 16, 7, 16)]
         tables = list(growing)
         while growing:  # each takes a little of what is left, in turn
@@ -233,7 +233,7 @@ def test_tables_that_fill_the_memory_come_back_into_it(
         before = [cluster.digest(table) for table in tables]
         os.kill(cluster.pid(0), signal.SIGKILL)
         cluster.process.wait()
-        cluster = start_cluster(None, config, within=group.enter())
+        cluster = start_cluster(1, config, within=group.enter())
         assert [cluster.digest(table) for table in tables] == before
         assert sum(rows for _, rows, _ in before) > 1_000_000
         outcomes = besiege(cluster, tables[1], 16)

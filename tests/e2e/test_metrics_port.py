@@ -76,7 +76,7 @@ def calls_of(cluster: Cluster, method: str) -> float:
 
 
 def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None, METRICS)
+    cluster = start_cluster(1, METRICS)
     with slotwise.connect(cluster.ranks[0].address) as ps:
         ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         for _ in range(20):
@@ -103,7 +103,7 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
 
 def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(
-        None, METRICS + f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+        1, METRICS + f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
     )
     cluster.create()
     bounds = {value for name, labels in scrape(cluster, 0) for label, value in labels if label == "le"}
@@ -118,12 +118,12 @@ def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None
 
 
 def test_nobody_serves_them_unless_told_to(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None)
+    cluster = start_cluster(1)
     assert not [each for each in cluster.messages(0) if "metrics" in each]
 
 
 def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None, METRICS)
+    cluster = start_cluster(1, METRICS)
     taken = address_of(cluster, 0).removeprefix("http://").removesuffix("/metrics")
     ended = run_server("--listen", "127.0.0.1:0", "--metrics-listen", taken)
     assert ended.returncode == 1

@@ -344,7 +344,7 @@ def test_a_sample_of_the_gradients_is_summed(start_cluster: StartCluster, door: 
 
 
 def test_the_largest_gradients_leave_the_sum_finite(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None, METRICS)
+    cluster = start_cluster(1, METRICS)
     table = cluster.create()
     largest = np.full((200, 4), np.finfo(np.float32).max)
     largest[::2] *= -1
@@ -371,7 +371,7 @@ def test_a_table_that_is_dropped_is_gone(start_cluster: StartCluster) -> None:
 
 
 def test_a_step_that_comes_again_is_counted_and_not_applied(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None, METRICS)
+    cluster = start_cluster(1, METRICS)
     table = cluster.create()
     step = {"session": cluster.session(), "number": 1, "parts": 1}
     request = cluster.push_request(table, [1, 2], np.ones((2, 4), np.float32), step)
@@ -438,9 +438,9 @@ def test_journal_and_checkpoints(start_cluster: StartCluster, tmp_path: Path) ->
     assert total(again, "slotwise_checkpoint_age_seconds") == 0, "nothing has changed since"
 
 
-@pytest.mark.parametrize("ranks", [None, 2])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_start_goes_by_the_time_of_what_it_finds(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int | None
+    start_cluster: StartCluster, tmp_path: Path, ranks: int
 ) -> None:
     """Where there is no checkpoint, that is the folder's, which gets other times here."""
     data, hour = tmp_path / "data", 3600

@@ -56,7 +56,7 @@ def partial_sums(cluster: Cluster, table: str, ranks: int) -> np.ndarray:
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16"])
 def test_each_ranks_sum_is_rounded_once(start_cluster: StartCluster, name: str, ranks: int) -> None:
-    alone = start_cluster(None)
+    alone = start_cluster(1)
     cluster = start_cluster(ranks, f"partial_sums: DATA_TYPE_{name}")
     partials = partial_sums(alone, create(alone), ranks)
     keys, offsets = bags()

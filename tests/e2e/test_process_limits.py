@@ -37,7 +37,7 @@ def test_a_server_whose_files_may_not_grow_shares_no_memory_and_lives(
     largest, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, most))
     try:
-        cluster = start_cluster(None)
+        cluster = start_cluster(1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, most))
     with slotwise.connect(cluster.ranks[0].address) as ps:

@@ -146,8 +146,8 @@ def test_sigint_to_a_rank_ends_every_rank_well(start_cluster: StartCluster) -> N
     cluster.expect_good_end()
 
 
-def test_server_needs_no_mpirun(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(None)
+def test_a_lone_rank_serves_under_mpirun_too(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(1, within=["mpirun", "-n", "1"])
     assert cluster.lookup(cluster.create(), [1], 1).shape == (1, 4)
     cluster.stop()
 

@@ -197,8 +197,8 @@ def test_many_steps_give_the_same_digest_on_any_number_of_ranks(
         for _ in range(10)
     ]
     digests = set()
-    for ranks in (None, 1, 2, 4):
-        cluster = start_cluster(ranks)
+    for ranks, within in ((1, []), (1, ["mpirun", "-n", "1"]), (2, []), (4, [])):
+        cluster = start_cluster(ranks, within=within)
         adagrad = cluster.protocol.Optimizer(learning_rate=0.1, adagrad=cluster.protocol.AdaGrad())
         table = cluster.create(slots=2, optimizer=adagrad)
         for number, (keys, gradients) in enumerate(batches):

@@ -239,7 +239,7 @@ def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(
 def test_a_clean_stop_keeps_all(start_cluster: StartCluster, tmp_path: Path) -> None:
     data, training = tmp_path / "data", Training()
     config = durability(data, "INTERVAL", "interval_s: 3600")
-    first = start_cluster(None, config)
+    first = start_cluster(1, config)
     with connect(first) as ps:
         training.begin(ps)
         training.run(ps, 5)

@@ -172,7 +172,7 @@ def test_a_load_that_fails_changes_nothing(start_cluster: StartCluster, tmp_path
     kill(first)
     with connect(start_cluster(1, durability(data))) as ps:
         assert state(ps) == before
-    with connect(start_cluster(None, "")) as ps, pytest.raises(slotwise.FailedPrecondition, match="--data"):
+    with connect(start_cluster(1, "")) as ps, pytest.raises(slotwise.FailedPrecondition, match="--data"):
         ps.load(id)
 
 

@@ -49,7 +49,7 @@ def test_launches_have_their_threads_from_the_start(
     monkeypatch.setenv("LD_PRELOAD", str(crash_library()))
     asan = os.environ.get("ASAN_OPTIONS", "")  # which wants to be the first library
     monkeypatch.setenv("ASAN_OPTIONS", f"{asan}:verify_asan_link_order=0")
-    cluster = start_cluster(None, "threads: 4")
+    cluster = start_cluster(1, "threads: 4")
     none.touch()
     table = cluster.create(dim=1)
     keys = np.arange(50_000)

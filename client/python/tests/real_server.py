@@ -41,13 +41,15 @@ _BACKEND = "cuda" if os.environ.get("SLOTWISE_TEST_GPU") else "cpu"
 
 
 class RealServer:
-    """`ranks` ranks on ports of 127.0.0.1; ready once constructed."""
+    """`ranks` ranks on ports of 127.0.0.1, a lone one without mpirun; ready once constructed."""
 
     def __init__(self, ranks: int = 2, config: str = "", port: int = 0) -> None:
         """`config` is in the form of server.pbtxt; with `port` 0 each rank takes one that is free."""
         binary = find_binary()
-        command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", str(binary)]
-        command += ["--listen", f"127.0.0.1:{port}", "--backend", _BACKEND]
+        self._ranks = ranks
+        command = [str(binary), "--listen", f"127.0.0.1:{port}", "--backend", _BACKEND]
+        if ranks > 1:
+            command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
         self._config = tempfile.NamedTemporaryFile("w", suffix=".pbtxt")
         self._config.write(config)
         self._config.flush()
@@ -71,12 +73,10 @@ class RealServer:
             raise
 
     def stop(self) -> int:
-        """Asks all ranks to finish and returns mpirun's exit status."""
+        """Asks all ranks to finish and returns the exit status."""
         # A signal to one rank ends all of them in good order; one to mpirun would kill them.
         if self._process.poll() is None:
-            mpirun = self._process.pid
-            ranks = Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()
-            os.kill(int(ranks[0]) if ranks else mpirun, signal.SIGTERM)
+            os.kill((self._rank_processes() or [self._process.pid])[0], signal.SIGTERM)
         try:
             return self._process.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -88,11 +88,15 @@ class RealServer:
 
     def kill(self) -> None:
         """Ends all ranks at once, as a power cut would."""
-        mpirun = self._process.pid
-        ranks = Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()
-        for process in [*map(int, ranks), mpirun]:
+        for process in {*self._rank_processes(), self._process.pid}:
             os.kill(process, signal.SIGKILL)
         self._process.wait()
+
+    def _rank_processes(self) -> list[int]:
+        process = self._process.pid
+        if self._ranks == 1:
+            return [process]
+        return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
     def _wait_until_ready(self, ranks: int) -> str:
         """The address of rank 0, once all say that they are ready."""
