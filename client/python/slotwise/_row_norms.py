@@ -58,6 +58,13 @@ def norm(of_rows: Tensor, trainers_of_mean: int = 1) -> Tensor:
     return (total / trainers_of_mean).to(torch.float32).reshape(1)
 
 
+def over_trainers(group: Any, mine: Tensor) -> list[Tensor]:
+    """Returns every trainer's small integers, int64 on the CPU; a collective of a process group."""
+    on_gpu = distributed.get_backend(group) == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    return [each.cpu() for each in _gathered(group, mine.to(device), mine.numel())]
+
+
 def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradients] | None:
     """Returns the sums over all trainers of a process group, alike at each; None if nobody has any rows.
 
@@ -88,9 +95,12 @@ def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradie
     sums = []
     for table, width in enumerate(widths):
         keys = torch.cat([each[table][0] for each in of_trainers])
-        gradients = torch.cat([each[table][1] for each in of_trainers]).reshape(-1, width)
         unique, inverse = torch.unique(keys, return_inverse=True)
-        total = torch.zeros(len(unique), width, device=device).index_add_(0, inverse, gradients)
+        total = torch.zeros(len(unique), width, device=device)
+        places = _cut(inverse, [count[table] for count in counts])
+        # A trainer at a time, whose rows differ: so a GPU adds in the same order for each trainer.
+        for place, (_, gradients) in zip(places, (each[table] for each in of_trainers)):
+            total.index_add_(0, place, gradients.reshape(-1, width))
         sums.append((unique.to(home), total.to(home)))
     return sums
 

@@ -67,7 +67,7 @@ def shared_session(
     trainer, trainers = distributed.get_rank(group), distributed.get_world_size(group)
     if trainer < 0:
         raise FailedPrecondition("shared_session(): this process is not in the group")
-    board = _Board(group)
+    board = Board(group)
     if trainer == 0:
         try:
             drawn = ps.new_session()
@@ -89,7 +89,7 @@ def shared_session(
     return session
 
 
-class _Board:
+class Board:
     """What trainers of a group tell each other by the store of their process group.
 
     It is no collective: trainers may be amid those of DistributedDataParallel, on other threads.
@@ -119,13 +119,17 @@ class _Board:
                     raise
         return json.loads(self._store.get(self._name + name))
 
+    def count(self, name: str) -> int:
+        """Returns how many trainers have called this, this one included."""
+        return int(self._store.add(self._name + name, 1))
+
 
 class _AgreedSession(Session):
     """A session whose trainers agree at their first step on how many parts each share has."""
 
     def __init__(
         self,
-        board: _Board,
+        board: Board,
         most: int,
         id: int,
         trainer: int,

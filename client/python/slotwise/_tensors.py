@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
-# Keys, offsets and weights.
-Lookup = tuple[Tensor | None, ...]
-# Those of each table.
-Lookups = dict[str, Lookup]
+Lookup = tuple[Tensor | None, ...]  # keys, offsets and weights
+Lookups = dict[str, Lookup]  # by table
 
 
 def bags_of(

@@ -5,7 +5,8 @@ again with each sum in another order, and ours, from the same seed, and compares
 ours may differ from torch's by no more than torch's from itself. Sums of 16-bit gradients are exact in any
 order, so each order begins with rows that are one float32 rounding off, too. Where the model computes in
 16 bits, which hide most such roundings and make much of a few, each order's rows are one rounding further
-off, as ours are after some steps, and what a rounding does to one weight it may do to any. More orders are tried where one does not show how far a rounding gets.
+off, as ours are after some steps, and what a rounding does to one weight it may do to any. More orders are
+tried where one does not show how far a rounding gets.
 """
 
 from __future__ import annotations
@@ -95,8 +96,6 @@ def cells() -> list[Cell]:
 
 def refusal(cell: Cell) -> str | None:
     """The reason why a cell is refused, as its sentence has it; None: it is right."""
-    if cell.how == "adopted" and cell.trainers > 1:
-        return "an adopted model has one replica"
     if cell.how == "adopted" and cell.ahead == "prefetch":
         return "Embedding.* is no EmbeddingBag, Embedding or EmbeddingBags of slotwise.torch"
     if cell.how == "fused" and cell.precision == "float16":

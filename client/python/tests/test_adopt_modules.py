@@ -288,3 +288,26 @@ def test_the_weight_keeps_its_shape_and_needs_no_memory(fake_ps: slotwise.Client
     with pytest.raises(TypeError, match="float32 rows, so its module cannot become torch.float16"):
         ours.half()
     assert ours.to(torch.float32).to("cpu").weight.stride() == (0, 0)
+
+
+class Normal(nn.Embedding):
+    """Begins otherwise than torch's."""
+
+    def reset_parameters(self) -> None:
+        """Draws narrow rows."""
+        nn.init.normal_(self.weight, std=0.01)
+
+
+class Named(Normal):
+    """Has a name, and is derived from a class that is adopted, too."""
+
+    name = "named"
+
+
+def test_classes_that_change_nothing_are_adopted_also_one_from_the_other(fake_ps: slotwise.Client) -> None:
+    for place, kind in enumerate((Normal, Named, Normal)):
+        theirs, ours, _ = make_twins(fake_ps, kind(ROWS, DIM), prefix=f"{place}.")
+        assert isinstance(ours, kind) and type(ours) is not kind
+        expect_equal_use(theirs, ours, torch.tensor([1, 2, 1]))
+        st.release(ours)
+        assert type(ours) is kind

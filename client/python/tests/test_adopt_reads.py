@@ -73,7 +73,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-# What moves rows that a step does not touch: every row is touched below. An epsilon that shows.
+# These move rows that a step does not touch, so every step touches all rows below. Their epsilon shows.
 LAZY: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda weights: torch.optim.Adam(weights, lr=0.05, eps=1e-3),
     "adam-decay": lambda weights: torch.optim.Adam(weights, lr=0.05, eps=1e-3, weight_decay=0.1),

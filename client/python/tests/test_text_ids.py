@@ -9,7 +9,7 @@ import pytest
 
 import slotwise
 
-# Of XXH3's reference implementation: the hash of nothing, and of two texts; with a seed, of "abc".
+# XXH3's reference implementation gives these for nothing and for two texts, and with a seed for "abc".
 KNOWN = {"": 0x2D06800538D394C2, "a": 0xE6C632B61E964E1F, "abc": 0x78AF5F94892F3950}
 
 

@@ -6,5 +6,6 @@ weight       the parameter of an adopted weight: a read gives the rows, a write 
 table        one adopted weight: its rows go to the server and come back
 modules      what nn.Embedding and nn.EmbeddingBag are while they are adopted
 steps        an optimizer's step(), state_dict() and load_state_dict() meanwhile
+trainers     what several trainers do together
 adopt        the two calls that users make
 """

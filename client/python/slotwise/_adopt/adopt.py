@@ -7,27 +7,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from slotwise._adopt.find import FoundWeight, find_weights
 from slotwise._adopt.modules import adopted_class, is_adopted, plain_class
 from slotwise._adopt.optimizers import unwrapped
 from slotwise._adopt.steps import OptimizerOfTables
 from slotwise._adopt.table import AdoptedTable, How
+from slotwise._adopt.trainers import Trainers
 from slotwise.client import Client
-from slotwise.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.errors import AlreadyExists, InvalidArgument, NotFound
 from slotwise.options import TableInfo
 
 
 class _Adoption:
     """What one call of `adopt` changed."""
 
-    def __init__(self, ps: Client, tables: list[AdoptedTable], found: list[FoundWeight]) -> None:
-        self.tables = tables
+    def __init__(
+        self, ps: Client, tables: list[AdoptedTable], found: list[FoundWeight], trainers: Trainers
+    ) -> None:
+        self.tables, self.trainers = tables, trainers
         self._modules = [list(weight.modules.values()) for weight in found]
         optimizers = {id(t.optimizer): t.optimizer for t in tables if t.optimizer is not None}
         self._optimizers = [
-            OptimizerOfTables(ps, optimizer, [t for t in tables if t.optimizer is optimizer])
+            OptimizerOfTables(
+                ps, optimizer, [t for t in tables if t.optimizer is optimizer], trainers.session(ps)
+            )
             for optimizer in optimizers.values()
         ]
 
@@ -94,6 +99,13 @@ def adopt(
     A model is adopted whole or not at all: after an exception it is as it was, and so is the
     server.
 
+    In a process group of several trainers each of them adopts its replica, before DistributedDataParallel
+    wraps it: the first trainer's rows are everybody's, DistributedDataParallel leaves the adopted weights
+    alone, and a step of an optimizer in all trainers is one step of its tables, with the mean of their
+    gradients. `weight.grad` is that mean for who asks, as clip_grad_norm_ does; the trainers ask together,
+    because asking is a collective of the process group. A step in which no trainer has a gradient of a table
+    counts for the table all the same, and moves no row.
+
     Args:
         model: the model, or a part of it.
         optimizer: the optimizer, or several, that have the embeddings' weights: `torch.optim.SGD` without
@@ -118,43 +130,60 @@ def adopt(
         slotwise.InvalidArgument: something would not be the same on the server; the message names
             module and setting.
         slotwise.AlreadyExists: there is a table of such a name, and `attach` is False.
-        slotwise.FailedPrecondition: the process is one of several trainers of a process group; or a table
-            that is there has other options than the weight, or lacks rows.
+        slotwise.FailedPrecondition: a table that is there has other options than the weight, or lacks rows;
+            or another trainer of the process group has failed.
         slotwise.Error: the server cannot take the tables.
     """
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise FailedPrecondition(
-            f"adopt() in one of {distributed.get_world_size()} trainers of a process group: an adopted model "
-            f"has one replica, and each of DistributedDataParallel's would be another model. Use the modules "
-            f"of slotwise.torch with a slotwise.torch.shared_session"
-        )
     ps._pushes.wait()
-    given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
-    found = find_weights(model, [unwrapped(each) for each in given])
-    how = How(lazy, read_mib)
-    tables = [
-        AdoptedTable(ps, name, w.weight, w.combiner, w.optimizer, w.group, how)
-        for name, w in zip(_names_of(found, prefix, names or {}), found)
-    ]
+    trainers = Trainers()
+
+    def find() -> tuple[list[FoundWeight], list[AdoptedTable]]:
+        given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
+        found = find_weights(model, [unwrapped(each) for each in given])
+        how = How(lazy, read_mib)
+        chosen = _names_of(found, prefix, names or {})
+        return found, [
+            AdoptedTable(ps, name, w.weight, w.combiner, w.optimizer, w.group, how)
+            for name, w in zip(chosen, found)
+        ]
+
+    found, tables = trainers.agree(find)
+    created: list[AdoptedTable] = []
+
+    def make() -> None:
+        if trainers.number == 0:
+            _make(ps, tables, attach, created)
+
+    def find_made() -> None:
+        for table in tables if trainers.number > 0 else []:
+            table.attach(ps.describe_table(table.name))
+
+    try:
+        trainers.agree(make)
+        trainers.agree(find_made)
+    except BaseException:
+        for table in created:
+            ps.drop_table(table.name, missing_ok=True)
+        raise
+    _Adoption(ps, tables, found, trainers).begin()
+    return {path: t.name for t, weight in zip(tables, found) for path in weight.modules}
+
+
+def _make(ps: Client, tables: list[AdoptedTable], attach: bool, created: list[AdoptedTable]) -> None:
+    """Makes the tables that are not there, and adds them to `created`; raises as `adopt`."""
     there = _tables_that_are_there(ps, tables, attach)
     for table in tables:
         if table.name in there:
             table.attach(there[table.name])
-    created: list[AdoptedTable] = []
-    try:
-        for table in tables:
-            if table.name in there:
-                continue
-            created.append(table)
+    for table in tables:
+        if table.name in there:
+            continue
+        created.append(table)
+        try:
             table.create()
-    except BaseException as error:
-        if isinstance(error, AlreadyExists):
+        except AlreadyExists:
             created.pop()  # somebody else has made this one meanwhile
-        for table in created:
-            ps.drop_table(table.name, missing_ok=True)
-        raise
-    _Adoption(ps, tables, found).begin()
-    return {path: t.name for t, weight in zip(tables, found) for path in weight.modules}
+            raise
 
 
 def tables_of(model: nn.Module) -> list[AdoptedTable]:
@@ -171,7 +200,8 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
     """Brings the embeddings of an adopted model back, with their optimizer's state.
 
     Training goes on as if it had been torch's from the start. Whatever the same call of `adopt`
-    moved comes back together. If the rows cannot be fetched, the model stays adopted.
+    moved comes back together. If the rows cannot be fetched, the model stays adopted. Of several trainers
+    each releases its replica, and the last drops the tables.
 
     Args:
         model: what was adopted, or something that contains it.
@@ -203,6 +233,8 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
     if keep_tables or discard:
         return
     for adoption in adoptions.values():
+        if not adoption.trainers.is_last("released"):
+            continue  # another trainer has yet to fetch the rows
         for table in adoption.tables:
             table.ps.drop_table(table.name, missing_ok=True)
 

@@ -62,10 +62,15 @@ def find_weights(
     names = _names_in_collections(model)
     found: dict[int, FoundWeight] = {}
     for path, module in model.named_modules():
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        if isinstance(module, nn.parallel.DistributedDataParallel):
             raise InvalidArgument(
-                f"{path or 'the model'} is a {type(module).__name__}, and an adopted model has one "
-                f"replica: use slotwise.torch.EmbeddingBag with several trainers"
+                f"{path or 'the model'} is a DistributedDataParallel, which has taken its weights in already: "
+                f"adopt the model in each trainer before it is wrapped"
+            )
+        if isinstance(module, nn.DataParallel):
+            raise InvalidArgument(
+                f"{path or 'the model'} is a DataParallel, whose replicas are made anew for each batch: have a "
+                f"process for each GPU, and DistributedDataParallel"
             )
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or is_adopted(module):
             continue

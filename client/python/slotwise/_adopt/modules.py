@@ -276,7 +276,7 @@ _ADOPTED: dict[type[nn.Module], type[_Adopted]] = {
     nn.EmbeddingBag: AdoptedEmbeddingBag,
 }
 _PLAIN: dict[type[nn.Module], type[nn.Module]] = {adopted: plain for plain, adopted in _ADOPTED.items()}
-# What a class may have of its own in torch's place: how a module begins, and what is only looked at.
+# A class may have these of its own in torch's place: they begin a module, or are only looked at.
 _HARMLESS = {"__init__", "reset_parameters", "extra_repr"}
 
 
@@ -288,7 +288,7 @@ def is_adopted(module: nn.Module) -> bool:
 def adopted_class(plain: type[nn.Module]) -> type[nn.Module] | None:
     """Returns what modules of a class become; None: the class does something else than torch's own."""
     if plain not in _ADOPTED and issubclass(plain, tuple(_ADOPTED)) and changed_method(plain) is None:
-        (base,) = (adopted for torchs, adopted in _ADOPTED.items() if issubclass(plain, torchs))
+        base = AdoptedEmbedding if issubclass(plain, nn.Embedding) else AdoptedEmbeddingBag
         _ADOPTED[plain] = type(f"Adopted{plain.__name__}", (base, plain), {"__module__": base.__module__})
         _PLAIN[_ADOPTED[plain]] = plain
     return _ADOPTED.get(plain)

@@ -14,9 +14,10 @@ from torch import Tensor
 from slotwise._adopt.table import AdoptedTable
 from slotwise._adopt.weight import do_rows_stay
 from slotwise._export import left_to_python
+from slotwise._shared_session import group_of
 from slotwise.client import Client
 from slotwise.errors import FailedPrecondition, InvalidArgument
-from slotwise.session import Step
+from slotwise.session import Session, Step
 
 _METHODS = ("step", "state_dict", "load_state_dict")
 
@@ -32,22 +33,22 @@ class _Push(NamedTuple):
     """A push whose outcome is not known yet; the same gradients go again under the same name.
 
     Attributes:
-        gradients: the weights' gradients.
+        gradients: the tables' weights' gradients.
         versions: how often each had been written to.
     """
 
     step: Step
-    gradients: list[Tensor]
-    versions: list[int]
+    gradients: list[Tensor | None]
+    versions: list[int | None]
 
-    def is_of(self, gradients: list[Tensor]) -> bool:
+    def is_of(self, gradients: list[Tensor | None]) -> bool:
         """Returns whether these gradients are those that were pushed, unchanged."""
         same = [one is other for one, other in zip(gradients, self.gradients)]
-        return (
-            len(gradients) == len(self.gradients)
-            and all(same)
-            and [gradient._version for gradient in gradients] == self.versions
-        )
+        return all(same) and _versions(gradients) == self.versions
+
+
+def _versions(gradients: list[Tensor | None]) -> list[int | None]:
+    return [None if gradient is None else gradient._version for gradient in gradients]
 
 
 class OptimizerOfTables:
@@ -61,10 +62,21 @@ class OptimizerOfTables:
     """
 
     def __init__(
-        self, ps: Client, optimizer: torch.optim.Optimizer, tables: list[AdoptedTable]
+        self,
+        ps: Client,
+        optimizer: torch.optim.Optimizer,
+        tables: list[AdoptedTable],
+        session: Session | None = None,
     ) -> None:
-        """Changes nothing until `attach`."""
+        """Changes nothing until `attach`.
+
+        Args:
+            session: of all trainers whose gradients make a step together; None: the client's own.
+        """
         self._ps, self._optimizer, self._tables = ps, optimizer, tables
+        self._session = ps.session if session is None else session
+        for table in tables:
+            table.group = group_of(self._session)
         self._replaced: dict[str, _Replaced] = {}
         self._in_doubt: _Push | None = None
 
@@ -140,7 +152,7 @@ class OptimizerOfTables:
 
     @left_to_python
     def _push(self) -> None:
-        """Pushes the weights' gradients as one step of each table that has one."""
+        """Pushes the weights' gradients as one step of each table that has one, or another trainer's may."""
         groups = {
             id(weight): group
             for group in self._optimizer.param_groups
@@ -149,11 +161,10 @@ class OptimizerOfTables:
         for table in self._tables:
             table.check_weight()
         pushes: dict[str, tuple[Any, None, Any]] = {}
-        gradients: list[Tensor] = []
         rates: dict[str, float] = {}
         for table in self._tables:
             touched = table.gradient()
-            if touched is None or table.weight.grad is None:
+            if touched is None and not self._session.is_shared:
                 continue
             if id(table.weight) not in groups:
                 raise InvalidArgument(
@@ -161,13 +172,15 @@ class OptimizerOfTables:
                     f"model was adopted"
                 )
             rates[table.name] = table.rate(groups[id(table.weight)])
-            pushes[table.name] = (touched[0], None, touched[1])
-            gradients.append(table.weight.grad)
+            keys, values = table.no_gradient() if touched is None else touched
+            pushes[table.name] = (keys, None, values)
         if not pushes:
             return
+        gradients = [table.grad for table in self._tables]
         if self._in_doubt is None or not self._in_doubt.is_of(gradients):
-            versions = [gradient._version for gradient in gradients]
-            self._in_doubt = _Push(self._ps.session.next(), gradients, versions)
+            largest = max(keys.nbytes + values.nbytes for keys, _, values in pushes.values())
+            step = self._session.next_of(lambda most: max(1, -(-largest // most)))
+            self._in_doubt = _Push(step, gradients, _versions(gradients))
         try:
             self._ps.push_many(pushes, step=self._in_doubt.step, learning_rates=rates)
         finally:  # a step whose end is not known may have moved them, too
@@ -212,11 +225,11 @@ class OptimizerOfTables:
     def _without_gradients(self) -> Iterator[None]:
         """Hides the weights' gradients, so that the optimizer leaves the weights alone."""
         tables = self._tables
-        gradients = [table.weight.grad for table in tables]
+        gradients = [table.grad for table in tables]
         for table in tables:
-            table.weight.grad = None
+            table.grad, table.is_hidden = None, True
         try:
             yield
         finally:
             for table, gradient in zip(tables, gradients):
-                table.weight.grad = gradient
+                table.grad, table.is_hidden = gradient, False

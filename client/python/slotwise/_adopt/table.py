@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from slotwise._adopt import optimizers
 from slotwise._adopt.weight import as_plain, become_adopted, become_plain
+from slotwise._row_norms import over_trainers, summed_over
 from slotwise._export import functions_are_transformed, is_exporting, left_to_python, refuse_export
 from slotwise.client import Client
 from slotwise.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
@@ -68,6 +69,8 @@ class AdoptedTable:
         weight: the parameter, which stays the same object.
         combiner: the table's.
         optimizer: the torch optimizer that has the weight; None if none has.
+        group: the process group of the trainers whose gradients make a step, in a tuple; None: one trainer.
+        is_hidden: whether the weight's gradient has been pushed and is nobody's at the moment.
     """
 
     def __init__(
@@ -87,12 +90,16 @@ class AdoptedTable:
         """
         self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
         self.optimizer = optimizer
+        self.group: tuple[Any] | None = None
+        self.is_hidden = False
         self._modules: list[nn.Module] = []  # those that have the weight
         self._how = how
         self._reading = threading.Lock()
         self._read: _Read | None = None  # the weight's data is a copy of these rows; None: of one NaN
         self._left = weight.detach()  # the weight's data as the table left it
         self._version = 0  # of the weight, then
+        self._is_mean = False  # whether the gradient is that of all trainers already
+        self._hook: Any = None  # hears of each gradient that autograd adds
         # A weight that no optimizer has is frozen, so its table's optimizer never runs.
         self._applied: Optimizer = SGD(1.0)
         self._begun: dict[str, Any] = {}  # the weight's state in the optimizer, when adopted
@@ -134,7 +141,8 @@ class AdoptedTable:
         ]
         if self.optimizer is not None:  # a frozen weight's never runs
             there, wanted = map(optimizers.as_float32, (options.optimizer, self._applied))
-            pairs.append(("optimizer", replace(there, lr=1.0), replace(wanted, lr=1.0)))
+            if replace(there, lr=wanted.lr) != wanted:  # the rate travels in the pushes
+                pairs.append(("optimizer", there, wanted))
         for what, is_, mine in pairs:
             if is_ != mine:
                 raise FailedPrecondition(
@@ -153,6 +161,8 @@ class AdoptedTable:
             modules: those that have the weight.
         """
         self._modules = modules
+        if self.group is not None:
+            self._hook = self.weight.register_hook(lambda _: self.lose_mean())
         become_adopted(self.weight, self)
         self._free_weight(self.weight.device)
         if self.optimizer is not None:
@@ -161,6 +171,8 @@ class AdoptedTable:
     def restore(self, values: Tensor, state: dict[str, Any]) -> None:
         """Gives the weight and the optimizer what `fetch_with_state` returned."""
         become_plain(self.weight)
+        if self._hook is not None:
+            self._hook.remove()
         self.weight.data = values.to(self.weight.device)
         if self.optimizer is not None and state:
             self.optimizer.state[self.weight] = state
@@ -213,6 +225,7 @@ class AdoptedTable:
 
     def forget(self) -> None:
         """Lets the rows go that somebody has read, because they are another step's from now on."""
+        self.lose_mean()
         if self._read is not None:
             self._free_weight(self.weight.device)
 
@@ -244,10 +257,10 @@ class AdoptedTable:
 
     def move(self, device: torch.device) -> None:
         """Moves the weight, without rows, and its gradient to another device."""
-        gradient, self.weight.grad = self.weight.grad, None
+        gradient, self.grad = self.grad, None
         self._free_weight(device)
         if gradient is not None:
-            self.weight.grad = gradient.to(device)
+            self.grad = gradient.to(device)
 
     def fetch(self) -> Tensor:
         """Returns the rows, float32 [rows, dim], on the CPU."""
@@ -304,6 +317,55 @@ class AdoptedTable:
         if self.optimizer is not None and optimizers.has_state(self.optimizer):
             self._store(self.fetch(), state)
 
+    @property
+    def grad(self) -> Tensor | None:
+        """The weight's gradient, of this trainer."""
+        with as_plain():
+            return self.weight.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        with as_plain():
+            self.weight.grad = value
+
+    def gather(self) -> None:
+        """Makes the weight's gradient the mean over all trainers, as DistributedDataParallel would.
+
+        A collective of their process group, if there are several: so who asks for the gradient of a weight,
+        as clip_grad_norm_ and GradScaler do, asks in all trainers. A trainer without a gradient gets one if
+        another has any.
+        """
+        if self.group is None or self.is_hidden:
+            return
+        group = self.group[0]
+        fresh = torch.tensor([not self._is_mean], dtype=torch.int64)
+        if not any(bool(each) for each in over_trainers(group, fresh)):
+            return
+        own, device = self.grad, self.weight.device
+        keys, gradients = self.no_gradient() if own is None else self._touched(own.detach())
+        mine = torch.from_numpy(keys).to(device), torch.from_numpy(gradients).to(device)
+        total = summed_over(group, [mine])
+        self._is_mean = True
+        if total is None:
+            return
+        keys_of_all, sums = total[0]
+        sums /= distributed.get_world_size(group)
+        sparse = bool(self._modules[0].sparse) if own is None else own.is_sparse
+        with torch.inference_mode(False), torch.no_grad():
+            if sparse:
+                mean = torch.sparse_coo_tensor(keys_of_all[None], sums, self.weight.shape)
+            else:
+                mean = torch.zeros(self.weight.shape, device=device).index_copy_(0, keys_of_all, sums)
+        self.grad = mean
+
+    def lose_mean(self) -> None:
+        """Has the next `gather` ask what gradients the trainers have."""
+        self._is_mean = False
+
+    def no_gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Returns the keys and gradients of no rows."""
+        return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
+
     def gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Returns the keys and gradients of the rows that the weight's gradient touches.
 
@@ -313,7 +375,7 @@ class AdoptedTable:
         Raises:
             InvalidArgument: the gradient is not finite, which the server would refuse.
         """
-        gradient = self.weight.grad
+        gradient = self.grad
         if gradient is None:
             return None
         gradient = gradient.detach()
@@ -342,7 +404,7 @@ class AdoptedTable:
             touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
             return touched.cpu().numpy(), _numpy(gradient[touched])
         if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
-            return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
+            return self.no_gradient()
         gradient = gradient.coalesce()
         return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
 

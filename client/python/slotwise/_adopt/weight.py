@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import utils as distributed_utils
+from torch.nn.parallel import distributed as distributed_data_parallel
 
 from slotwise.errors import FailedPrecondition
 
@@ -57,9 +60,11 @@ class HasRows(Protocol):
 
     Attributes:
         name: the table's name.
+        group: the process group of the trainers that share the table, in a tuple; None: there is one.
     """
 
     name: str
+    group: tuple[Any] | None
 
     def read(self) -> None:
         """Gives the weight its rows, if they are not those of its table's newest step.
@@ -77,6 +82,12 @@ class HasRows(Protocol):
 
     def move(self, device: torch.device) -> None:
         """Moves the weight to another device."""
+
+    def gather(self) -> None:
+        """Makes the weight's gradient the mean over all trainers."""
+
+    def lose_mean(self) -> None:
+        """Hears that the gradient is no longer the mean."""
 
 
 class AdoptedWeight(nn.Parameter):
@@ -99,6 +110,10 @@ class AdoptedWeight(nn.Parameter):
     ) -> Any:
         """Does what torch does, with rows where it reads them."""
         given = kwargs or {}
+        if func in _SHARED and args[0].slotwise_rows.group is not None:
+            hidden, value = _among_trainers(func, sys._getframe(1), *args)
+            if hidden:
+                return value
         if func in (Tensor.copy_, _SET_DATA) and isinstance(args[0], AdoptedWeight):
             return _overwrite(func, *args, **given)
         if func not in _WITHOUT_VALUES and not _asks_for_type(func, args, given) and not _rows_stay.active:
@@ -129,6 +144,27 @@ class AdoptedWeight(nn.Parameter):
 
     def _plain(self) -> nn.Parameter:
         return nn.Parameter(self.slotwise_rows.fetch().to(self.device), self.requires_grad)
+
+
+def _among_trainers(func: Any, caller: Any, weight: AdoptedWeight, *_: Any) -> tuple[bool, Any]:
+    """Has a weight's gradient be the mean over all trainers for whoever asks, and hides the weight from DDP.
+
+    Args:
+        caller: the frame that asks.
+
+    Returns:
+        Whether the caller is told something else than torch would tell, and what.
+    """
+    rows, asks = weight.slotwise_rows, caller.f_code
+    if func == _GET_REQUIRES_GRAD:
+        return asks.co_filename == _PARALLEL, False
+    if func is Tensor.detach:  # to send the first trainer's values to the others
+        return asks.co_filename in (_PARALLEL, _SENDS), weight.new_empty(0)
+    if func == _SET_GRAD or asks.co_name == "zero_grad":
+        rows.lose_mean()
+    else:
+        rows.gather()
+    return False, None
 
 
 def become_adopted(weight: nn.Parameter, rows: HasRows) -> None:
@@ -203,6 +239,11 @@ _IN_PLACE = {
         for operation in "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift".split()
     ),
 }
+_GRAD: Any = torch._C._TensorBase.__dict__["grad"]
+_GET_GRAD, _SET_GRAD = _GRAD.__get__, _GRAD.__set__
+_GET_REQUIRES_GRAD = torch._C._TensorBase.__dict__["requires_grad"].__get__
+_SHARED = {_GET_GRAD, _SET_GRAD, _GET_REQUIRES_GRAD, Tensor.detach}  # what several trainers see otherwise
+_PARALLEL, _SENDS = distributed_data_parallel.__file__, distributed_utils.__file__
 _GET_DATA: Any = torch._C._TensorBase.__dict__["data"].__get__
 _SET_DATA: Any = torch._C._TensorBase.__dict__["data"].__set__
 

@@ -1,0 +1,65 @@
+"""What the trainers of a process group that adopt a model do together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import distributed
+
+from slotwise._shared_session import Board, shared_session
+from slotwise.client import Client
+from slotwise.errors import FailedPrecondition
+from slotwise.session import Session
+
+_Result = TypeVar("_Result")
+
+
+class Trainers:
+    """The trainers of this process's process group, or this one alone if there is no group of several.
+
+    All of them do the same, in the same order.
+
+    Attributes:
+        count: how many there are.
+        number: which of them this is.
+    """
+
+    def __init__(self) -> None:
+        """Asks torch.distributed."""
+        there = distributed.is_available() and distributed.is_initialized()
+        self.count: int = distributed.get_world_size() if there else 1
+        self.number: int = distributed.get_rank() if there else 0
+        self._board: Any = Board(None) if self.count > 1 else None
+        self._agreed = 0  # how often
+
+    def agree(self, what: Callable[[], _Result]) -> _Result:
+        """Does this trainer's share of something, and returns what it gives once all trainers have done theirs.
+
+        Raises:
+            FailedPrecondition: another trainer's share has failed; says with what.
+            Exception: this trainer's own.
+        """
+        if self.count == 1:
+            return what()
+        self._agreed += 1
+        place = f"agreed/{self._agreed}/"
+        try:
+            result = what()
+        except BaseException as error:
+            self._board.write(f"{place}{self.number}", f"{type(error).__name__}: {error}")
+            raise
+        self._board.write(f"{place}{self.number}", "")
+        for trainer in range(self.count):
+            failure = self._board.read(f"{place}{trainer}")
+            if failure:
+                raise FailedPrecondition(f"adopt() has failed in trainer {trainer}: {failure}")
+        return result
+
+    def session(self, ps: Client) -> Session | None:
+        """Returns a session that all share, whose gradients are means; None: there is one trainer."""
+        return shared_session(ps) if self.count > 1 else None
+
+    def is_last(self, what: str) -> bool:
+        """Returns whether all other trainers have asked this before. Nobody waits."""
+        return self.count == 1 or bool(self._board.count(what) == self.count)
