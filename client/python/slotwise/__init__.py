@@ -30,6 +30,7 @@ from slotwise.errors import (
     Unavailable,
 )
 from slotwise.futures import Future
+from slotwise.known_ids import positions
 from slotwise.local_server import Server, serve
 from slotwise.optimizers import (
     FTRL,
@@ -112,6 +113,7 @@ __all__ = [
     "__version__",
     "connect",
     "hash_ids",
+    "positions",
     "serve",
     "trace",
 ]

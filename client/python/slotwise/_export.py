@@ -65,5 +65,5 @@ def refuse_export(name: str) -> FailedPrecondition:
     """Returns why a module is not recorded."""
     return FailedPrecondition(
         f"{name} cannot be traced, scripted or exported, because its rows are on the server, and the rows of "
-        f"one batch would become constants: export the dense model behind it, which takes the rows as input"
+        f"one batch would become constants: take the plain copy that slotwise.torch.export_module makes"
     )

@@ -200,7 +200,8 @@ class Remote(nn.Module):
         kind, tables = type(self).__name__, ", ".join(self._tables)
         raise TypeError(
             f"{kind} of {tables} cannot be copied or pickled, because its rows are on the server: "
-            f"make another {kind} where you need one, and save rows with slotwise.rows.save_npy"
+            f"make another {kind} where you need one, save the model with slotwise.torch.save or rows with "
+            f"slotwise.rows.save_npy, and make a plain copy to serve with slotwise.torch.export_module"
         )
 
     def _replicate_for_data_parallel(self) -> Any:

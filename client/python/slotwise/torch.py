@@ -32,7 +32,8 @@ copied or pickled, and do not survive a fork, because they hold connections. Thr
 `Client` is.
 
 A model that has torch's own embeddings already need not be written anew: `adopt` moves their
-weights to tables, and `release` brings them back.
+weights to tables, and `release` brings them back. `export_module` makes a plain torch copy of a model, to
+serve it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags
 from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
 from slotwise._remote import Remote
+from slotwise._served.export import export_module
 from slotwise._shared_session import shared_session
 from slotwise.checkpoint_calls import Checkpoint
 from slotwise.client import Client
@@ -64,6 +66,7 @@ __all__ = [
     "Optimizer",
     "Prefetch",
     "adopt",
+    "export_module",
     "load",
     "release",
     "save",
