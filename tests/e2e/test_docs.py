@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,18 @@ def test_every_training_loop_runs(start_cluster: StartCluster, tmp_path: Path) -
         assert ps.describe_table("shows").steps > 8 * 4
 
 
+def test_a_model_is_served_as_the_page_says(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """All sections are one program, but for ONNX Runtime's where that is not installed."""
+    text = (ROOT / "docs" / "serving.md").read_text()
+    sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert {"A plain copy", "ONNX Runtime", "Forget old ids"} <= set(sections)
+    if find_spec("onnxruntime") is None:
+        sections.remove("ONNX Runtime")
+    program = "".join(programs_of(section, "serving.md") for section in sections)
+    assert program.count("export_module") >= 4
+    run_program(program, start_cluster(2, data_folder(tmp_path)), ROOT / "client" / "python")
+
+
 # What a program for trainers in step finds, as the only one of them.
 A_GROUP = """
 torch.distributed.init_process_group("gloo", init_method=f"file://{__import__('os').getcwd()}/group", rank=0,
@@ -180,8 +193,9 @@ def run_program(program: str, cluster: Cluster, *paths: Path) -> str:
     assert '"127.0.0.1:7070"' in program
     program = program.replace("127.0.0.1:7070", cluster.ranks[0].address)
     with tempfile.TemporaryDirectory() as folder:  # some write files
+        (Path(folder) / "program.py").write_text(program)  # torch.jit.script reads the source
         ended = subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "program.py"],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
             capture_output=True,
