@@ -216,6 +216,14 @@ class Optimizer(torch.optim.Optimizer):
                 mine["lr"] = rows.lr
             mine.update({name: value for name, value in saved.items() if name not in left_out})
 
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Refuses copies and pickles, which would step no module."""
+        tables = ", ".join(rows.table for rows in self._rows.values())
+        raise TypeError(
+            f"a slotwise.torch.Optimizer of {tables} cannot be copied or pickled, because it steps rows on a "
+            f"server: keep its state_dict(), or save it with the model by slotwise.torch.save"
+        )
+
     def _gather(self, parts: list[Part]) -> None:
         """Takes what a backward pass gave to modules of this optimizer."""
         with self._lock:

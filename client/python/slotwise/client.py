@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import logging
 import os
+from typing import Any
 
 from slotwise import local_server
 from slotwise.checkpoint_calls import CheckpointCalls
@@ -129,6 +130,15 @@ class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
             if kind is None:
                 raise
             _LOG.error("a push in the background failed: %s", error)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Refuses copies and pickles, which would have no connections."""
+        addresses = ", ".join(map(repr, self._addresses))
+        raise TypeError(
+            f"a slotwise.Client cannot be copied or pickled, because it holds connections: call "
+            f"slotwise.connect({addresses}) where you need one; for a model that has it, "
+            f"slotwise.torch.save saves the model, and slotwise.torch.export_module makes a plain copy"
+        )
 
     def __repr__(self) -> str:
         return f"<slotwise.Client of {', '.join(self._addresses)}>"

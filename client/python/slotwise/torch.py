@@ -95,7 +95,8 @@ def save(
         model: has modules of this module, or adopted ones, all of one client.
         optimizer: of the model's own weights: one, or several.
         loader_state: what else the trainer needs to go on: where its data is, schedulers' states.
-            It may have dicts, lists, tuples, sets, numbers, texts, bytes and tensors.
+            It may have dicts, lists, tuples, sets, deques, numbers, texts, bytes, tensors, NumPy's arrays,
+            and what torch's schedulers have in their `state_dict()`.
         delta: whether the checkpoint has only what has changed, as in `Client.save`.
         timeout: seconds to wait for the checkpoint; None: a day.
 
