@@ -138,7 +138,7 @@ def test_several_features_are_what_the_server_gives(ps: slotwise.Client) -> None
     with pytest.raises(ValueError, match="no feature others"):
         copies[0]({"others": keys["ads"]})
     words = st.EmbeddingBags(ps, ["words"]).eval()
-    several = {"words": draw.ids(2, 3)}
+    several = {"words": draw.ids(3, 2).T}
     close(st.export_module(words)(several)["words"], words(several)["words"])
 
 
@@ -263,9 +263,10 @@ def test_what_cannot_be_copied_is_refused(fake_ps: slotwise.Client, fake: FakeSe
     refused(bag, "ids is 'both': must be 'map' or 'positions'", ids="both")
     refused(Scaled(fake_ps, "ads"), "Scaled of ads has a forward\\(\\) of its own")
     refused(nn.DataParallel(nn.Sequential(bag)), "within a DataParallel, .* its .module")
-    hooked = st.EmbeddingBag(fake_ps, "ads")
-    hooked.register_forward_hook(lambda module, given, result: result * 2)
-    refused(hooked, "EmbeddingBag of ads has forward hooks, which its copy would not have")
+    for register in ("register_forward_hook", "register_forward_pre_hook"):
+        hooked = st.EmbeddingBag(fake_ps, "ads")
+        getattr(hooked, register)(lambda *_: None)
+        refused(hooked, "EmbeddingBag of ads has forward hooks, which its copy would not have")
     with slotwise.connect(fake.addresses[0]) as other:
         twice = nn.ModuleList([bag, st.EmbeddingBag(other, "ads")])
         refused(twice, "table ads is looked up by modules of two clients")

@@ -198,12 +198,17 @@ def _served_table(
                 f"tables: {len(missing)} of the ids given for {table} have no row, for example "
                 f"{missing[0]}: leave them out, and the copy gives zeros for them"
             )
-    known = np.unique(np.concatenate([found, padded]))
+    known = np.concatenate([found, np.setdiff1d(padded, found)])
+    order = np.argsort(known)
+    places = np.empty(len(known), np.int64)  # of each row that was found among the sorted ids
+    places[order] = np.arange(len(known))
     rows = np.zeros((len(known) + 1, ps.describe_table(table).options.dim), np.float32)
-    while chunks:
+    end = len(found)
+    while chunks:  # from the last one on, so that each is freed once its rows are there
         chunk = chunks.pop()
-        rows[np.searchsorted(known, chunk.keys.view(np.int64))] = chunk.values
-    return ServedTable(table, torch.from_numpy(known), torch.from_numpy(rows), takes_positions)
+        end, after = end - len(chunk.keys), end
+        rows[places[end:after]] = chunk.values
+    return ServedTable(table, torch.from_numpy(known[order]), torch.from_numpy(rows), takes_positions)
 
 
 _KINDS: tuple[type[Remote], ...] = (Embedding, EmbeddingBag, EmbeddingBags)

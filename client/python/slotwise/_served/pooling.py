@@ -68,9 +68,9 @@ def bag_of_each_key(offsets: Tensor, keys: Tensor) -> Tensor:
         offsets: int64 [bags + 1], with their end.
         keys: [keys].
     """
-    begins = offsets[1:-1]  # of all bags but the first; several begin at one place where bags are empty
+    ends = offsets[1:]  # several bags end at one place where some are empty
     marks = torch.zeros_like(torch.arange(keys.shape[0] + 1, device=keys.device))
-    return marks.scatter_add(0, begins, torch.ones_like(begins)).cumsum(0)[:-1]
+    return marks.scatter_add(0, ends, torch.ones_like(ends)).cumsum(0)[:-1]
 
 
 def sum_by_bag(values: Tensor, columns: int, bag: Tensor, bags: int) -> Tensor:
