@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -311,3 +312,31 @@ def test_classes_that_change_nothing_are_adopted_also_one_from_the_other(fake_ps
         expect_equal_use(theirs, ours, torch.tensor([1, 2, 1]))
         st.release(ours)
         assert type(ours) is kind
+
+
+class WithMetaclass(nn.Embedding, metaclass=abc.ABCMeta):
+    """A class of a metaclass of its own that changes nothing of torch's."""
+
+
+@pytest.mark.parametrize("plain", [nn.Embedding, nn.EmbeddingBag, WithMetaclass])
+def test_the_type_equals_what_it_was(fake_ps: slotwise.Client, plain: type[nn.Module]) -> None:
+    others = {nn.Embedding, nn.EmbeddingBag, WithMetaclass, nn.Linear} - {plain}
+    _, ours, _ = make_twins(fake_ps, plain(ROWS, DIM))
+    adopted = type(ours)
+    assert adopted is not plain and adopted == plain and plain == adopted
+    assert not adopted != plain and adopted in [plain] and {plain: 1}[adopted] == 1
+    assert all(adopted != other and other != adopted for other in others) and adopted not in others
+    st.release(ours)
+    assert type(ours) is plain
+
+
+def test_an_l2_term_by_type_is_of_the_adopted_weights(fake_ps: slotwise.Client) -> None:
+    theirs = nn.Sequential(nn.Embedding(ROWS, DIM), nn.Linear(DIM, 1))
+    _, ours, _ = make_twins(fake_ps, theirs)
+
+    def penalty(model: nn.Module) -> Tensor:
+        factors = {nn.Embedding: 2.0, nn.Linear: 3.0}
+        parts = [factors[type(m)] * m.weight.square().sum() for m in model.modules() if type(m) in factors]
+        return torch.stack(parts).sum()
+
+    torch.testing.assert_close(penalty(ours), penalty(theirs))

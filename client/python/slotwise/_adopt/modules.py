@@ -43,7 +43,23 @@ class _Bags(NamedTuple):
         return self.offsets.diff().clamp(min=1).float()[:, None]
 
 
-class _Adopted(nn.Module):
+class _EqualsPlainClass(type):
+    """The class of the adopted classes: an adopted class equals the class that its modules had before.
+
+    So `type(module) == nn.Embedding` and `type(module) in [nn.Embedding, ...]` stay true, by which frameworks
+    choose what an L2 term or a reset is of.
+    """
+
+    _slotwise_plain: type[nn.Module] | None = None
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (cls._slotwise_plain is not None and cls._slotwise_plain is other)
+
+    def __hash__(cls) -> int:
+        return type.__hash__(cls) if cls._slotwise_plain is None else hash(cls._slotwise_plain)
+
+
+class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
     """The common base of the adopted modules."""
 
     _slotwise_table: AdoptedTable
@@ -184,6 +200,8 @@ class _Adopted(nn.Module):
 class AdoptedEmbedding(_Adopted, nn.Embedding):
     """An `nn.Embedding` whose weight is a table."""
 
+    _slotwise_plain = nn.Embedding
+
     @left_to_python
     def forward(self, input: Tensor) -> Tensor:
         """Returns the rows, float32 [*input.shape, dim], as `nn.Embedding` does.
@@ -202,6 +220,8 @@ class AdoptedEmbedding(_Adopted, nn.Embedding):
 
 class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
     """An `nn.EmbeddingBag` whose weight is a table."""
+
+    _slotwise_plain = nn.EmbeddingBag
 
     @left_to_python
     def forward(
@@ -275,7 +295,6 @@ _ADOPTED: dict[type[nn.Module], type[_Adopted]] = {
     nn.Embedding: AdoptedEmbedding,
     nn.EmbeddingBag: AdoptedEmbeddingBag,
 }
-_PLAIN: dict[type[nn.Module], type[nn.Module]] = {adopted: plain for plain, adopted in _ADOPTED.items()}
 # A class may have these of its own in torch's place: they begin a module, or are only looked at.
 _HARMLESS = {"__init__", "reset_parameters", "extra_repr"}
 
@@ -289,14 +308,18 @@ def adopted_class(plain: type[nn.Module]) -> type[nn.Module] | None:
     """Returns what modules of a class become; None: the class does something else than torch's own."""
     if plain not in _ADOPTED and issubclass(plain, tuple(_ADOPTED)) and changed_method(plain) is None:
         base = AdoptedEmbedding if issubclass(plain, nn.Embedding) else AdoptedEmbeddingBag
-        _ADOPTED[plain] = type(f"Adopted{plain.__name__}", (base, plain), {"__module__": base.__module__})
-        _PLAIN[_ADOPTED[plain]] = plain
+        own = {"__module__": base.__module__, "_slotwise_plain": plain}
+        # A class may have a metaclass of its own, as ABCs have.
+        kinds: Any = (_EqualsPlainClass,) if type(plain) is type else (_EqualsPlainClass, type(plain))
+        kind: Any = type("_Kind", kinds, {})
+        _ADOPTED[plain] = kind(f"Adopted{plain.__name__}", (base, plain), own)
     return _ADOPTED.get(plain)
 
 
-def plain_class(adopted: type[nn.Module]) -> type[nn.Module]:
+def plain_class(adopted: Any) -> type[nn.Module]:
     """Returns what modules of a class were before they were adopted."""
-    return _PLAIN[adopted]
+    plain: type[nn.Module] = adopted._slotwise_plain
+    return plain
 
 
 def changed_method(plain: type[nn.Module]) -> str | None:
