@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from trial import Outcome, compare
 
+import slotwise
+
 FRAMEWORKS = ("deepctr", "fuxictr", "recbole", "torchrec", "loops")
 TIMEOUT = 900  # seconds for a model
 HEADING = (
@@ -43,7 +45,8 @@ def run_one(framework: Any, name: str, sender: Connection) -> None:
         os.dup2(nowhere.fileno(), 2)
         torch.set_num_threads(1)
         try:
-            outcome = compare(framework.NAME, name, lambda: framework.make(name))
+            with slotwise.connect("local") as ps:
+                outcome = compare(framework.NAME, name, lambda: framework.make(name), ps)
         except Exception:
             outcome = Outcome(framework.NAME, name, "differs", traceback.format_exc())
         sender.send(outcome)

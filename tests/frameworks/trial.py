@@ -186,8 +186,12 @@ def metric_difference(one: Training, other: Training) -> float:
     return max([0.0, *(np.nan_to_num(abs(a - b), nan=np.inf) for a, b in pairs if a != b)])
 
 
-def compare(framework: str, name: str, make: Callable[[], Trial]) -> Outcome:
-    """Trains a model plain, adopted and rested, and judges."""
+def compare(framework: str, name: str, make: Callable[[], Trial], ps: slotwise.Client) -> Outcome:
+    """Trains a model plain, adopted and rested, and judges.
+
+    Args:
+        ps: of a server that has no tables.
+    """
     outcome = Outcome(framework, name)
 
     def begin() -> Trial:
@@ -206,7 +210,6 @@ def compare(framework: str, name: str, make: Callable[[], Trial]) -> Outcome:
     outcome.seconds["plain"] = plain.seconds
 
     trial = begin()
-    ps = slotwise.connect("local")
     if trial.go_native is not None:
         trial.go_native(ps)
     else:
