@@ -49,7 +49,7 @@ def batch(number: int, trainer: int) -> tuple[Tensor, bool]:
 def train_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, number: int, trainer: int
 ) -> list[Tensor | None]:
-    """Makes a step; returns the gradients before it."""
+    """Makes a step; returns the gradients before it where they are clipped, which asks for them."""
     to_none = {"set_to_none": number % 2 == 0}
     if number % 4 < 2:
         optimizer.zero_grad(**to_none)
@@ -57,15 +57,16 @@ def train_step(
         for weight in model.parameters():
             weight.grad = None
     model(*batch(number, trainer)).backward()
-    if number > 1:
+    before: list[Tensor | None] = []
+    if number % 4 == 3:
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    found = [weight.grad for weight in model.parameters()]
-    before = [None if grad is None else grad.clone() for grad in found]
+        found = [weight.grad for weight in model.parameters()]
+        before = [None if grad is None else grad.clone() for grad in found]
     optimizer.step()
     return before
 
 
-def trains_as_torchs(address: str, trainer: int) -> None:
+def trains_as_torchs(address: str, trainer: int, grow: str) -> None:
     """Compares with DistributedDataParallel of torch's own modules, step by step."""
     pairs = []
     with slotwise.connect(address, timeout=60) as ps:
@@ -73,16 +74,23 @@ def trains_as_torchs(address: str, trainer: int) -> None:
             model = Recommender(seed=trainer)  # the first trainer's weights are all trainers'
             optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
             if adopted:
-                st.adopt(model, ps, optimizer, prefix="parallel/")
+                st.adopt(model, ps, optimizer, prefix="parallel/", grow=bool(grow))
             parallel = DistributedDataParallel(model, find_unused_parameters=True)
             pairs.append((model, parallel, optimizer))
             reduced = parallel._get_ddp_logging_data()["num_parameter_tensors"]
             assert reduced == (2 if adopted else 4), "the dense layer's alone are reduced"
+        asked = []
+        gather = distributed.all_gather
+        distributed.all_gather = lambda *given, **more: (asked.append(given), gather(*given, **more))
         for number in range(STEPS):
             gradients = [train_step(parallel, each, number, trainer) for _, parallel, each in pairs]
             for torchs, mine in zip(*gradients):
                 torchs, mine = (torch.zeros(1) if grad is None else grad for grad in (torchs, mine))
+                if mine.is_sparse:
+                    torchs, mine = torchs[mine.indices()[0]], mine.values()
                 torch.testing.assert_close(mine, torchs.expand_as(mine))
+            assert bool(asked) == (number % 4 == 3), "gradients travel between trainers if somebody asks"
+            asked.clear()
         torchs, ours = pairs[0][0], pairs[1][0]
         torch.testing.assert_close(ours.state_dict(), torchs.state_dict())
         assert ps.describe_table("parallel/items").steps == STEPS
@@ -104,8 +112,13 @@ def fails_together(address: str, trainer: int) -> None:
             kind, said = slotwise.InvalidArgument, "tags: max_norm is 1.0"
         expect(kind, said, lambda: st.adopt(model, ps, optimizer))
         model.tags.max_norm = None
+        begin = 0.25 if trainer == 1 else 0.0
+        other = torch.optim.Adagrad(model.parameters(), lr=0.1, initial_accumulator_value=begin)
+        said = "optimizer of table items is AdaGrad" if trainer == 1 else "failed in trainer 1: FailedPrecond"
+        expect(slotwise.FailedPrecondition, said, lambda: st.adopt(model, ps, other))
         distributed.barrier()
         assert ps.list_tables() == [] and type(model.tags) is nn.EmbeddingBag
+        distributed.barrier()
         if trainer == 0:
             ps.create_table("tags", dim=DIM + 1, optimizer=slotwise.SGD(1.0))
         distributed.barrier()

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("ranks, trainers", [(1, 2), (2, 3)])
+@pytest.mark.parametrize("ranks, trainers, grow", [(1, 2, ""), (2, 3, ""), (2, 2, "grow")])
 def test_replicas_train_as_torchs(
-    start_real: StartReal, tmp_path: Path, ranks: int, trainers: int
+    start_real: StartReal, tmp_path: Path, ranks: int, trainers: int, grow: str
 ) -> None:
     with empty_client(start_real(ranks)) as ps:
         address = ps.topology().ranks[-1].address
-        trainers_of.run(tmp_path, adopted_replica.__file__, trainers, "trains", address)
+        trainers_of.run(tmp_path, adopted_replica.__file__, trainers, "trains", address, grow)
 
 
 def test_a_trainer_that_cannot_adopt_stops_all(start_real: StartReal, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from slotwise._adopt.steps import OptimizerOfTables
 from slotwise._adopt.table import AdoptedTable, How
 from slotwise._adopt.trainers import Trainers
 from slotwise.client import Client
-from slotwise.errors import AlreadyExists, InvalidArgument, NotFound
+from slotwise.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from slotwise.options import TableInfo
 
 
@@ -46,15 +46,22 @@ class _Adoption:
         for optimizer in self._optimizers:
             optimizer.attach()
 
-    def fetch(self) -> list[tuple[Tensor, dict[str, Any]]]:
+    def fetch(self, keep_tables: bool) -> list[tuple[Tensor, dict[str, Any]]]:
         """Returns rows and state of all tables, and changes nothing.
 
         Raises:
-            slotwise.FailedPrecondition: rows are erased, or somebody has written to a weight.
+            slotwise.FailedPrecondition: rows are erased, or somebody has written to a weight; or tables that
+                are not kept have rows of new ids.
             slotwise.Error: the rows could not be fetched.
         """
         for table in self.tables:
             table.check_weight()
+            new = 0 if keep_tables else table.new_rows()
+            if new > 0:
+                raise FailedPrecondition(
+                    f"table {table.name} has {new} rows of ids that the weight has no row for, which would be "
+                    f"lost: release(model, keep_tables=True) leaves the tables, for modules of slotwise.torch"
+                )
         return [table.fetch_with_state() for table in self.tables]
 
     def end(self, fetched: list[tuple[Tensor, dict[str, Any]]] | None) -> None:
@@ -81,6 +88,7 @@ def adopt(
     names: Mapping[str, str] | None = None,
     lazy: bool = False,
     attach: bool = False,
+    grow: bool = False,
     read_mib: float = 64,
 ) -> dict[str, str]:
     """Moves a model's embeddings to tables on a server; the training loop stays as it is.
@@ -120,6 +128,10 @@ def adopt(
             momentum or by weight decay. Touched rows move as by the optimizer.
         attach: whether a table that is there is the weight's, with rows and optimizer's state as they are
             on the server, and the model's own values do not count. So a trainer comes back that was killed.
+        grow: whether ids that a weight has no row for get one, when a module looks them up in training, with
+            the mean and the deviation of the weight's rows at adoption; in `eval()` mode ids without a row
+            are zeros. The weights' gradients are then sparse, and have a row for every id below
+            2**62 / dim. What reads a weight as a whole, `state_dict()` too, gets its own rows alone.
         read_mib: the most MiB of rows that a weight may be read as; of a larger one a module's `rows(ids)`
             returns some.
 
@@ -140,7 +152,7 @@ def adopt(
     def find() -> tuple[list[FoundWeight], list[AdoptedTable]]:
         given = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or ())
         found = find_weights(model, [unwrapped(each) for each in given])
-        how = How(lazy, read_mib)
+        how = How(lazy, read_mib, grow)
         chosen = _names_of(found, prefix, names or {})
         return found, [
             AdoptedTable(ps, name, w.weight, w.combiner, w.optimizer, w.group, how)
@@ -213,7 +225,8 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
 
     Raises:
         slotwise.InvalidArgument: nothing in the model is adopted.
-        slotwise.FailedPrecondition: somebody has erased rows of a table, or written to a weight.
+        slotwise.FailedPrecondition: somebody has erased rows of a table, or written to a weight; or a table
+            that is not kept has rows of new ids (`grow`), which the weight has no place for.
         slotwise.Error: the rows could not be fetched; or, when the model has them, a table could
             not be dropped.
     """
@@ -227,7 +240,7 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
         if not discard:
             ps._pushes.wait()
     with torch.inference_mode(False):  # or the weights could not be trained any more
-        fetched = {key: None if discard else one.fetch() for key, one in adoptions.items()}
+        fetched = {key: None if discard else one.fetch(keep_tables) for key, one in adoptions.items()}
         for key, adoption in adoptions.items():
             adoption.end(fetched[key])
     if keep_tables or discard:

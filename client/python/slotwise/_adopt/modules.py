@@ -7,6 +7,7 @@ back. So a module stays the same object: modules that a model uses in several pl
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -117,11 +118,13 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         Args:
             sources: the tensors that the bags were made from.
         """
-        self._slotwise_table.check_weight(values=False)  # step() and release() look at all of it
-        _check_range(self._slotwise_table, bags.keys)
-        result: Tensor = _LookUp.apply(
-            self.weight, self._slotwise_table, bags, bool(self.sparse), *sources
-        )
+        table = self._slotwise_table
+        table.check_weight(values=False)  # step() and release() look at all of it
+        table.check_ids(bags.keys)
+        inserts = table.grows and self.training and torch.is_grad_enabled()
+        sparse = table.grows or bool(self.sparse)
+        source = table.gradient.source()
+        result: Tensor = _LookUp.apply(source, table, bags, sparse, inserts, *sources)
         return result
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
@@ -144,6 +147,13 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         finally:
             self._parameters["weight"] = weight
         if not do_rows_stay():
+            new = self._slotwise_table.new_rows()
+            if new > 0:
+                warnings.warn(
+                    f"state_dict() leaves out {new} rows of table {self._slotwise_table.name}, of ids that "
+                    f"the weight has no row for: slotwise.torch.save() keeps all rows",
+                    stacklevel=2,
+                )
             destination[prefix + "weight"] = self._slotwise_table.fetch().to(weight.device)
 
     def _load_from_state_dict(
@@ -343,6 +353,7 @@ class _LookUp(torch.autograd.Function):
         table: AdoptedTable,
         bags: _Bags,
         sparse: bool,
+        inserts: bool,
         *sources: Tensor | None,
     ) -> Tensor:
         ctx.bags, ctx.sparse, ctx.shape, ctx.device = bags, sparse, weight.shape, weight.device
@@ -354,8 +365,7 @@ class _LookUp(torch.autograd.Function):
             count = 0 if bags.offsets is None else len(bags.offsets) - 1
             return torch.zeros(count, weight.shape[1], device=device)
         arrays: list[Any] = [None if part is None else part.numpy() for part in bags[:3]]
-        # All rows are there from the start, so lookups need not insert any.
-        found = table.ps.lookup(table.name, arrays[0], arrays[1], weights=arrays[2], train=False)
+        found = table.ps.lookup(table.name, arrays[0], arrays[1], weights=arrays[2], train=inserts)
         values = torch.from_numpy(found)
         if bags.mean and table.combiner != "mean":
             values = values / bags.divisors()
@@ -380,17 +390,10 @@ class _LookUp(torch.autograd.Function):
             of_weight = torch.sparse_coo_tensor(keys[None], gradients, ctx.shape)
         else:
             of_weight = gradients.new_zeros(ctx.shape).index_add_(0, keys, gradients)
-        return (of_weight, None, None, None, *[None] * len(sources))
+        return (of_weight, None, None, None, None, *[None] * len(sources))
 
 
 def _keys(input: Tensor) -> Tensor:
     if input.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"indices are {input.dtype}, not int64 or int32")
     return input.detach().cpu().long()
-
-
-def _check_range(table: AdoptedTable, keys: Tensor) -> None:
-    rows = table.weight.shape[0]
-    if len(keys) and not 0 <= int(keys.min()) <= int(keys.max()) < rows:
-        wrong = int(keys[(keys < 0) | (keys >= rows)][0])
-        raise IndexError(f"index {wrong} is not in 0 .. {rows - 1}, the rows of table {table.name}")

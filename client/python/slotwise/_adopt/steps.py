@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from slotwise._adopt.gradient import nothing
 from slotwise._adopt.table import AdoptedTable
 from slotwise._adopt.weight import do_rows_stay
 from slotwise._export import left_to_python
@@ -76,7 +77,7 @@ class OptimizerOfTables:
         self._ps, self._optimizer, self._tables = ps, optimizer, tables
         self._session = ps.session if session is None else session
         for table in tables:
-            table.group = group_of(self._session)
+            table.gradient.group = group_of(self._session)
         self._replaced: dict[str, _Replaced] = {}
         self._in_doubt: _Push | None = None
 
@@ -163,7 +164,7 @@ class OptimizerOfTables:
         pushes: dict[str, tuple[Any, None, Any]] = {}
         rates: dict[str, float] = {}
         for table in self._tables:
-            touched = table.gradient()
+            touched = table.gradient.touched()
             if touched is None and not self._session.is_shared:
                 continue
             if id(table.weight) not in groups:
@@ -172,11 +173,11 @@ class OptimizerOfTables:
                     f"model was adopted"
                 )
             rates[table.name] = table.rate(groups[id(table.weight)])
-            keys, values = table.no_gradient() if touched is None else touched
+            keys, values = nothing(table.weight) if touched is None else touched
             pushes[table.name] = (keys, None, values)
         if not pushes:
             return
-        gradients = [table.grad for table in self._tables]
+        gradients = [table.gradient.value for table in self._tables]
         if self._in_doubt is None or not self._in_doubt.is_of(gradients):
             largest = max(keys.nbytes + values.nbytes for keys, _, values in pushes.values())
             step = self._session.next_of(lambda most: max(1, -(-largest // most)))
@@ -224,12 +225,12 @@ class OptimizerOfTables:
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:
         """Hides the weights' gradients, so that the optimizer leaves the weights alone."""
-        tables = self._tables
-        gradients = [table.grad for table in tables]
-        for table in tables:
-            table.grad, table.is_hidden = None, True
+        gradients = [table.gradient for table in self._tables]
+        values = [gradient.value for gradient in gradients]
+        for gradient in gradients:
+            gradient.value, gradient.is_hidden = None, True
         try:
             yield
         finally:
-            for table, gradient in zip(tables, gradients):
-                table.grad, table.is_hidden = gradient, False
+            for gradient, value in zip(gradients, values):
+                gradient.value, gradient.is_hidden = value, False

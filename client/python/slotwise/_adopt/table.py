@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from slotwise._adopt import optimizers
+from slotwise._adopt.gradient import WeightGradient, most_ids
 from slotwise._adopt.weight import as_plain, become_adopted, become_plain
-from slotwise._row_norms import over_trainers, summed_over
 from slotwise._export import functions_are_transformed, is_exporting, left_to_python, refuse_export
 from slotwise.client import Client
 from slotwise.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from slotwise.optimizers import SGD, Constant, Optimizer
+from slotwise.optimizers import SGD, Constant, Normal, Optimizer
 from slotwise.options import TableInfo
 
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
@@ -35,10 +35,12 @@ class How(NamedTuple):
     Attributes:
         lazy: whether a table's optimizer may equal the weight's on touched rows alone.
         read_mib: the most MiB of rows that a weight may be read as.
+        grow: whether ids that the weight has no row for get one.
     """
 
     lazy: bool = False
     read_mib: float = 64.0
+    grow: bool = False
 
 
 class _Read(NamedTuple):
@@ -69,8 +71,7 @@ class AdoptedTable:
         weight: the parameter, which stays the same object.
         combiner: the table's.
         optimizer: the torch optimizer that has the weight; None if none has.
-        group: the process group of the trainers whose gradients make a step, in a tuple; None: one trainer.
-        is_hidden: whether the weight's gradient has been pushed and is nobody's at the moment.
+        gradient: of the weight.
     """
 
     def __init__(
@@ -90,16 +91,13 @@ class AdoptedTable:
         """
         self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
         self.optimizer = optimizer
-        self.group: tuple[Any] | None = None
-        self.is_hidden = False
+        self.gradient = WeightGradient(name, weight, how.grow)
         self._modules: list[nn.Module] = []  # those that have the weight
         self._how = how
         self._reading = threading.Lock()
         self._read: _Read | None = None  # the weight's data is a copy of these rows; None: of one NaN
         self._left = weight.detach()  # the weight's data as the table left it
         self._version = 0  # of the weight, then
-        self._is_mean = False  # whether the gradient is that of all trainers already
-        self._hook: Any = None  # hears of each gradient that autograd adds
         # A weight that no optimizer has is frozen, so its table's optimizer never runs.
         self._applied: Optimizer = SGD(1.0)
         self._begun: dict[str, Any] = {}  # the weight's state in the optimizer, when adopted
@@ -119,7 +117,7 @@ class AdoptedTable:
             dim=dim,
             combiner=self.combiner,
             optimizer=self._applied,
-            initializer=Constant(0.0),
+            initializer=_first_values(self.weight.detach()) if self._how.grow else Constant(0.0),
             initial_rows=rows,
         )
         self._store(self.weight.detach(), self._begun)
@@ -161,8 +159,7 @@ class AdoptedTable:
             modules: those that have the weight.
         """
         self._modules = modules
-        if self.group is not None:
-            self._hook = self.weight.register_hook(lambda _: self.lose_mean())
+        self.gradient.hold(all(bool(module.sparse) for module in modules))
         become_adopted(self.weight, self)
         self._free_weight(self.weight.device)
         if self.optimizer is not None:
@@ -171,8 +168,7 @@ class AdoptedTable:
     def restore(self, values: Tensor, state: dict[str, Any]) -> None:
         """Gives the weight and the optimizer what `fetch_with_state` returned."""
         become_plain(self.weight)
-        if self._hook is not None:
-            self._hook.remove()
+        self.gradient.let_go()
         self.weight.data = values.to(self.weight.device)
         if self.optimizer is not None and state:
             self.optimizer.state[self.weight] = state
@@ -223,9 +219,28 @@ class AdoptedTable:
             state = lookup.lineage, lookup.table_step
             self._read = _Read(values, state, self.ps._pushes.states)
 
+    @property
+    def grows(self) -> bool:
+        """Whether ids that the weight has no row for get one."""
+        return self._how.grow
+
+    def check_ids(self, keys: Tensor) -> None:
+        """Raises IndexError if one of some ids, int64 [keys], can have no row."""
+        rows, dim = self.weight.shape
+        most = most_ids(dim) if self.grows else rows
+        if len(keys) and not 0 <= int(keys.min()) <= int(keys.max()) < most:
+            wrong = int(keys[(keys < 0) | (keys >= most)][0])
+            which = "the ids that" if self.grows else "the rows of"
+            raise IndexError(
+                f"index {wrong} is not in 0 .. {most - 1}, {which} table {self.name}{' takes' * self.grows}"
+            )
+
+    def new_rows(self) -> int:
+        """Returns how many rows the table has of ids that the weight has no row for."""
+        return max(0, self.ps.describe_table(self.name).rows - len(self.weight)) if self.grows else 0
+
     def forget(self) -> None:
         """Lets the rows go that somebody has read, because they are another step's from now on."""
-        self.lose_mean()
         if self._read is not None:
             self._free_weight(self.weight.device)
 
@@ -257,10 +272,10 @@ class AdoptedTable:
 
     def move(self, device: torch.device) -> None:
         """Moves the weight, without rows, and its gradient to another device."""
-        gradient, self.grad = self.grad, None
+        gradient, self.gradient.value = self.gradient.value, None
         self._free_weight(device)
-        if gradient is not None:
-            self.grad = gradient.to(device)
+        self.gradient.value = gradient
+        self.gradient.move(device)
 
     def fetch(self) -> Tensor:
         """Returns the rows, float32 [rows, dim], on the CPU."""
@@ -317,73 +332,6 @@ class AdoptedTable:
         if self.optimizer is not None and optimizers.has_state(self.optimizer):
             self._store(self.fetch(), state)
 
-    @property
-    def grad(self) -> Tensor | None:
-        """The weight's gradient, of this trainer."""
-        with as_plain():
-            return self.weight.grad
-
-    @grad.setter
-    def grad(self, value: Tensor | None) -> None:
-        with as_plain():
-            self.weight.grad = value
-
-    def gather(self) -> None:
-        """Makes the weight's gradient the mean over all trainers, as DistributedDataParallel would.
-
-        A collective of their process group, if there are several: so who asks for the gradient of a weight,
-        as clip_grad_norm_ and GradScaler do, asks in all trainers. A trainer without a gradient gets one if
-        another has any.
-        """
-        if self.group is None or self.is_hidden:
-            return
-        group = self.group[0]
-        fresh = torch.tensor([not self._is_mean], dtype=torch.int64)
-        if not any(bool(each) for each in over_trainers(group, fresh)):
-            return
-        own, device = self.grad, self.weight.device
-        keys, gradients = self.no_gradient() if own is None else self._touched(own.detach())
-        mine = torch.from_numpy(keys).to(device), torch.from_numpy(gradients).to(device)
-        total = summed_over(group, [mine])
-        self._is_mean = True
-        if total is None:
-            return
-        keys_of_all, sums = total[0]
-        sums /= distributed.get_world_size(group)
-        sparse = bool(self._modules[0].sparse) if own is None else own.is_sparse
-        with torch.inference_mode(False), torch.no_grad():
-            if sparse:
-                mean = torch.sparse_coo_tensor(keys_of_all[None], sums, self.weight.shape)
-            else:
-                mean = torch.zeros(self.weight.shape, device=device).index_copy_(0, keys_of_all, sums)
-        self.grad = mean
-
-    def lose_mean(self) -> None:
-        """Has the next `gather` ask what gradients the trainers have."""
-        self._is_mean = False
-
-    def no_gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Returns the keys and gradients of no rows."""
-        return np.zeros(0, np.int64), np.zeros((0, self.weight.shape[1]), np.float32)
-
-    def gradient(self) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
-        """Returns the keys and gradients of the rows that the weight's gradient touches.
-
-        None: the weight has no gradient. A gradient that touches no row is a step all the same, as
-        it is in torch.
-
-        Raises:
-            InvalidArgument: the gradient is not finite, which the server would refuse.
-        """
-        gradient = self.grad
-        if gradient is None:
-            return None
-        gradient = gradient.detach()
-        keys, gradients = self._touched(gradient)
-        if not np.isfinite(gradients).all():
-            raise InvalidArgument(f"{self.name}: the weight's gradient has NaN or infinity")
-        return keys, gradients
-
     def rate(self, group: Mapping[str, Any]) -> float:
         """Returns the learning rate that the optimizer's group has now.
 
@@ -398,15 +346,6 @@ class AdoptedTable:
                 f"follow the learning rate only: release() the model and adopt() it again"
             )
         return float(group["lr"])
-
-    def _touched(self, gradient: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        if not gradient.is_sparse:
-            touched = (gradient != 0).any(dim=1).nonzero()[:, 0]
-            return touched.cpu().numpy(), _numpy(gradient[touched])
-        if gradient._nnz() == 0:  # zero_grad() may have left one of another shape
-            return self.no_gradient()
-        gradient = gradient.coalesce()
-        return gradient.indices()[0].cpu().numpy(), _numpy(gradient.values())
 
     def _is_old(self, read: _Read) -> bool:
         """Whether the table has other rows by now, as far as this client knows."""
@@ -479,3 +418,10 @@ class AdoptedTable:
 
 def _numpy(tensor: Tensor) -> Any:
     return tensor.detach().cpu().float().contiguous().numpy()
+
+
+def _first_values(weight: Tensor) -> Constant | Normal:
+    """Returns what draws the rows of new ids as the weight's own rows are: with their mean and deviation."""
+    mean = float(weight.double().mean()) if weight.numel() else 0.0
+    deviation = float(weight.double().std(unbiased=False)) if weight.numel() else 0.0
+    return Normal(mean, deviation) if deviation > 0 else Constant(mean)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import utils as distributed_utils
 from torch.nn.parallel import distributed as distributed_data_parallel
+from torch.nn.utils import clip_grad
 
 from slotwise.errors import FailedPrecondition
 
@@ -55,16 +56,42 @@ def names_of_adopted(model: nn.Module) -> set[str]:
     }
 
 
+class HasGradient(Protocol):
+    """Has a weight's gradient: a `WeightGradient`.
+
+    Attributes:
+        anchor: is there if the weight grows.
+        value: the gradient.
+        group: the process group of the trainers that share the table, in a tuple; None: there is one.
+    """
+
+    anchor: Any
+    value: Tensor | None
+    group: tuple[Any] | None
+
+    @property
+    def is_special(self) -> bool:
+        """Whether torch's own gradient is not what somebody who asks is to get."""
+
+    def gather(self) -> None:
+        """Makes the gradient the mean over all trainers."""
+
+    def lose_mean(self) -> None:
+        """Hears that the gradient is no longer the mean."""
+
+
 class HasRows(Protocol):
     """Holds a weight's rows: an `AdoptedTable`.
 
     Attributes:
         name: the table's name.
-        group: the process group of the trainers that share the table, in a tuple; None: there is one.
     """
 
     name: str
-    group: tuple[Any] | None
+
+    @property
+    def gradient(self) -> HasGradient:
+        """The weight's gradient."""
 
     def read(self) -> None:
         """Gives the weight its rows, if they are not those of its table's newest step.
@@ -82,12 +109,6 @@ class HasRows(Protocol):
 
     def move(self, device: torch.device) -> None:
         """Moves the weight to another device."""
-
-    def gather(self) -> None:
-        """Makes the weight's gradient the mean over all trainers."""
-
-    def lose_mean(self) -> None:
-        """Hears that the gradient is no longer the mean."""
 
 
 class AdoptedWeight(nn.Parameter):
@@ -110,9 +131,9 @@ class AdoptedWeight(nn.Parameter):
     ) -> Any:
         """Does what torch does, with rows where it reads them."""
         given = kwargs or {}
-        if func in _SHARED and args[0].slotwise_rows.group is not None:
-            hidden, value = _among_trainers(func, sys._getframe(1), *args)
-            if hidden:
+        if func in _SPECIAL and args[0].slotwise_rows.gradient.is_special:
+            told, value = _tell_specially(func, sys._getframe(1), *args)
+            if told:
                 return value
         if func in (Tensor.copy_, _SET_DATA) and isinstance(args[0], AdoptedWeight):
             return _overwrite(func, *args, **given)
@@ -146,8 +167,8 @@ class AdoptedWeight(nn.Parameter):
         return nn.Parameter(self.slotwise_rows.fetch().to(self.device), self.requires_grad)
 
 
-def _among_trainers(func: Any, caller: Any, weight: AdoptedWeight, *_: Any) -> tuple[bool, Any]:
-    """Has a weight's gradient be the mean over all trainers for whoever asks, and hides the weight from DDP.
+def _tell_specially(func: Any, caller: Any, weight: AdoptedWeight, value: Any = None) -> tuple[bool, Any]:
+    """Has a weight's gradient be that of all trainers and of all ids, and hides the weight from DDP.
 
     Args:
         caller: the frame that asks.
@@ -155,16 +176,24 @@ def _among_trainers(func: Any, caller: Any, weight: AdoptedWeight, *_: Any) -> t
     Returns:
         Whether the caller is told something else than torch would tell, and what.
     """
-    rows, asks = weight.slotwise_rows, caller.f_code
+    gradient, asks = weight.slotwise_rows.gradient, caller.f_code
     if func == _GET_REQUIRES_GRAD:
-        return asks.co_filename == _PARALLEL, False
+        return gradient.group is not None and asks.co_filename == _PARALLEL, False
     if func is Tensor.detach:  # to send the first trainer's values to the others
-        return asks.co_filename in (_PARALLEL, _SENDS), weight.new_empty(0)
-    if func == _SET_GRAD or asks.co_name == "zero_grad":
-        rows.lose_mean()
-    else:
-        rows.gather()
-    return False, None
+        return gradient.group is not None and asks.co_filename in (_PARALLEL, _SENDS), weight.new_empty(0)
+    if func != _GET_GRAD:
+        gradient.lose_mean()
+        if gradient.anchor is not None:
+            gradient.value = value
+        return gradient.anchor is not None, None
+    if asks.co_name != "zero_grad":  # which wants to know whether there is a gradient at all
+        gradient.gather()
+    if gradient.anchor is None:
+        return False, None
+    found = gradient.value
+    if found is not None and asks.co_filename == _CLIPS:  # which takes no sparse gradients from torch 2 on
+        return True, found._values()
+    return True, found
 
 
 def become_adopted(weight: nn.Parameter, rows: HasRows) -> None:
@@ -240,9 +269,11 @@ _IN_PLACE = {
     ),
 }
 _GRAD: Any = torch._C._TensorBase.__dict__["grad"]
-_GET_GRAD, _SET_GRAD = _GRAD.__get__, _GRAD.__set__
+_GET_GRAD = _GRAD.__get__
 _GET_REQUIRES_GRAD = torch._C._TensorBase.__dict__["requires_grad"].__get__
-_SHARED = {_GET_GRAD, _SET_GRAD, _GET_REQUIRES_GRAD, Tensor.detach}  # what several trainers see otherwise
+# These are otherwise where there are several trainers, or where the weight grows.
+_SPECIAL = {_GET_GRAD, _GRAD.__set__, _GRAD.__delete__, _GET_REQUIRES_GRAD, Tensor.detach}
+_CLIPS = clip_grad.__file__
 _PARALLEL, _SENDS = distributed_data_parallel.__file__, distributed_utils.__file__
 _GET_DATA: Any = torch._C._TensorBase.__dict__["data"].__get__
 _SET_DATA: Any = torch._C._TensorBase.__dict__["data"].__set__
