@@ -74,3 +74,15 @@ def test_a_released_model_is_plain_already(fake_ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="none that was adopted: copy.deepcopy"):
         st.export_module(model)
     close(copy.deepcopy(model)(torch.tensor([3])), expected)
+
+
+def test_a_weight_that_has_grown_is_left_to_native_modules(fake_ps: slotwise.Client) -> None:
+    model = nn.Sequential(nn.Embedding(ADS, DIM))
+    st.adopt(model, fake_ps, torch.optim.SGD(model.parameters(), lr=0.1), names={"0": "grown"}, grow=True)
+    ids = torch.tensor([3, ADS + 5])
+    close(st.export_module(model)(ids[:1]), model.eval()(ids[:1]))
+    expected = model.train()(ids)
+    with pytest.raises(slotwise.InvalidArgument, match="table grown has grown .* keep_tables=True"):
+        st.export_module(model)
+    st.release(model, keep_tables=True)
+    close(st.export_module(st.Embedding(fake_ps, "grown"))(ids), expected)

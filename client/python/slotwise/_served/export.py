@@ -47,7 +47,8 @@ def export_module(
 
     Raises:
         slotwise.InvalidArgument: the model has nothing of Slotwise; a name or an id of `tables` is not there;
-            or a module has hooks, or a class of its own, that a copy would lose.
+            or a module has hooks, or a class of its own, that a copy would lose; or an adopted weight's
+            table has rows of new ids (`grow`).
         slotwise.Error: the rows could not be fetched.
     """
     if ids not in ("map", "positions"):
@@ -71,6 +72,12 @@ def export_module(
     for ps in {id(each): each for each in _clients(modules, adopted)}.values():
         ps._usable()
         ps._pushes.wait()
+    for table in adopted:
+        if table.new_rows() > 0:
+            raise InvalidArgument(
+                f"table {table.name} has grown beyond its weight, whose copy has no place for new ids: "
+                f"release(model, keep_tables=True), and export a model of slotwise.torch modules"
+            )
     memo = _stand_ins(modules, wanted, ids == "positions")
     copied: Module = copy.deepcopy(model, memo)
     return copied.eval()
