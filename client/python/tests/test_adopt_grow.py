@@ -133,6 +133,9 @@ def test_the_gradient_is_sparse_and_what_is_done_to_it_counts(fake_ps: slotwise.
     assert of_ids is None and module.weight.grad is None
     module.requires_grad_(False)
     assert not module(ids).requires_grad
+    other = nn.Parameter(torch.zeros(ROWS, DIM))
+    other.grad = module.weight  # another tensor's gradient, and the weight's values
+    assert other.grad.shape == (ROWS, DIM)
 
 
 def test_ids_beyond_what_torch_counts_are_refused(fake_ps: slotwise.Client) -> None:

@@ -241,6 +241,7 @@ class AdoptedTable:
 
     def forget(self) -> None:
         """Lets the rows go that somebody has read, because they are another step's from now on."""
+        self.gradient.lose_mean()  # of a weight that had no gradient at adoption no hook hears
         if self._read is not None:
             self._free_weight(self.weight.device)
 

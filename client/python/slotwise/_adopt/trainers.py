@@ -50,8 +50,9 @@ class Trainers:
             self._board.write(f"{place}{self.number}", f"{type(error).__name__}: {error}")
             raise
         self._board.write(f"{place}{self.number}", "")
-        for trainer in range(self.count):
-            failure = self._board.read(f"{place}{trainer}")
+        # Of all before one is raised: who raises may take back what others are at.
+        failures = [self._board.read(f"{place}{trainer}") for trainer in range(self.count)]
+        for trainer, failure in enumerate(failures):
             if failure:
                 raise FailedPrecondition(f"adopt() has failed in trainer {trainer}: {failure}")
         return result

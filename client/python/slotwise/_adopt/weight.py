@@ -131,7 +131,8 @@ class AdoptedWeight(nn.Parameter):
     ) -> Any:
         """Does what torch does, with rows where it reads them."""
         given = kwargs or {}
-        if func in _SPECIAL and args[0].slotwise_rows.gradient.is_special:
+        first = args[0] if func in _SPECIAL else None
+        if isinstance(first, AdoptedWeight) and first.slotwise_rows.gradient.is_special:
             told, value = _tell_specially(func, sys._getframe(1), *args)
             if told:
                 return value
