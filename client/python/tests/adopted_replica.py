@@ -60,6 +60,7 @@ def train_step(
     before: list[Tensor | None] = []
     if number % 4 == 3:
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        model(*batch(number + STEPS, trainer)).backward()  # adds to what was clipped
         found = [weight.grad for weight in model.parameters()]
         before = [None if grad is None else grad.clone() for grad in found]
     optimizer.step()
@@ -132,6 +133,9 @@ def fails_together(address: str, trainer: int) -> None:
         if trainer == 0:
             ps.drop_table("tags")
         assert set(st.adopt(model, ps, optimizer, read_mib=1e-6)) == {"items", "tags"}
+        for _ in range(2):
+            model.items.weight.grad = torch.full((ITEMS, DIM), float(trainer))
+            assert float(model.items.weight.grad[0, 0]) == 1, "the mean of three trainers"
         DistributedDataParallel(model)  # sends nobody the first trainer's rows, which would be too many
         distributed.barrier()
         if trainer == 0:

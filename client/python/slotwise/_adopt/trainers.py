@@ -34,7 +34,7 @@ class Trainers:
         self._agreed = 0  # how often
 
     def agree(self, what: Callable[[], _Result]) -> _Result:
-        """Does this trainer's share of something, and returns what it gives once all trainers have done theirs.
+        """Does this trainer's share, and returns what the share gives once all trainers have done theirs.
 
         Raises:
             FailedPrecondition: another trainer's share has failed; says with what.
