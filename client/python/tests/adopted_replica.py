@@ -9,6 +9,7 @@ import hashlib
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -95,10 +96,22 @@ def trains_as_torchs(address: str, trainer: int, grow: str) -> None:
         torchs, ours = pairs[0][0], pairs[1][0]
         torch.testing.assert_close(ours.state_dict(), torchs.state_dict())
         assert ps.describe_table("parallel/items").steps == STEPS
-        st.release(ours)
-        torch.testing.assert_close(ours.state_dict(), torchs.state_dict())
-        distributed.barrier()
-        assert ps.list_tables() == [], "the last that was released has dropped them"
+        again = pairs[1][2]
+        for turn in range(2):  # the tables are made anew under the names that they had
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                st.release(ours)
+            said = [str(each.message) for each in caught]
+            assert sum("wrap the model in another one first" in each for each in said) == 1
+            torch.testing.assert_close(ours.state_dict(), torchs.state_dict())
+            distributed.barrier()
+            assert ps.list_tables() == [], "the last that was released has dropped them"
+            distributed.barrier()
+            if turn == 0:
+                st.adopt(ours, ps, again, prefix="parallel/", grow=bool(grow))
+                pairs[1] = ours, DistributedDataParallel(ours, find_unused_parameters=True), again
+                for _, parallel, each in pairs:
+                    train_step(parallel, each, STEPS, trainer)
 
 
 def fails_together(address: str, trainer: int) -> None:
@@ -115,7 +128,8 @@ def fails_together(address: str, trainer: int) -> None:
         model.tags.max_norm = None
         begin = 0.25 if trainer == 1 else 0.0
         other = torch.optim.Adagrad(model.parameters(), lr=0.1, initial_accumulator_value=begin)
-        said = "optimizer of table items is AdaGrad" if trainer == 1 else "failed in trainer 1: FailedPrecond"
+        said = "not the first trainer's: adopt(attach=True): optimizer of table items is AdaGrad"
+        said = said if trainer == 1 else "failed in trainer 1: FailedPrecond"
         expect(slotwise.FailedPrecondition, said, lambda: st.adopt(model, ps, other))
         distributed.barrier()
         assert ps.list_tables() == [] and type(model.tags) is nn.EmbeddingBag
@@ -136,6 +150,10 @@ def fails_together(address: str, trainer: int) -> None:
         for _ in range(2):
             model.items.weight.grad = torch.full((ITEMS, DIM), float(trainer))
             assert float(model.items.weight.grad[0, 0]) == 1, "the mean of three trainers"
+        asked = model.tags if trainer == 1 else model.items
+        expect(slotwise.FailedPrecondition, "ask in the same order", lambda: asked.weight.grad)
+        for module in (model.items, model.tags):
+            module.weight.grad = None
         DistributedDataParallel(model)  # sends nobody the first trainer's rows, which would be too many
         distributed.barrier()
         if trainer == 0:

@@ -211,3 +211,10 @@ def test_what_is_saved_has_no_rows_and_comes_back(tmp_path: Path) -> None:
             for name, value in model.state_dict().items():
                 assert np.array_equal(value.numpy(), before[name].numpy()), name
             assert "scores.weight" in before and "items.weight" in before
+
+
+def test_a_model_is_adopted_once(fake_ps: slotwise.Client) -> None:
+    module = make()
+    optimizer = adopt(fake_ps, module)
+    with pytest.raises(slotwise.InvalidArgument, match="is adopted already: release.. it first"):
+        st.adopt(module, fake_ps, optimizer)

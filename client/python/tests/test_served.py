@@ -305,3 +305,12 @@ def test_wrong_shapes_are_refused_in_words(fake_ps: slotwise.Client) -> None:
     for position in (-1, len(KNOWN) + 1):
         with pytest.raises(IndexError):
             by_position(torch.tensor([position]))
+
+
+def test_a_forward_that_an_instance_was_given_is_refused(fake_ps: slotwise.Client) -> None:
+    fake_ps.create_table("given", dim=4, combiner="none", optimizer=slotwise.SGD(1.0))
+    module: Any = st.Embedding(fake_ps, "given")
+    own = module.forward
+    module.forward = lambda keys: 3 * own(keys)
+    with pytest.raises(slotwise.InvalidArgument, match=r"has a forward\(\) of its own"):
+        st.export_module(module)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from slotwise._adopt.steps import OptimizerOfTables
 from slotwise._adopt.table import AdoptedTable, How
 from slotwise._adopt.trainers import Trainers
 from slotwise.client import Client
-from slotwise.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from slotwise.options import TableInfo
 
 
@@ -59,8 +61,8 @@ class _Adoption:
             new = 0 if keep_tables else table.new_rows()
             if new > 0:
                 raise FailedPrecondition(
-                    f"table {table.name} has {new} rows of ids that the weight has no row for, which would be "
-                    f"lost: release(model, keep_tables=True) leaves the tables, for modules of slotwise.torch"
+                    f"table {table.name} has {new} rows of ids that the weight has no row for, which would "
+                    f"be lost: release(model, keep_tables=True) leaves the tables, for modules of slotwise.torch"
                 )
         return [table.fetch_with_state() for table in self.tables]
 
@@ -111,8 +113,8 @@ def adopt(
     wraps it: the first trainer's rows are everybody's, DistributedDataParallel leaves the adopted weights
     alone, and a step of an optimizer in all trainers is one step of its tables, with the mean of their
     gradients. `weight.grad` is that mean for who asks, as clip_grad_norm_ does; the trainers ask together,
-    because asking is a collective of the process group. A step in which no trainer has a gradient of a table
-    counts for the table all the same, and moves no row.
+    in the same order, because asking is a collective of the process group. A step in which no trainer has a
+    gradient of a table counts for the table all the same, and moves no row.
 
     Args:
         model: the model, or a part of it.
@@ -166,13 +168,10 @@ def adopt(
         if trainers.number == 0:
             _make(ps, tables, attach, created)
 
-    def find_made() -> None:
-        for table in tables if trainers.number > 0 else []:
-            table.attach(ps.describe_table(table.name))
-
     try:
         trainers.agree(make)
-        trainers.agree(find_made)
+        made = trainers.told_by_first([table.name for table in created])
+        trainers.agree(lambda: _find_made(ps, tables, made, trainers))
     except BaseException:
         for table in created:
             ps.drop_table(table.name, missing_ok=True)
@@ -198,6 +197,28 @@ def _make(ps: Client, tables: list[AdoptedTable], attach: bool, created: list[Ad
             raise
 
 
+def _find_made(ps: Client, tables: list[AdoptedTable], made: list[str], trainers: Trainers) -> None:
+    """Finds what the first trainer has made or found.
+
+    Args:
+        made: the names of those that it has made.
+
+    Raises:
+        FailedPrecondition: they are not those of this trainer's replica.
+    """
+    for table in tables:
+        try:
+            if trainers.number > 0:
+                table.attach(ps.describe_table(table.name))
+        except (FailedPrecondition, NotFound) as error:
+            raise FailedPrecondition(
+                f"this trainer's model, optimizer or names are not the first trainer's: {error}"
+            ) from error
+        if trainers.count > 1 and table.name in made:
+            with suppress(DataLoss):  # of another table of that name, which another trainer has dropped
+                ps.lookup(table.name, [0], train=False)
+
+
 def tables_of(model: nn.Module) -> list[AdoptedTable]:
     """Returns the tables of the adopted modules of a model."""
     tables: dict[AdoptedTable, None] = {}  # in their order
@@ -213,7 +234,8 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
 
     Training goes on as if it had been torch's from the start. Whatever the same call of `adopt`
     moved comes back together. If the rows cannot be fetched, the model stays adopted. Of several trainers
-    each releases its replica, and the last drops the tables.
+    each releases its replica, and the last drops the tables; a model that goes on is wrapped in another
+    DistributedDataParallel, because the former one leaves the weights out.
 
     Args:
         model: what was adopted, or something that contains it.
@@ -243,9 +265,15 @@ def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = Fals
         fetched = {key: None if discard else one.fetch(keep_tables) for key, one in adoptions.items()}
         for key, adoption in adoptions.items():
             adoption.end(fetched[key])
-    if keep_tables or discard:
-        return
     for adoption in adoptions.values():
+        if any(table.gradient.is_left_out for table in adoption.tables):
+            warnings.warn(
+                "a DistributedDataParallel has left out the weights that release() has brought back, and "
+                "would let them part from the other trainers': wrap the model in another one first",
+                stacklevel=2,
+            )
+        if keep_tables or discard:
+            continue
         if not adoption.trainers.is_last("released"):
             continue  # another trainer has yet to fetch the rows
         for table in adoption.tables:

@@ -64,13 +64,13 @@ def find_weights(
     for path, module in model.named_modules():
         if isinstance(module, nn.parallel.DistributedDataParallel):
             raise InvalidArgument(
-                f"{path or 'the model'} is a DistributedDataParallel, which has taken its weights in already: "
+                f"{path or 'the model'} is a DistributedDataParallel, which has taken its weights in: "
                 f"adopt the model in each trainer before it is wrapped"
             )
         if isinstance(module, nn.DataParallel):
             raise InvalidArgument(
-                f"{path or 'the model'} is a DataParallel, whose replicas are made anew for each batch: have a "
-                f"process for each GPU, and DistributedDataParallel"
+                f"{path or 'the model'} is a DataParallel, whose replicas are made anew for each batch: "
+                f"have a process for each GPU, and DistributedDataParallel"
             )
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or is_adopted(module):
             continue
@@ -78,6 +78,8 @@ def find_weights(
         _check_module(path or "the model", module)
         parameter: Any = module.weight
         found.setdefault(id(parameter), FoundWeight(name, parameter)).modules[path] = module
+    if not found and any(is_adopted(module) for module in model.modules()):
+        raise InvalidArgument("the model is adopted already: release() it first")
     if not found:
         raise InvalidArgument("the model has no nn.Embedding or nn.EmbeddingBag to adopt")
     _check_other_uses(model, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, distributed, nn
 
 from slotwise._adopt.weight import as_plain
 from slotwise._row_norms import over_trainers, summed_over
-from slotwise.errors import InvalidArgument
+from slotwise.errors import FailedPrecondition, InvalidArgument
 
 # Keys, int64 [rows], and the gradient of each one's row, float32 [rows, dim].
 Touched = tuple[NDArray[np.int64], NDArray[np.float32]]
@@ -28,6 +29,7 @@ class WeightGradient:
         weight: the parameter.
         anchor: takes the gradients of lookups; None: the weight does, because it does not grow.
         group: the process group of the trainers whose gradients make a step, in a tuple; None: one trainer.
+        is_left_out: whether a DistributedDataParallel was told that the weight needs no gradient.
         is_hidden: whether the gradient has been pushed and is nobody's at the moment.
     """
 
@@ -36,7 +38,7 @@ class WeightGradient:
         self.weight = weight
         self.anchor: nn.Parameter | None = None
         self.group: tuple[Any] | None = None
-        self.is_hidden = False
+        self.is_hidden = self.is_left_out = False
         self._name, self._grows = name, grows
         self._sparse = False  # whether a gradient that another trainer alone has is to be sparse
         self._held: Tensor | None = None  # of a weight that grows: what has been asked for
@@ -110,12 +112,21 @@ class WeightGradient:
         A collective of their process group, if there are several: so who asks for the gradient of a weight,
         as clip_grad_norm_ and GradScaler do, asks in all trainers. A trainer without a gradient gets one if
         another has any.
+
+        Raises:
+            FailedPrecondition: other trainers ask for another weight's.
         """
         if self.group is None or self.is_hidden:
             return
         group = self.group[0]
-        fresh = torch.tensor([not self._is_mean], dtype=torch.int64)
-        if not any(bool(each) for each in over_trainers(group, fresh)):
+        fresh = torch.tensor([not self._is_mean, crc32(self._name.encode())], dtype=torch.int64)
+        of_all = over_trainers(group, fresh)
+        if any(int(each[1]) != int(fresh[1]) for each in of_all):
+            raise FailedPrecondition(
+                f"trainers ask for gradients of different weights at once, this one for that of table "
+                f"{self._name}: ask in the same order in all trainers"
+            )
+        if not any(bool(each[0]) for each in of_all):
             return
         own, device = self.value, self.weight.device
         keys, gradients = nothing(self.weight) if own is None else _touched(own.detach())

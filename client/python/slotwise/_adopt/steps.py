@@ -164,7 +164,12 @@ class OptimizerOfTables:
         pushes: dict[str, tuple[Any, None, Any]] = {}
         rates: dict[str, float] = {}
         for table in self._tables:
-            touched = table.gradient.touched()
+            try:
+                touched = table.gradient.touched()
+            except InvalidArgument:
+                if self._session.is_shared:
+                    self._session.next_of(lambda _: 1)  # all trainers draw as many steps
+                raise
             if touched is None and not self._session.is_shared:
                 continue
             if id(table.weight) not in groups:

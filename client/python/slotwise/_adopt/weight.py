@@ -62,11 +62,13 @@ class HasGradient(Protocol):
     Attributes:
         anchor: is there if the weight grows.
         value: the gradient.
+        is_left_out: whether a DistributedDataParallel was told that the weight needs none.
         group: the process group of the trainers that share the table, in a tuple; None: there is one.
     """
 
     anchor: Any
     value: Tensor | None
+    is_left_out: bool
     group: tuple[Any] | None
 
     @property
@@ -179,7 +181,9 @@ def _tell_specially(func: Any, caller: Any, weight: AdoptedWeight, value: Any = 
     """
     gradient, asks = weight.slotwise_rows.gradient, caller.f_code
     if func == _GET_REQUIRES_GRAD:
-        return gradient.group is not None and asks.co_filename == _PARALLEL, False
+        hidden = gradient.group is not None and asks.co_filename == _PARALLEL
+        gradient.is_left_out |= hidden
+        return hidden, False
     if func is Tensor.detach:  # to send the first trainer's values to the others
         return gradient.group is not None and asks.co_filename in (_PARALLEL, _SENDS), weight.new_empty(0)
     if func != _GET_GRAD:
