@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from fuxictr.features import FeatureMap
 from fuxictr.pytorch import layers
 from fuxictr.pytorch.dataloaders import RankDataLoader
@@ -235,5 +234,4 @@ def make(name: str) -> Trial:
     def evaluate() -> dict[str, float]:
         return dict(model.evaluate(RankDataLoader(features, stage="test", **splits, **loading)))
 
-    torch.set_num_threads(1)
     return Trial(model, model.optimizer, train, evaluate)

@@ -125,7 +125,7 @@ def config_of(name: str) -> Config:
         "show_progress": False,
         "state": "CRITICAL",
         "embedding_size": 16,
-        "train_batch_size": 100,
+        "train_batch_size": 40,
         "eval_batch_size": 2000,
         **_BY_FAMILY[family],
         **_OF_MODELS.get(name, {}),
@@ -184,6 +184,7 @@ def make(name: str) -> Trial:
     trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, model)
     trainer.epochs = math.ceil(STEPS / len(train_data))
     trainer.eval_step = trainer.epochs  # an evaluation an epoch would take most of the time
+    trainer.pretrain_epochs = trainer.epochs  # of S3Rec and RaCT, whose first stage is the training here
     losses: list[float] = []
 
     def recording(method: str) -> None:
@@ -205,7 +206,8 @@ def make(name: str) -> Trial:
         return losses
 
     def evaluate() -> dict[str, float]:
-        return dict(trainer.evaluate(test_data))
+        is_kept = Path(trainer.saved_model_file).exists()  # a first stage keeps its model elsewhere
+        return dict(trainer.evaluate(test_data, load_best_model=is_kept))
 
-    torch.set_num_threads(1)
+    torch.autograd.set_detect_anomaly(False)  # which RecBole's sine.py turns on for all models, and is slow
     return Trial(model, trainer.optimizer, train, evaluate)
