@@ -105,7 +105,8 @@ def line_of(outcome: Outcome, fits: bool) -> str:
 def main() -> int:
     """Runs, prints the table, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="./dev test frameworks", description=__doc__)
-    parser.add_argument("frameworks", nargs="*", choices=[*FRAMEWORKS, []], help="which (all)")
+    which = f"which of {', '.join(FRAMEWORKS)} (all)"
+    parser.add_argument("frameworks", nargs="*", choices=[*FRAMEWORKS, []], metavar="FRAMEWORK", help=which)
     parser.add_argument("-k", metavar="PATTERN", default="", help="models whose names match, as re.search")
     parser.add_argument("--few", action="store_true", help="a few well-known models of each framework")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time (2)")
