@@ -172,6 +172,7 @@ def test_a_stop_while_the_ranks_start_ends_well(
     wait_until(lambda: handles_sigterm(process.pid), "it listens for SIGTERM")
     assert stop(process) == 0, (tmp_path / "log").read_text()
 
+
 BLOCKS_ALL_FOR_A_MOMENT = """
 import signal, sys, time
 from pathlib import Path

@@ -205,7 +205,8 @@ def test_our_own_modules_say_what_to_do_instead_of_a_copy(fake_ps: slotwise.Clie
         "EmbeddingBags of ads, words": st.EmbeddingBags(fake_ps, ["ads", "words"]),
     }
     for name, module in modules.items():
-        message = f"{name} cannot be copied or pickled, .* slotwise.rows.save_npy, .*slotwise.torch.export_module"
+        ways = "slotwise.rows.save_npy, .*slotwise.torch.export_module"
+        message = f"{name} cannot be copied or pickled, .* {ways}"
         for use in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match=message):
                 use(nn.Sequential(module) if use is not copy.copy else module)

@@ -62,7 +62,7 @@ class _Adoption:
             if new > 0:
                 raise FailedPrecondition(
                     f"table {table.name} has {new} rows of ids that the weight has no row for, which would "
-                    f"be lost: release(model, keep_tables=True) leaves the tables, for modules of slotwise.torch"
+                    f"be lost: release(model, keep_tables=True) leaves the tables to native modules"
                 )
         return [table.fetch_with_state() for table in self.tables]
 
