@@ -31,7 +31,7 @@ TIMEOUT = 900  # seconds for a model
 HEADING = (
     "Of each model: the loss of the first and the last step; by how much a step's loss differs between\n"
     "the adopted model and torch's with resting rows, and, where that was tried, between torch's and\n"
-    "torch's own whose rows begin one rounding off.\n"
+    "torch's own that rounds otherwise.\n"
     "Then metrics: plain, plain with resting rows, adopted. A line with a ! is not as expected.\n"
 )
 FORK = multiprocessing.get_context("fork")  # a child has the framework's modules already

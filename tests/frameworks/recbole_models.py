@@ -181,7 +181,7 @@ def make(name: str) -> Trial:
     model = get_model(name)(config, train_data._dataset)
     trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, model)
     epochs = math.ceil(STEPS / len(train_data))
-    trainer.epochs = epochs * (40 if name == "MKR" else 1)  # whose epochs are of a few triples
+    trainer.epochs = epochs * (60 if name == "MKR" else 1)  # whose epochs are of a few triples
     trainer.eval_step = trainer.epochs  # an evaluation an epoch would take most of the time
     trainer.pretrain_epochs = trainer.epochs  # of S3Rec and RaCT, whose first stage is the training here
     losses: list[float] = []
