@@ -11,6 +11,8 @@ from slotwise import core
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
+_MISSING = {"nan", "None", "<NA>", "NaT"}  # what NumPy, Python and pandas print for a value that is not there
+
 
 class Batch(NamedTuple):
     """`samples * slots` bags of keys of one table.
@@ -84,10 +86,7 @@ def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
     """
     array = _as_integers("keys", keys)
     if array.dtype.kind not in "iu":
-        raise InvalidArgument(
-            f"keys: dtype is {array.dtype}: must be integers. Ids from 2**63 on need "
-            "np.array(ids, dtype=np.uint64), because NumPy by itself makes other numbers of them"
-        )
+        raise InvalidArgument(f"keys: dtype is {array.dtype}: must be integers. {_way_to_keys(array)}")
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype in (np.uint64, np.int64):
         return flat.view(np.uint64).astype("<u8", copy=False)
@@ -158,6 +157,19 @@ def _as_integers(name: str, given: ArrayLike) -> NDArray[Any]:
         return array
     bits = [int(each) % (1 << 64) for each in integers]
     return np.array(bits, dtype=np.uint64).reshape(objects.shape)
+
+
+def _way_to_keys(array: NDArray[Any]) -> str:
+    """Returns a sentence that says how what is no keys becomes keys."""
+    elements = array.reshape(-1).tolist() if array.dtype.kind in "fO" else []
+    if array.dtype.kind in "US" or any(isinstance(each, (str, bytes)) for each in elements):
+        return "slotwise.hash_ids(texts) makes ids of texts"
+    if _MISSING & {str(each) for each in elements}:
+        return "NaN and None are no ids: leave them out, or give them an id of yours"
+    return (
+        "Ids from 2**63 on need np.array(ids, dtype=np.uint64), because NumPy by itself makes other "
+        "numbers of them"
+    )
 
 
 def address_of(array: NDArray[Any]) -> int:

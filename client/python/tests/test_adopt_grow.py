@@ -180,3 +180,36 @@ def test_a_model_comes_back_to_tables_that_grew(fake_ps: slotwise.Client) -> Non
     st.adopt(fixed, fake_ps, torch.optim.Adagrad(fixed.parameters(), lr=0.1), attach=True)
     with pytest.raises(IndexError, match=f"is not in 0 .. {ROWS - 1}"):
         fixed(ids)
+
+
+def values_of(gradient: Tensor) -> Tensor:
+    """All of a dense gradient, and what is not zero of a sparse one."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient.clone()
+
+
+@pytest.mark.parametrize("grow", [False, True])
+def test_a_gradient_moves_behind_its_weight(
+    fake_ps: slotwise.Client, monkeypatch: pytest.MonkeyPatch, grow: bool
+) -> None:
+    """Torch refuses a gradient on another device than its weight's. One device shows the order."""
+    module = nn.Embedding(ROWS, DIM)
+    st.adopt(module, fake_ps, torch.optim.SGD(module.parameters(), lr=0.1), grow=grow)
+    module(torch.tensor([1, 2])).sum().backward()
+    before = values_of(module.weight.grad)
+    table = module.weight.slotwise_rows
+    moved: list[str] = []
+    value, free_weight = type(table.gradient).value, table._free_weight
+
+    def set_value(gradient: Any, to: Tensor | None) -> None:
+        moved.append("no gradient" if to is None else "the gradient")
+        value.fset(gradient, to)
+
+    def free(device: torch.device) -> None:
+        moved.append("the weight")
+        free_weight(device)
+
+    monkeypatch.setattr(type(table.gradient), "value", property(value.fget, set_value))
+    monkeypatch.setattr(table, "_free_weight", free)
+    table.move(torch.device("cpu"))
+    assert moved == ["no gradient", "the weight", "the gradient"]
+    torch.testing.assert_close(values_of(module.weight.grad), before)

@@ -65,10 +65,8 @@ class WeightGradient:
             hook.remove()
         self._hooks, self.anchor, self._held = [], None, None
 
-    def move(self, device: torch.device) -> None:
-        """Moves the gradient to another device, to which the weight has moved."""
-        value = self.value
-        self.value = None
+    def move(self, value: Tensor | None, device: torch.device) -> None:
+        """Makes `value`, which lies elsewhere, the gradient on the device to which the weight has moved."""
         if self.anchor is not None:
             self._make_anchor(device)
         if value is not None:

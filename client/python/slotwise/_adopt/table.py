@@ -273,10 +273,9 @@ class AdoptedTable:
 
     def move(self, device: torch.device) -> None:
         """Moves the weight, without rows, and its gradient to another device."""
-        gradient, self.gradient.value = self.gradient.value, None
+        value, self.gradient.value = self.gradient.value, None
         self._free_weight(device)
-        self.gradient.value = gradient
-        self.gradient.move(device)
+        self.gradient.move(value, device)
 
     def fetch(self) -> Tensor:
         """Returns the rows, float32 [rows, dim], on the CPU."""
