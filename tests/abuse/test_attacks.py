@@ -43,7 +43,7 @@ def refusals(calls: list[Any]) -> set[grpc.StatusCode]:
 
 
 def test_a_compressed_message_is_not_unpacked(attacked: Cluster) -> None:
-    request = attacked.protocol.LookupRequest(table=attacked.create(), keys=bytes(400 * MIB))
+    request = attacked.protocol.LookupRequest(table=attacked.create(), keys=bytes(256 * MIB))
     lookup = request.SerializeToString()
     with Guard(attacked):
         for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):

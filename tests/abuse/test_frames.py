@@ -12,12 +12,13 @@ import grpc
 import numpy as np
 import pytest
 from abuse_guard import SMALL, Guard
+from judged_times import LONG_FORMS
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, StartCluster, wait_until
 
 MIB = 1 << 20
 PIECE = MIB  # of an attack: what a connection sends at a time
-PIECES = 60
+PIECES = 60 if LONG_FORMS else 20
 AT_ONCE = 4  # connections
 DATA, PRIORITY, SETTINGS, PING, WINDOW_UPDATE, UNKNOWN = 0, 2, 4, 6, 8, 77
 

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judged_times import LONG_FORMS
 from slotwise_cluster import server_binary
 from slotwise_wire import ROOT
 
 CHECKS = ROOT / "bench" / "gpu_checks"
 # Of all sections, what shows that they run.
-SMOKE = "tests,sanitize,ranks/collective_test-*,ranks/contract_test-*,ranks/killed-rank,ranks/stopped-rank,"
+SMOKE = "tests," if LONG_FORMS else "tests/kernels_test,"
+SMOKE += "sanitize,ranks/collective_test-*,ranks/contract_test-*,ranks/killed-rank,ranks/stopped-rank,"
 SMOKE += "ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
 SMOKE += "bench/tables-*,bench/journal-*,bench/checkpoint,"
 SMOKE += "sweep/load-*,sweep/dim-16,sweep/hot-*,sweep/gpus-*-hot-4"

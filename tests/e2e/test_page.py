@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from certificates import write
 from free_ports import free_ports
+from judged_times import LONG_FORMS
 from slotwise_cluster import Cluster, StartCluster
 from slotwise_metrics import METRICS, address_of
 from slotwise_wire import CALL_TIMEOUT
@@ -163,14 +164,15 @@ def test_it_asks_for_the_token_of_somebody_who_may_observe(
         assert code(path, "Bearer token-of-watcher-0123") == 200
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("phone", ["--window-size=500,1500"]),
-        ("desktop", ["--window-size=1180,800"]),
-        ("dark", ["--window-size=1180,800", "--force-dark-mode"]),
-    ],
-)
+SCREENS = [
+    ("phone", ["--window-size=500,1500"]),
+    ("dark", ["--window-size=1180,800", "--force-dark-mode"]),
+]
+if LONG_FORMS:
+    SCREENS.append(("desktop", ["--window-size=1180,800"]))
+
+
+@pytest.mark.parametrize(("name", "options"), SCREENS)
 def test_its_pictures(start_cluster: StartCluster, tmp_path: Path, name: str, options: list[str]) -> None:
     """A browser draws it under load, on each kind of screen; SLOTWISE_SCREENSHOTS names a folder for them."""
     cluster = start_cluster(2, METRICS + f'durability {{ folder: "{tmp_path}/data" }}\n')

@@ -11,8 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
-from durable_training import SEED, Training, checkpoints, connect, damage_a_byte, durability, kill, state
-from slotwise_cluster import STOP_TIMEOUT, StartCluster, run_server, wait_until
+from durable_training import (
+    SEED,
+    State,
+    Training,
+    checkpoints,
+    connect,
+    damage_a_byte,
+    durability,
+    kill,
+    state,
+)
+from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, run_server, wait_until
+from slotwise_wire import Protocol
 
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
@@ -119,28 +130,41 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("spoil", [damage_a_byte, cut, os.remove])
-@pytest.mark.parametrize("file", ["manifest.json", "ledger.bin", "table-1/rank-0.rows.npy"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_its_journal(
-    start_cluster: StartCluster, tmp_path: Path, spoil: Callable[[Path], None], file: str
-) -> None:
-    data, training = tmp_path / "data", Training()
-    first = start_cluster(1, durability(data, more="checkpoint_every_s: 1 max_deltas: 1 keep: 4"))
-    with connect(first) as ps:
+@pytest.fixture(scope="module")
+def three_checkpoints(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State]:
+    """The folder of a killed server, with three checkpoints and a journal, and what its tables were."""
+    folder, training = tmp_path_factory.mktemp("three_checkpoints"), Training()
+    data = folder / "data"
+    config = durability(data, more="checkpoint_every_s: 1 max_deltas: 1 keep: 4")
+    cluster = Cluster(1, folder / "cluster", protocol, config)
+    with connect(cluster) as ps:
         training.begin(ps)
 
-        def three_checkpoints() -> bool:
+        def there_are_three() -> bool:
             training.step(ps)
             return len(checkpoints(data)) >= 3
 
-        wait_until(three_checkpoints, "three checkpoints")
-        before = state(ps)
-    kill(first)
+        wait_until(there_are_three, "three checkpoints")
+        was = state(ps)
+    kill(cluster)
+    return data, was
+
+
+@pytest.mark.parametrize("spoil", [damage_a_byte, cut, os.remove])
+@pytest.mark.parametrize("file", ["manifest.json", "ledger.bin", "table-1/rank-0.rows.npy"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_its_journal(
+    start_cluster: StartCluster,
+    three_checkpoints: tuple[Path, State],
+    tmp_path: Path,
+    spoil: Callable[[Path], None],
+    file: str,
+) -> None:
+    data = shutil.copytree(three_checkpoints[0], tmp_path / "data")
     newest = checkpoints(data)[-1]
     spoil(newest / file)
     second = start_cluster(2, durability(data))
     with connect(second) as ps:
-        assert state(ps) == before
+        assert state(ps) == three_checkpoints[1]
     said = second.messages(0) + second.messages(1)
     assert any(newest.name in line for line in said), said
 

@@ -8,6 +8,7 @@ import adopted_replica
 import pytest
 import torch
 import trainers as trainers_of
+from judged_times import LONG_FORMS
 from real_server import StartReal, empty_client
 
 import slotwise
@@ -18,7 +19,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("ranks, trainers, grow", [(1, 2, ""), (2, 3, ""), (2, 2, "grow")])
+LOOPS = [(1, 2, ""), (2, 2, "grow"), *([(2, 3, "")] if LONG_FORMS else [])]
+KILLS = [3, 6, 11] if LONG_FORMS else [6]
+
+
+@pytest.mark.parametrize("ranks, trainers, grow", LOOPS)
 def test_replicas_train_as_torchs(
     start_real: StartReal, tmp_path: Path, ranks: int, trainers: int, grow: str
 ) -> None:
@@ -35,7 +40,7 @@ def test_a_trainer_that_cannot_adopt_stops_all(start_real: StartReal, tmp_path: 
 
 def test_trainers_that_were_killed_end_where_they_would_have(tmp_path: Path) -> None:
     results = []
-    for name, kills in (("peace", []), ("killed", [3, 6, 11])):
+    for name, kills in (("peace", []), ("killed", KILLS)):
         with slotwise.serve(2, threads=1, data=tmp_path / name) as server:
             for last in [*kills, 0]:
                 folder = tmp_path / f"{name}-{last}"

@@ -186,7 +186,7 @@ def test_a_trainer_that_is_gone_leaves_nothing(server: RealServer) -> None:
         ps.drop_table("gone", missing_ok=True)
         ps.create_table("gone", dim=8, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         before = sum(rank.gpu_arena_bytes for rank in ps.stats())
-        for _ in range(6):  # more than have room at once
+        for _ in range(5):  # more than have room at once
             trainer = subprocess.Popen(
                 [sys.executable, "-c", _TRAINER, server.address, str(DEVICE)],
                 stdin=subprocess.PIPE,
