@@ -40,9 +40,12 @@ def needs(what: str) -> pytest.MarkDecorator:
 class Guard:
     """`with Guard(cluster):` around an attack. Raises AssertionError at its end if something did not hold."""
 
-    def __init__(self, cluster: Cluster, busy: float = BUSY_MACHINE) -> None:
-        """`busy`: the seconds that others' 99th percentile may be slower beyond SLOWER times."""
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, busy: float = BUSY_MACHINE, mib: float = BUDGET_MIB) -> None:
+        """`busy`: the seconds that others' 99th percentile may be slower beyond SLOWER times.
+
+        `mib`: what a rank may take.
+        """
+        self._cluster, self._mib = cluster, mib
         self._busy = busy
         self._table = cluster.create(dim=8)
         keys = np.arange(1000, dtype=np.uint64)
@@ -73,7 +76,7 @@ class Guard:
         expect_time(quiet, during, SLOWER * self._quiet + self._busy)
         print(f"memory beyond what was there: {[round(mib) for mib in self._memory.peaks()]} MiB")
         for rank, peak in enumerate(self._memory.peaks()):
-            assert peak <= BUDGET_MIB, f"rank {rank} took {peak:.0f} MiB, more than {BUDGET_MIB}"
+            assert peak <= self._mib, f"rank {rank} took {peak:.0f} MiB, more than {self._mib}"
         assert self._cluster.digest(self._table) == self._digest
 
 

@@ -168,7 +168,9 @@ def test_copies_of_a_waiting_part_take_no_memory(attacked: Cluster) -> None:
     assert 2 * MIB < len(part) < 4 * MIB
     with Guard(attacked):
         pending = [attacked.rank(n).embedding.Push.future(part, timeout=10) for n in range(120 * ranks)]
-        assert refusals(pending) <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        # gRPC without memory for messages closes connections that have no call: UNAVAILABLE.
+        expected = {"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+        assert {code.name for code in refusals(pending)} <= expected
 
 
 # --- tables
