@@ -6,16 +6,19 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import slotwise
 import slotwise.torch as st
 import torch
-from slotwise.synthetic import PRESETS, ClickStream
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from model import DIM, ClickModel, create_table, first_rows
+
+sys.path.append(str(Path(__file__).parents[1] / "synthetic"))
+from clicks import PRESETS, ClickStream  # noqa: E402
 
 # The keys and offsets of a batch, and its labels.
 Batch = tuple[tuple[Tensor, Tensor], Tensor]

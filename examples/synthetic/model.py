@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import slotwise
 import slotwise.torch
-from slotwise.synthetic import Clicks, ClickModel
 from torch import Tensor, from_numpy, nn, zeros
+
+from clicks import ClickModel, Clicks
 
 
 def create_table(

@@ -10,10 +10,10 @@ import numpy as np
 import slotwise
 import torch
 from numpy.typing import NDArray
-from slotwise.synthetic import PRESETS, Clicks, ClickStream, auc, best_auc, expected_auc
 from torch.nn.functional import binary_cross_entropy_with_logits
 from tqdm import tqdm
 
+from clicks import PRESETS, Clicks, ClickStream, auc, best_auc, expected_auc
 from model import FactorizationMachine, create_table
 
 # Test batches come from here on: the stream that is learnt from never gets so far.

@@ -1,4 +1,4 @@
-"""slotwise-synth, and the Parquet files it writes."""
+"""make_clicks.py, and the Parquet files it writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from slotwise.synthetic import PRESETS, ClickModel, ClickStream, Slot, best_auc
-from slotwise.synthetic import parquet as synthetic_parquet
-from slotwise.synthetic.command import main
+from clicks import PRESETS, ClickModel, ClickStream, Slot, best_auc
+from clicks import parquet as clicks_parquet
+from clicks.command import main
 
 STREAM = ClickStream(
     ClickModel(
@@ -42,7 +42,7 @@ def parquet() -> ModuleType:
 @pytest.mark.parametrize("shards", [1, 3])
 def test_files_hold_the_batches(parquet: ModuleType, tmp_path: Path, shards: int) -> None:
     path = tmp_path / "new" / ("one.parquet" if shards == 1 else "many")
-    files = synthetic_parquet.write(STREAM, STREAM.batches(10, 15), path, shards=shards)
+    files = clicks_parquet.write(STREAM, STREAM.batches(10, 15), path, shards=shards)
     assert len(files) == shards and sorted(files[0].parent.iterdir()) == files
     for shard, file in enumerate(files):
         reader = parquet.ParquetFile(file)
@@ -78,7 +78,7 @@ def test_a_failure_leaves_no_file(parquet: ModuleType, tmp_path: Path) -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        synthetic_parquet.write(STREAM, batches(), tmp_path / "a.parquet")
+        clicks_parquet.write(STREAM, batches(), tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,16 +101,17 @@ def test_the_command_writes_what_it_reports(
 
 
 def test_the_command_lists_the_presets_and_needs_no_pyarrow_for_that() -> None:
-    program = "import sys; sys.modules['pyarrow'] = None; from slotwise.synthetic import command; "
+    program = "import sys; sys.modules['pyarrow'] = None; from clicks import command; "
     list_them = [sys.executable, "-c", program + "command.main([])"]
-    run = subprocess.run(list_them, capture_output=True, text=True, check=True)
+    paths = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    run = subprocess.run(list_them, env=paths, capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["preset", *PRESETS]
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "slotwise.synthetic"]
+    command = [sys.executable, str(Path(__file__).with_name("make_clicks.py"))]
     read, write = os.pipe()
-    os.close(read)  # as `slotwise-synth | head` does, sooner or later
+    os.close(read)  # as `make_clicks.py | head` does, sooner or later
     try:
         run = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     finally:
@@ -121,8 +122,8 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_without_pyarrow_the_command_says_in_a_sentence_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SystemExit, match=r"^slotwise-synth: .*pip install 'slotwise\[parquet\]'"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # type: ignore[misc]
+    with pytest.raises(SystemExit, match=r"^make_clicks.py: .*pip install pyarrow"):
         main(["quick", "--batches", "1", "--out", str(tmp_path / "a.parquet")])
     assert list(tmp_path.iterdir()) == []
 
@@ -145,5 +146,5 @@ def test_a_wrong_command_line_is_refused(arguments: str) -> None:
     ],
 )
 def test_a_wrong_number_is_refused_by_name(arguments: str, message: str) -> None:
-    with pytest.raises(SystemExit, match=f"slotwise-synth: {message}"):
+    with pytest.raises(SystemExit, match=f"make_clicks.py: {message}"):
         main(arguments.split())

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
 from slotwise.errors import InvalidArgument
-from slotwise.synthetic.hashing import Words, normal, salt, scatter, uniform
-from slotwise.synthetic.model import ClickModel, Slot
-from slotwise.synthetic.power_law import PowerLaw
+
+from clicks.hashing import Words, normal, salt, scatter, uniform
+from clicks.model import ClickModel, Slot
+from clicks.power_law import PowerLaw
 
 # The purposes of a batch's random numbers; a slot has two purposes from _SLOTS on. A purpose's
 # numbers do not depend on what else a model has.

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from slotwise.errors import Error, InvalidArgument
-from slotwise.synthetic.stream import Clicks, ClickStream
+
+from clicks.stream import Clicks, ClickStream
 
 
 class NoParquet(Error):
@@ -70,7 +70,7 @@ def _load() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError as error:
         raise NoParquet(
-            f"Parquet needs pyarrow: pip install 'slotwise[parquet]', or pyarrow alone ({error})"
+            f"Parquet needs pyarrow: pip install pyarrow ({error})"
         ) from error
     return pyarrow, pyarrow.parquet
 

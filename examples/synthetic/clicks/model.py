@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
 from slotwise.errors import InvalidArgument
-from slotwise.synthetic.hashing import Words, normal, salt
+
+from clicks.hashing import Words, normal, salt
 
 # The purpose of a hidden number is part of its hash.
 _EFFECT, _FACTOR, _WEIGHT = 1, 2, 3

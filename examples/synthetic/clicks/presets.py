@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slotwise.synthetic.model import ClickModel, Slot
+from clicks.model import ClickModel, Slot
 
 # HugeCTR's data generator has the same exponents under the same names (its PowerLaw_t). The larger
 # the exponent, the fewer clicks come from rare ids. HugeCTR rounds draws of a continuous law; our

@@ -1,4 +1,4 @@
-"""The command slotwise-synth describes presets, and writes their batches to Parquet."""
+"""The program make_clicks.py describes presets, and writes their batches to Parquet."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
 from slotwise.errors import Error
-from slotwise.synthetic.auc import auc, best_auc
-from slotwise.synthetic.parquet import write
-from slotwise.synthetic.power_law import PowerLaw
-from slotwise.synthetic.presets import PRESETS
-from slotwise.synthetic.stream import Clicks, ClickStream
+
+from clicks.auc import auc, best_auc
+from clicks.parquet import write
+from clicks.power_law import PowerLaw
+from clicks.presets import PRESETS
+from clicks.stream import Clicks, ClickStream
 
 _DESCRIPTION = """\
 Synthetic clicks from a planted model: every id has a hidden effect on the click's probability, ids
@@ -31,17 +31,17 @@ batches can be made by as many processes as there are, and tested on others (--s
 
 _EXAMPLES = """\
 examples:
-  slotwise-synth
-  slotwise-synth quick --batches 25
-  slotwise-synth medium --batches 256 --out train --shards 8
-  slotwise-synth medium --start 4294967296 --batches 16 --out test.parquet
+  make_clicks.py
+  make_clicks.py quick --batches 25
+  make_clicks.py medium --batches 256 --out train --shards 8
+  make_clicks.py medium --start 4294967296 --batches 16 --out test.parquet
 """
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(
-        prog="slotwise-synth",
+        prog="make_clicks.py",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -149,4 +149,4 @@ def main(arguments: list[str] | None = None) -> None:
         # Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (Error, OSError) as error:
-        sys.exit(f"slotwise-synth: {error}")
+        sys.exit(f"make_clicks.py: {error}")

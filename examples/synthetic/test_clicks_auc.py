@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slotwise.synthetic import auc, best_auc, expected_auc
+from clicks import auc, best_auc, expected_auc
 
 
 def pair_by_pair(probabilities: np.ndarray[Any, Any], scores: np.ndarray[Any, Any]) -> float:

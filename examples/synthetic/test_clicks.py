@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from slotwise.errors import InvalidArgument
-from slotwise.synthetic import (
+
+from clicks import (
     PRESETS,
     TAILS,
     ClickModel,
@@ -25,7 +25,7 @@ from slotwise.synthetic import (
     best_auc,
     expected_auc,
 )
-from slotwise.synthetic.hashing import normal, salt, scatter
+from clicks.hashing import normal, salt, scatter
 
 SEED = 20_240_607
 
@@ -177,11 +177,10 @@ def test_a_batch_is_laid_out_as_slotwise_takes_it() -> None:
 
 def test_another_process_makes_the_same_batch() -> None:
     program = (
-        "from test_synthetic_clicks import *\n"
+        "from test_clicks import *\n"
         "print(fingerprint(ClickStream(MODEL, seed=SEED, batch_size=500).batch(7)))"
     )
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parent), *sys.path]
     run = subprocess.run(
         [sys.executable, "-c", program],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
