@@ -142,10 +142,10 @@ class CppTests(Suite):
 
     def command_of(self, name: str) -> list[str]:
         number = name.partition(":")[0]
-        return [*self._ctest, "-I", f"{number},{number}"]
+        return [*self._ctest, "--no-tests=error", "-I", f"{number},{number}"]
 
     def failures(self) -> list[str]:
-        return self._log.read_text().split() if self._log.exists() else []
+        return self._log.read_text().splitlines() if self._log.exists() else []
 
 
 class PythonTests(Suite):

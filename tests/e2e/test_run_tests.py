@@ -67,6 +67,14 @@ def test_a_test_that_passes_alone_is_named_as_flaky(tmp_path: Path, suite: str) 
     assert status == 0
 
 
+def test_a_name_with_spaces_is_one_test(tmp_path: Path) -> None:
+    """GoogleTest's names end in what their parameter is."""
+    source = cpp_test("bad", 9).replace("add_test(bad", 'add_test("Of/bad  # GetParam() = 1"')
+    status, lines = run(tmp_path, "cpp", cpp=source + cpp_test("good", 1))
+    assert lines[-2:] == ["failed: 1:Of/bad  # GetParam() = 1", "1 passed, 1 failed, 0 skipped"]
+    assert status == 1
+
+
 @pytest.mark.parametrize("suite", ["cpp", "python"])
 def test_a_test_that_fails_three_times_fails_the_run(tmp_path: Path, suite: str) -> None:
     make = {"cpp": cpp_test, "python": python_test}[suite]
