@@ -16,6 +16,10 @@
 
 #include "bench/timing.h"
 #include "bench/workload.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/summarize.h"
 
 namespace slotwise::bench {
 namespace {

@@ -20,6 +20,8 @@
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
 #include "server/engine/engine.h"
+#include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/operations/push.h"
 
 namespace slotwise::bench {
 

@@ -24,6 +24,9 @@
 #include "kernels/body/first_value.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/engine.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
 
 namespace slotwise::bench {
 namespace {

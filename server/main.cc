@@ -34,6 +34,7 @@
 #include "server/configured.h"
 #include "server/durability/threads.h"
 #include "server/engine/engine.h"
+#include "server/engine/operations/create_table.h"
 #include "server/flags.h"
 #include "server/ops/config_errors.h"
 #include "server/ops/end_of_input.h"

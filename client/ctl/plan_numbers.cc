@@ -9,7 +9,7 @@ namespace {
 
 using sizing::DivideUp;
 
-// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpointing.cc, stage.h
+// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpoint_pace.h, stage.h
 // and durability_options.h of server/engine, snapshot.inl of kernels, and journal_format.h of
 // server/durability.
 constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecond, of a rank that trains

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/engine/caller.h"
-#include "server/engine/request.h"
+#include "server/engine/operations/push.h"
 #include "server/intake/check.h"
 #include "server/intake/embedding_calls.h"
 #include "slotwise/status.h"

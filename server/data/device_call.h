@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/push.h"
 #include "server/intake/check.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"

@@ -195,7 +195,7 @@ DataType ParseValueType(Fields& fields) {
 
 TableEntry ParseTable(Fields fields, const Manifest& manifest) {
   TableEntry table;
-  table.id = TableId{static_cast<std::uint32_t>(fields.Number("id", 0, kMaxTableId))};
+  table.id = TableId{static_cast<std::uint32_t>(fields.Number("id", 1, kMaxTableId))};
   table.options = ParseTableOptions(fields.Object("options"));
   table.lineage = fields.HexNumber("lineage");
   if (table.lineage == 0) fields.Complain("lineage", "is 0, which no table has");

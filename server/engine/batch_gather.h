@@ -23,9 +23,9 @@
 #include "server/collective/exchange.h"
 #include "server/engine/carried_batches.h"
 #include "server/engine/gathered_array.h"
-#include "server/engine/round.h"
+#include "server/engine/schedule/round.h"
+#include "server/engine/schedule/ticket_book.h"
 #include "server/engine/staged_upload.h"
-#include "server/engine/ticket_book.h"
 #include "slotwise/batch.h"
 
 namespace slotwise {
@@ -78,10 +78,6 @@ class BatchGather {
   // If `carried` has every part, each rank uploads all of them, and nothing travels.
   // REQUIRES: the device is done with what used the last round's batches.
   std::vector<BatchView> Gather(std::span<const TableShare> shares, const CarriedBatches& carried = {});
-  BatchView Gather(const Round& round, const BatchLayout& layout) {
-    const TableShare share{&round, &layout};
-    return Gather({&share, 1}).front();
-  }
 
   // Returns the values of each share of the round just gathered: float[bags][columns] in device memory, in
   // part order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64

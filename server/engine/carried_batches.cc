@@ -19,7 +19,7 @@ void CarryBatches(Header& header, TicketBook& tickets) {
   auto* const bytes = reinterpret_cast<std::byte*>(&header);
   for (std::size_t i = 0; i < header.count; ++i) {
     Announcement& announcement = header.announcements[i];
-    if (announcement.operation != Operation::kLookup) continue;
+    if (announcement.operation_class != OperationClass::kLookup) continue;
     const BatchPart& part = tickets.BatchOf(announcement.ticket);
     const std::size_t offsets = part.offsets.bytes() - sizeof(std::uint32_t);
     const std::size_t all = (part.keys.bytes() + offsets + part.weights.bytes() + 7) / 8 * 8;

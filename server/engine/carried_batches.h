@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <span>
 
-#include "server/engine/announcement.h"
 #include "server/engine/batch_part.h"
-#include "server/engine/round.h"
-#include "server/engine/ticket_book.h"
+#include "server/engine/schedule/announcement.h"
+#include "server/engine/schedule/round.h"
+#include "server/engine/schedule/ticket_book.h"
 
 namespace slotwise {
 

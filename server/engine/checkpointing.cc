@@ -9,14 +9,12 @@
 
 #include "server/durability/compaction.h"
 #include "server/engine/gathered_manifest.h"
+#include "server/engine/operations/checkpoint_requests.h"
 
 namespace slotwise {
 namespace {
 
 constexpr std::size_t kMostWaiting = 16;
-constexpr std::uint64_t kNothing = ~std::uint64_t{0};  // is durable: no round has this number
-constexpr std::uint64_t kRestAfterMs = 25;
-constexpr std::int64_t kTickMs = 8;
 
 }  // namespace
 
@@ -33,8 +31,7 @@ struct Checkpointing::Open {
   bool failed = false;
   bool builds_on_damage = false;  // if it is a delta
   Status why_not;                 // what a rank could not write
-  std::uint64_t cut_ms = 0;
-  std::uint64_t changed = 0;
+  CheckpointSchedule::Cut cut;
   std::size_t bytes = 0;  // of this rank's rows in it
 };
 
@@ -44,7 +41,8 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
       collective_(collective),
       tables_(tables),
       submit_(std::move(submit)),
-      nudge_(std::move(nudge)) {}
+      nudge_(std::move(nudge)),
+      pace_(device.SharesHostMemory()) {}
 
 Checkpointing::~Checkpointing() {
   // After an error nobody called Stop, and the worker may wait for rows that nobody will read.
@@ -62,7 +60,8 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
   counters_.Begin({.bytes = base.newest_bytes, .rows = base.newest_rows},
                   std::chrono::steady_clock::now() - base.age);
   worker_.emplace(*options_.threads);
-  if (Value(collective_.rank()) == 0) folder_of_chains_.emplace(*options_.threads);
+  schedule_.Begin(options_, base.age);
+  if (Value(collective_.rank()) == 0) chains_.WorkHere(*options_.threads);
 }
 
 Status Checkpointing::KeepsCheckpoints() const {
@@ -72,53 +71,53 @@ Status Checkpointing::KeepsCheckpoints() const {
 
 void Checkpointing::Await(Request request) {
   if (waiting_.size() < kMostWaiting) return waiting_.push_back(std::move(request));
-  Refuse(request, ResourceExhausted("checkpoint " + open_->manifest.id + " is being written, and " +
-                                    std::to_string(kMostWaiting) + " requests wait for that already"));
+  request.Refuse(ResourceExhausted("checkpoint " + open_->manifest.id + " is being written, and " +
+                                   std::to_string(kMostWaiting) + " requests wait for that already"));
 }
 
-Status Checkpointing::KeepForLoad(const Round& round, const std::string& loaded) const {
+Status Checkpointing::KeepForLoad(std::uint64_t round, const std::string& loaded) const {
   if (Value(collective_.rank()) != 0) return {};
-  return checkpoints().KeepForLoad(loaded, base_.newest ? base_.newest->id : "", IdOf(round.number));
+  return checkpoints().KeepForLoad(loaded, base_.newest ? base_.newest->id : "", IdOf(round));
 }
 
-void Checkpointing::ForgetEarlierLoads(const Round& round, const std::string& loaded) const {
+void Checkpointing::ForgetEarlierLoads(std::uint64_t round, const std::string& loaded) const {
   if (Value(collective_.rank()) != 0) return;
-  if (const Status forgotten = checkpoints().ForgetEarlierLoads(loaded, IdOf(round.number)); !forgotten.ok())
+  if (const Status forgotten = checkpoints().ForgetEarlierLoads(loaded, IdOf(round)); !forgotten.ok())
     spdlog::error("checkpoints that earlier loads kept stay: {}", forgotten.message());
 }
 
-void Checkpointing::SaveLoaded(const Round& round, Done done) {
+void Checkpointing::SaveLoaded(std::uint64_t round, Done done) {
   base_.newest.reset();
   base_.links = 0;
-  base_.loaded_round = changed_ = round.number;
-  folds_newest_ = false;
-  Save(round, std::move(done));
+  base_.loaded_round = round;
+  schedule_.NoteChange(round);
+  chains_.NoteNewChain();
+  Save(round, false, DataType::kFloat32, std::move(done));
 }
 
-void Checkpointing::Save(const Round& round, Done done) {
-  asked_ = again_ = false;
-  in_own_round_ = true;
+void Checkpointing::Save(std::uint64_t round, bool asked_delta, DataType value_type, Done done) {
+  schedule_.NoteRound();
+  pace_.NoteOwnRound();
   const auto refuse = [&](const Status& why) {
     if (done) done(why);
   };
   if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
   counters_.NoteBegun(std::chrono::steady_clock::now());
   const bool promises = options_.mode != DurabilityMode::kNone && !options_.rounded_checkpoints;
-  if (promises && round.value_type != DataType::kFloat32) {
+  if (promises && value_type != DataType::kFloat32) {
     counters_.CountFailed();
     return refuse(FailedPrecondition(
         "a restart would take rounded rows for the acknowledged ones, and the server promises "
         "more than that: durability.rounded_checkpoints allows it"));
   }
-  cut_ms_ = static_cast<std::int64_t>(now_ms_);  // one that cannot be begun is not tried again at once
-  saved_ = true;
-  bool delta = round.delta && base_.newest && base_.links <= options_.max_deltas;
+  const CheckpointSchedule::Cut cut = schedule_.BeginNow();
+  bool delta = asked_delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
-  Status begun = Begin(round.number, delta, round.value_type, *open);
+  Status begun = Begin(round, delta, value_type, *open);
   if (begun.code() == StatusCode::kFailedPrecondition && delta) {  // on all ranks: some table lost track
     delta = false;
     open = std::make_unique<Open>();
-    begun = Begin(round.number, delta, round.value_type, *open);
+    begun = Begin(round, delta, value_type, *open);
   }
   if (!begun.ok()) {
     counters_.CountFailed();
@@ -126,9 +125,8 @@ void Checkpointing::Save(const Round& round, Done done) {
   }
   open_ = std::move(open);
   open_->done = std::move(done);
-  open_->cut_ms = now_ms_;
-  open_->changed = changed_;
-  if (journal_ != nullptr) journal_->BeginSegment(round.number + 1);
+  open_->cut = cut;
+  if (journal_ != nullptr) journal_->BeginSegment(round + 1);
   worker_->Post([this, job = open_->job] {
     for (;;) {
       const CheckpointJob::Progress progress = job->Step();
@@ -222,15 +220,14 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
                            " has no memory for a checkpoint");
 }
 
-void Checkpointing::OnEvent(const Round& round) {
-  in_own_round_ = true;
-  if (round.event == CheckpointEvent::kCompacted) {
-    if (!round.failed && folds_newest_) base_.links -= folding_ - 1;
-    folding_ = 0;
+void Checkpointing::OnEvent(CheckpointEvent event, bool failed) {
+  pace_.NoteOwnRound();
+  if (event == CheckpointEvent::kCompacted) {
+    base_.links -= chains_.NoteFolded(failed);
     return;
   }
-  if (round.event == CheckpointEvent::kDamaged) {
-    if (!folds_newest_) return;  // a base was made since
+  if (event == CheckpointEvent::kDamaged) {
+    if (!chains_.folds_newest()) return;  // a base was made since
     if (open_) {
       open_->builds_on_damage = true;
     } else {
@@ -239,17 +236,17 @@ void Checkpointing::OnEvent(const Round& round) {
     return;
   }
   if (!open_) return;  // it was given up
-  switch (round.event) {
+  switch (event) {
     case CheckpointEvent::kWritten:
       ++open_->written;
-      if (round.failed && !open_->failed) {
+      if (failed && !open_->failed) {
         open_->failed = true;
         open_->job->Cancel();
       }
       if (open_->written == static_cast<std::size_t>(collective_.size())) Publish();
       return;
     case CheckpointEvent::kPublished: {
-      if (round.failed) {
+      if (failed) {
         // Not UNAVAILABLE, which clients would try again: the disk is full, or broken.
         const Status& why = open_->why_not;
         return Fail({why.ok() ? StatusCode::kInternal : why.code(),
@@ -262,9 +259,8 @@ void Checkpointing::OnEvent(const Round& round) {
       base_.newest = manifest.name();
       base_.newest_round = manifest.round;
       base_.links = manifest.is_delta() ? base_.links + 1 : 1;
-      if (!manifest.is_delta()) folds_newest_ = false;
-      durable_cut_ms_ = open_->cut_ms;
-      durable_changed_ = open_->changed;
+      if (!manifest.is_delta()) chains_.NoteNewChain();
+      schedule_.NotePublished(open_->cut);
       counters_.CountWritten({.bytes = manifest.Bytes(), .rows = manifest.Rows()},
                              std::chrono::steady_clock::now());
       if (open_->done) {
@@ -280,7 +276,7 @@ void Checkpointing::OnEvent(const Round& round) {
       // loaded.
       worker_->Post(
           [this, id = manifest.id,
-           removes = folding_ == 0 && (journal_ == nullptr || previous_round_ >= base_.loaded_round)] {
+           removes = !chains_.busy() && (journal_ == nullptr || previous_round_ >= base_.loaded_round)] {
             const Checkpoints checkpoints(*options_.files, folder_);
             Status verified = checkpoints.Verify(id);
             if (verified.ok()) verified = checkpoints.CheckChain(id);
@@ -295,11 +291,11 @@ void Checkpointing::OnEvent(const Round& round) {
       return;
     }
     case CheckpointEvent::kVerified:
-      if (round.failed || (open_->builds_on_damage && open_->manifest.is_delta())) {
+      if (failed || (open_->builds_on_damage && open_->manifest.is_delta())) {
         counters_.CountUnreadable();
         BeginAnew(open_->manifest.id);
       } else {
-        broken_.clear();
+        schedule_.NoteVerified();
         RemoveOldSegments();
       }
       Close();
@@ -311,14 +307,9 @@ void Checkpointing::OnEvent(const Round& round) {
   }
 }
 
-// A chain is folded by its files when it is half as long as it may be, so that a base of all rows, which
-// every rank would have to write, is seldom due.
 void Checkpointing::FoldLongChain() {
-  if (folding_ > 0 || base_.links < 2 || 2 * base_.links < options_.max_deltas) return;
-  folding_ = base_.links;
-  folds_newest_ = true;
-  if (Value(collective_.rank()) != 0) return;
-  folder_of_chains_->Post([this, tip = base_.newest->id] {
+  if (!base_.newest) return;
+  chains_.FoldIfLong(base_.links, options_.max_deltas, [this, tip = base_.newest->id] {
     const auto chain = Checkpoints(*options_.files, folder_).ChainOf(tip);
     Status folded = chain.status();
     if (folded.ok()) {
@@ -375,15 +366,12 @@ void Checkpointing::Fail(const Status& why) {
 }
 
 void Checkpointing::BeginAnew(const std::string& lost) {
-  // A disk that loses every checkpoint is not written to without pause.
-  again_ = broken_.empty() && (options_.mode != DurabilityMode::kNone || Every().count() > 0);
-  broken_ = lost;
+  schedule_.NoteLost(lost);
   base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
   // Recovery needs the journal from there on, until the next one was verified.
   base_.newest_round = previous_round_;
   base_.links = 0;
-  folds_newest_ = false;
-  durable_changed_ = kNothing;
+  chains_.NoteNewChain();
 }
 
 void Checkpointing::Close() {
@@ -411,17 +399,9 @@ void Checkpointing::RemoveOldCheckpoints() const {
 }
 
 void Checkpointing::OnDecision(std::uint64_t now_ms, std::uint64_t changed) {
-  now_ms_ = now_ms;
-  changed_ = changed;
   may_stall_ = options_.longest_stall;
-  // What is on disk is the state of now, if nothing has changed. But a server's first checkpoint is due by
-  // the age of the one that its start has found: a server that starts again and again would make none.
-  const bool unchanged = !open_ && changed_ == durable_changed_;
-  if (unchanged || !decided_) durable_cut_ms_ = now_ms;
-  if (!decided_) cut_ms_ = static_cast<std::int64_t>(now_ms) - base_.age.count();
-  if (unchanged && saved_) cut_ms_ = static_cast<std::int64_t>(now_ms);
-  decided_ = true;
-  counters_.NoteChanged(changed_ != durable_changed_);
+  schedule_.OnDecision(now_ms, changed, open_ != nullptr);
+  counters_.NoteChanged(schedule_.something_changed());
 }
 
 std::optional<CheckpointStats> Checkpointing::Stats() const {
@@ -431,20 +411,13 @@ std::optional<CheckpointStats> Checkpointing::Stats() const {
 
 Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   if (!worker_) return Next::kNothing;
-  const std::uint64_t passed_ms = now_ms - std::exchange(advanced_ms_, now_ms);
-  const bool in_own_round = std::exchange(in_own_round_, false);
-  if (!idle && !in_own_round) busy_ms_ = now_ms;
-  if (open_) return ReadSome(passed_ms, !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs);
-  if (asked_ || Value(collective_.rank()) != 0) return Next::kNothing;
-  const std::chrono::milliseconds every = Every();
-  const bool due = every.count() > 0 && changed_ != durable_changed_ &&
-                   static_cast<std::int64_t>(now_ms) >= cut_ms_ + every.count();
-  if (!due && !again_) return Next::kNothing;
-  asked_ = true;
+  pace_.NoteTurn(now_ms, idle);
+  if (open_) return ReadSome();
+  if (Value(collective_.rank()) != 0 || !schedule_.AsksAt(now_ms)) return Next::kNothing;
   submit_(SaveCheckpointRequest{.delta = true,
                                 .done =
                                     [this](const Result<SavedCheckpoint>& saved) {
-                                      asked_ = false;
+                                      schedule_.NoteAnswered();
                                       if (!saved.ok())
                                         spdlog::error("no checkpoint was made: {}", saved.status().message());
                                     },
@@ -452,40 +425,14 @@ Checkpointing::Next Checkpointing::Advance(std::uint64_t now_ms, bool idle) {
   return Next::kNothing;
 }
 
-Checkpointing::Next Checkpointing::ReadSome(std::uint64_t passed_ms, bool at_rest) {
-  // A device reads beside its work.
-  constexpr std::int64_t kMost = std::int64_t{16} << 20;
-  // So long a request that comes to an engine at rest may have to wait.
-  constexpr std::int64_t kProcessorAtRest = std::int64_t{1} << 20;
+Checkpointing::Next Checkpointing::ReadSome() {
   if (!open_->job || open_->failed) return Next::kNothing;
-  const bool processor = device_.SharesHostMemory();
-  const auto a_millisecond = static_cast<std::int64_t>(BytesAMillisecond());
-  may_read_ = !processor ? kMost
-              : at_rest  ? kProcessorAtRest
-                         : std::min(kMost, may_read_ + static_cast<std::int64_t>(passed_ms) * a_millisecond);
-  // To begin a read, and to wake the thread that writes, costs as much as a few hundred rows.
-  const bool must_pause = processor && !at_rest && may_read_ < std::min(kMost, kTickMs * a_millisecond);
-  const std::size_t read = must_pause ? 0 : open_->job->Advance(static_cast<std::size_t>(may_read_));
-  may_read_ = at_rest ? 0 : may_read_ - static_cast<std::int64_t>(read);
+  const std::size_t most = pace_.MayRead(open_->bytes, schedule_.every());
+  const std::size_t read = pace_.pauses() ? 0 : open_->job->Advance(most);
+  pace_.NoteRead(read);
   if (open_->job->rows_are_on_the_way()) return Next::kSoon;
-  if (!processor || (read == 0 && !must_pause)) return Next::kNothing;
-  return at_rest ? Next::kSoon : Next::kInATick;
-}
-
-// A processor that trains reads, and its worker then writes, verifies and syncs, 48 MiB of a checkpoint a
-// second: less than a tenth of two cores' time. It is faster if the next checkpoint would be due before this
-// one is there.
-std::size_t Checkpointing::BytesAMillisecond() const {
-  constexpr std::size_t kGentle = std::size_t{48} << 10;
-  const std::chrono::milliseconds every = Every();
-  if (every.count() == 0) return kGentle;
-  return std::max(kGentle, 2 * open_->bytes / static_cast<std::size_t>(every.count()));
-}
-
-// How often a checkpoint is made without being asked for; 0: never.
-std::chrono::milliseconds Checkpointing::Every() const {
-  return options_.mode == DurabilityMode::kInterval ? std::chrono::milliseconds(options_.interval) / 2
-                                                    : std::chrono::milliseconds(options_.checkpoint_every);
+  if (!pace_.on_processor() || (read == 0 && !pace_.pauses())) return Next::kNothing;
+  return pace_.at_rest() ? Next::kSoon : Next::kInATick;
 }
 
 void Checkpointing::BeforeChange(Shard& shard) {
@@ -504,35 +451,20 @@ void Checkpointing::Keep(std::unique_ptr<Shard> shard) {
     open_->dropped.push_back(std::move(shard));
 }
 
-Status Checkpointing::MayUpdate() const {
-  if (options_.mode != DurabilityMode::kInterval || !worker_) return {};
-  if (!broken_.empty()) {
-    return Unavailable("checkpoint " + broken_ +
-                       ", the newest on disk, cannot be restored any more (rank 0's log says why): updates "
-                       "go on when a new one is there");
-  }
-  const auto limit = static_cast<std::uint64_t>(std::chrono::milliseconds(options_.interval).count());
-  const std::uint64_t behind = now_ms_ - std::min(now_ms_, durable_cut_ms_);
-  if (behind <= limit) return {};
-  return Unavailable("the newest checkpoint on disk is of " + std::to_string(behind / 1000) +
-                     " s ago, and durability.interval_s is " + std::to_string(limit / 1000) +
-                     ": the disk is too slow, or full; updates go on when a newer one is there");
-}
-
 void Checkpointing::Stop(std::uint64_t rounds) {
   if (!worker_) return;
   if (open_ && open_->job) open_->job->Cancel();
   worker_.reset();
-  folder_of_chains_.reset();
+  chains_.Stop();
   if (open_) {
     if (open_->job) EndSnapshots(false);
     if (open_->done) open_->done(Unavailable("the server is stopping"));
     open_.reset();
   }
-  for (Request& request : std::exchange(waiting_, {})) Refuse(request, Unavailable("the server is stopping"));
+  for (Request& request : std::exchange(waiting_, {})) request.Refuse(Unavailable("the server is stopping"));
   const bool by_itself = options_.mode == DurabilityMode::kInterval ||
                          (options_.mode == DurabilityMode::kNone && options_.checkpoint_every.count() > 0);
-  if (by_itself && changed_ != durable_changed_) SaveLast(rounds + 1);
+  if (by_itself && schedule_.something_changed()) SaveLast(rounds + 1);
 }
 
 // No round comes any more, so the ranks need no events.

@@ -4,7 +4,7 @@
 // snapshots of its shards and gives them to a job, which its worker writes while rounds go on
 // (checkpoint_job.h). Ranks tell each other how far they are by rounds of their own, so all know the same:
 //
-//     round of kSaveCheckpoint    every rank: snapshots begin; the journal begins a new segment
+//     round of SaveCheckpoint     every rank: snapshots begin; the journal begins a new segment
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
@@ -35,10 +35,13 @@
 #include "server/counters/durability_counters.h"
 #include "server/durability/checkpoints.h"
 #include "server/durability/journal.h"
+#include "server/engine/chain_folder.h"
 #include "server/engine/checkpoint_job.h"
+#include "server/engine/checkpoint_pace.h"
+#include "server/engine/checkpoint_schedule.h"
 #include "server/engine/durability_options.h"
-#include "server/engine/request.h"
-#include "server/engine/round.h"
+#include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/schedule/request.h"
 #include "server/engine/tables.h"
 #include "server/engine/worker.h"
 #include "slotwise/status.h"
@@ -82,17 +85,17 @@ class Checkpointing {
   // Hands a request to save or load in again, once that may begin.
   void Await(Request request);
 
-  // A round of kSaveCheckpoint. `done` is this rank's, if whoever asked is here. REQUIRES: not busy().
+  // A round saves. `done` is this rank's, if whoever asked is here. REQUIRES: not busy().
   using Done = std::function<void(Result<SavedCheckpoint>)>;
-  void Save(const Round& round, Done done);
+  void Save(std::uint64_t round, bool delta, DataType value_type, Done done);
   // A round loads checkpoint `loaded`, and will save it: the loaded one, and the newest of before, stay until
   // another is loaded. Rank 0 looks after that.
-  Status KeepForLoad(const Round& round, const std::string& loaded) const;
-  void ForgetEarlierLoads(const Round& round, const std::string& loaded) const;
-  // A round of kLoadCheckpoint has replaced tables. Saves all, which `done` hears. REQUIRES: not busy().
-  void SaveLoaded(const Round& round, Done done);
-  // A round of kCheckpointEvent.
-  void OnEvent(const Round& round);
+  Status KeepForLoad(std::uint64_t round, const std::string& loaded) const;
+  void ForgetEarlierLoads(std::uint64_t round, const std::string& loaded) const;
+  // A round has replaced tables. Saves all, which `done` hears. REQUIRES: not busy().
+  void SaveLoaded(std::uint64_t round, Done done);
+  // A rank has told of an event, which may be that something failed.
+  void OnEvent(CheckpointEvent event, bool failed);
 
   // Before every decision: the time that the ranks agree on, and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
@@ -116,7 +119,7 @@ class Checkpointing {
 
   // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has lost what
   // was written. The same on all ranks.
-  Status MayUpdate() const;
+  Status MayUpdate() const { return schedule_.MayUpdate(); }
 
   // Any thread. None: there is no data folder.
   std::optional<CheckpointStats> Stats() const;
@@ -135,10 +138,7 @@ class Checkpointing {
   void SaveLast(std::uint64_t round);
   void FoldLongChain();
   void EndSnapshots(bool kept);
-  Next ReadSome(std::uint64_t passed_ms, bool at_rest);
-  // Of rows that an engine on a CPU reads while it is busy.
-  std::size_t BytesAMillisecond() const;
-  std::chrono::milliseconds Every() const;
+  Next ReadSome();
   void Publish();
   // Rank 0, any thread.
   Status PublishIfOurs(Manifest& manifest) const;
@@ -162,27 +162,13 @@ class Checkpointing {
   std::uint64_t previous_round_ = 0;  // of the newest checkpoint before `base_.newest` that was verified
   Journal* journal_ = nullptr;
   std::unique_ptr<Open> open_;
-  bool asked_ = false;    // rank 0: a checkpoint was asked for, by the clock
-  bool again_ = false;    // a checkpoint is due now: the newest one cannot be restored
-  std::string broken_;    // the newest checkpoint's id, from when it could not be restored until one can
-  bool decided_ = false;  // OnDecision was called
-  bool saved_ = false;    // a checkpoint was begun since the start
-  std::uint64_t now_ms_ = 0;
-  std::int64_t cut_ms_ = 0;                 // when the newest checkpoint was to be made
-  std::uint64_t changed_ = 0;               // the last round that changed state
-  std::uint64_t durable_changed_ = 0;       // the last one that the newest checkpoint has
-  std::uint64_t durable_cut_ms_ = 0;        // when the newest checkpoint that exists was begun
-  std::uint64_t advanced_ms_ = 0;           // when Advance was last called
-  std::optional<std::uint64_t> busy_ms_;    // when it was last called by an engine that was busy for others
-  bool in_own_round_ = false;               // a round of a checkpoint came since Advance was called
+  CheckpointSchedule schedule_;
+  CheckpointPace pace_;
+  ChainFolder chains_;
   std::chrono::milliseconds may_stall_{0};  // the round, for the checkpoint's files
-  std::int64_t may_read_ = 0;               // bytes a busy engine has time for, less what it read too many
-  std::size_t folding_ = 0;                 // links of the chain that is being folded; 0: none
-  bool folds_newest_ = false;               // that chain is the newest's
   std::vector<Request> waiting_;            // of this rank's callers
   CheckpointCounters counters_;
   std::optional<Worker> worker_;
-  std::optional<Worker> folder_of_chains_;  // rank 0's
 };
 
 }  // namespace slotwise

@@ -15,16 +15,19 @@
 
 #include "server/collective/bell.h"
 #include "server/durability/journal_thread.h"
-#include "server/engine/agenda.h"
 #include "server/engine/checkpointing.h"
-#include "server/engine/inbox.h"
-#include "server/engine/operations.h"
-#include "server/engine/portion.h"
+#include "server/engine/idle_wait.h"
+#include "server/engine/operations/definition.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/round_runner.h"
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
+#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/inbox.h"
+#include "server/engine/schedule/portion.h"
+#include "server/engine/schedule/ticket_book.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
-#include "server/engine/ticket_book.h"
 
 namespace slotwise {
 namespace {
@@ -53,6 +56,7 @@ class Engine::Impl {
                clock),
         portion_(device.SharesHostMemory() ? Portion::kTimeOnCpu : Portion::kTimeOnGpu,
                  options.least_portion_bytes, options.max_round_bytes),
+        idle_(clock, collective, inbox_, options.stays_awake),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
         checkpointing_(
@@ -61,8 +65,9 @@ class Engine::Impl {
               Submit({&request, 1});
             },
             [this] { inbox_.NudgeLocally(); }),
-        operations_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
-                    tables_, tickets_, log_, checkpointing_) {
+        known_(options.more_operations),
+        runner_(known_, device, collective, exchanges, maker_, options.max_round_bytes, options.travel,
+                arrays_, tables_, tickets_, log_, checkpointing_) {
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
       inbox_.RingToo([bell] { bell->Ring(); });
@@ -92,9 +97,10 @@ class Engine::Impl {
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
-      if (const auto replaced = operations_.TakeReplacedTables(); !replaced.empty())
+      if (const auto replaced = runner_.TakeReplacedTables(); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
-      serves_nobody = decision.round && MayTakeLong(decision.round->operation);
+      // Others wait as for one long round while rounds over whole tables follow each other.
+      serves_nobody = decision.round && known_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
@@ -111,7 +117,7 @@ class Engine::Impl {
   Result<Recovered> Recover(const DurabilityOptions& durability) {
     device_.UseOnThisThread();
     const ExactGrowth exact;
-    Recovery recovery(durability, device_, collective_, tables_, maker_);
+    Recovery recovery(durability, known_, device_, collective_, tables_, maker_);
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;
     agenda_.BeginAfter(recovered->round);
@@ -166,19 +172,19 @@ class Engine::Impl {
     std::vector<Request> fitting;
     for (Request& request : requests) {
       if (const Status fits = CheckAndSize(request); !fits.ok()) {
-        Refuse(request, fits);
+        request.Refuse(fits);
       } else {
         fitting.push_back(std::move(request));
       }
     }
     if (fitting.empty()) return;
-    if (CallerOf(fitting.front()).late()) {
+    if (fitting.front().caller().late()) {
       for (Request& request : fitting)
-        RefuseWithOthers(request, DeadlineExceeded("the deadline passed before the request was queued"));
+        request.RefuseWithOthers(DeadlineExceeded("the deadline passed before the request was queued"));
       return;
     }
     if (const Status added = inbox_.Add(fitting); !added.ok()) {
-      for (Request& request : fitting) RefuseWithOthers(request, added);
+      for (Request& request : fitting) request.RefuseWithOthers(added);
     }
   }
 
@@ -195,72 +201,24 @@ class Engine::Impl {
   Device& device() { return device_; }
 
  private:
-  // An idle rank looks this often whether another rank woke it: often at first, then seldom, to leave the
-  // core alone. A rank that is alone is woken by its inbox, and one that has a bell by that.
-  static constexpr std::chrono::microseconds kFirstPause{50};
-  static constexpr std::chrono::microseconds kLastPause{2000};
-  // Callers who wait for parts are looked at so often, for their deadlines.
-  static constexpr std::chrono::milliseconds kTellEvery{100};
-  static constexpr std::chrono::microseconds kLongPause{4000};
-  static constexpr std::chrono::milliseconds kRecently{20};
-  static constexpr std::chrono::milliseconds kLongAgo{1000};
-  static constexpr std::chrono::microseconds kAlone{1'000'000};
-  static constexpr std::chrono::microseconds kByBell{100'000};
-  static constexpr std::chrono::microseconds kTick{4000};
-  // A rank stays awake so long after a batch that came by its device's memory.
-  static constexpr std::chrono::milliseconds kBriskTime{2};
   // While so many rounds are ready, no more requests are announced.
   static constexpr std::size_t kEnoughReady = 8;
 
-  // Returns whether a round goes over a whole table, or makes one: others wait as for one long round while
-  // such rounds follow each other.
-  static bool MayTakeLong(Operation operation) {
-    return operation == Operation::kSummarize || operation == Operation::kListKeys ||
-           operation == Operation::kCreateTable || operation == Operation::kLoadCheckpoint;
-  }
-
-  // Returns the bytes that a request takes in its round.
-  template <class Kind>
-  static std::uint64_t BytesInRound(const Kind& request, const TableOptions& table) {
-    const BatchPart& batch = request.batch;
-    std::uint32_t slots = table.slots;
-    std::uint32_t columns = table.dim;
-    if constexpr (std::is_same_v<Kind, ImportRequest>) {
-      slots = 1;
-      columns += request.with_state ? StateFloats(table.optimizer.kind, table.dim) : 0;
-    } else if constexpr (std::is_same_v<Kind, EraseRequest>) {
-      slots = 1;
-      columns = 0;
-    }
-    constexpr auto kBytes = std::is_same_v<Kind, PushRequest> ? StepBytes : RoundBytes;
-    return kBytes(batch.samples, batch.keys.size(), slots, columns, batch.weights.size() > 0);
-  }
-
   // Returns whether the engine may take the request, and fills in the size of its answer.
   Status CheckAndSize(Request& request) const {
-    return std::visit(
-        [this]<class Kind>(Kind& r) -> Status {
-          if constexpr (requires { r.batch; }) {
-            if (r.batch.client_may_write) {
-              return InvalidArgument("the client may still write the batch's arrays");
-            }
-            const auto table = tables_.Find(r.table);
-            if (!table) return NotFound("the table was dropped");
-            const std::uint64_t bytes = BytesInRound(r, table->options);
-            if (bytes > options_.max_round_bytes) {
-              return ResourceExhausted("the batch takes " + std::to_string(bytes) +
-                                       " bytes in a round, more than the " +
-                                       std::to_string(options_.max_round_bytes) +
-                                       " of limits.max_round_mib: send it in smaller parts");
-            }
-            if constexpr (std::is_same_v<Kind, LookupRequest>) {
-              r.answer_bytes = std::uint64_t{r.batch.samples} * table->options.slots * table->options.dim *
-                               BytesOf(r.type);
-            }
-          }
-          return {};
-        },
-        request);
+    const BatchPart* const batch = request.batch();
+    if (batch == nullptr) return {};
+    if (batch->client_may_write) return InvalidArgument("the client may still write the batch's arrays");
+    const auto table = tables_.Find(request.table());
+    if (!table) return NotFound("the table was dropped");
+    const std::uint64_t bytes = request.BytesInRound(table->options);
+    if (bytes > options_.max_round_bytes) {
+      return ResourceExhausted(
+          "the batch takes " + std::to_string(bytes) + " bytes in a round, more than the " +
+          std::to_string(options_.max_round_bytes) + " of limits.max_round_mib: send it in smaller parts");
+    }
+    request.SizeAnswer(table->options);
+    return {};
   }
 
   // Takes requests out of the inbox, and says what other ranks are told of them. What is announced is served
@@ -278,17 +236,17 @@ class Engine::Impl {
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
-      RefuseWithOthers(request, CallerOf(request).late()
-                                    ? DeadlineExceeded("the deadline passed before the request's turn came")
-                                    : Cancelled("the caller was gone before the request's turn came"));
+      request.RefuseWithOthers(request.caller().late()
+                                   ? DeadlineExceeded("the deadline passed before the request's turn came")
+                                   : Cancelled("the caller was gone before the request's turn came"));
     }
     for (Request& request : taken.requests) {
       if (IsOfReplacedTable(request)) {
-        Refuse(request, Unavailable("a checkpoint was loaded since the call began"));
+        request.Refuse(Unavailable("a checkpoint was loaded since the call began"));
         continue;
       }
       Announcement& announcement = header.announcements[header.count++];
-      announcement = AnnouncementOf(request);
+      announcement = request.announcement();
       announcement.ticket = tickets_.Add(std::move(request));
       if (observer_ != nullptr) observer_->OnTaken(tickets_.At(announcement.ticket), announcement.ticket);
     }
@@ -299,15 +257,8 @@ class Engine::Impl {
   // Whether the caller means rows in whose place a checkpoint's have come. No load comes between this and the
   // announcement; what is announced already is refused by the agenda.
   bool IsOfReplacedTable(const Request& request) const {
-    return std::visit(
-        [this](const auto& r) {
-          if constexpr (requires { r.lineage; }) {
-            const Table* const table = r.lineage == 0 ? nullptr : tables_.Get(r.table);
-            return table != nullptr && table->lineage != r.lineage;
-          }
-          return false;
-        },
-        request);
+    const Table* const table = request.lineage() == 0 ? nullptr : tables_.Get(request.table());
+    return table != nullptr && table->lineage != request.lineage();
   }
 
   // Returns the bytes of a round that this rank's requests gather.
@@ -322,7 +273,7 @@ class Engine::Impl {
   // Charges the parts of `header` that wait for others as such.
   void ChargePartsThatWait(const Header& header) {
     for (const Announcement& announcement : std::span(header.announcements).first(header.count)) {
-      if (announcement.operation == Operation::kPush &&
+      if (announcement.operation_class == OperationClass::kStepPart &&
           agenda_.Awaits(KeyOf(announcement.table, announcement.step))) {
         inbox_.ChargeAsWaiting(tickets_.At(announcement.ticket));
       }
@@ -336,7 +287,7 @@ class Engine::Impl {
     round.ForEachTable([&](const Round& share) {
       for (const Ticket& waiter : share.waiters) {
         if (!IsMine(waiter)) continue;
-        const Caller& caller = CallerOf(tickets_.At(waiter.number));
+        const Caller& caller = tickets_.At(waiter.number).caller();
         if (!caller.is_server()) caller.times().NoteTaken(now, waited);
       }
     });
@@ -347,7 +298,7 @@ class Engine::Impl {
     NoteTaken(round);
     NoteBrisk(round);
     try {
-      operations_.Run(round, carried);
+      runner_.Run(round, carried);
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +
                                std::to_string(round.parts.size()) +
@@ -384,13 +335,13 @@ class Engine::Impl {
       if (answer.status.ok()) {
         CountRepeatedPart();
         // Only pushes end well without a round. The step's round may not be durable yet.
-        log_.Answer([push = std::make_shared<PushRequest>(std::move(std::get<PushRequest>(request))),
-                     applied = answer.applied] {
-          push->done(applied);
-          *push = {};
-        });
+        log_.Answer(
+            [part = std::make_shared<std::optional<Request>>(std::move(request)), applied = answer.applied] {
+              (*part)->AnswerApplied(applied);
+              part->reset();
+            });
       } else {
-        answer.for_another ? RefuseWithOthers(request, answer.status) : Refuse(request, answer.status);
+        answer.for_another ? request.RefuseWithOthers(answer.status) : request.Refuse(answer.status);
       }
     }
   }
@@ -399,14 +350,11 @@ class Engine::Impl {
   void TellWhatIsMissing() {
     const Clock::TimePoint now = clock_.Now();
     if (now < tell_again_) return;
-    tell_again_ = now + kTellEvery;
+    tell_again_ = now + IdleWait::kTellEvery;
     agenda_.ForEachThatAwaits([this](const Ticket& ticket, const auto& what) {
       if (!IsMine(ticket)) return;
-      auto& push = tickets_.Get<PushRequest>(ticket.number);
-      if (!push.caller.nearly_late()) return;
-      push.caller = {};  // who is told once
-      push.refused_with_others = nullptr;
-      std::exchange(push.done, [](const Result<AppliedStep>&) {})(DeadlineExceeded(what()));
+      Request& part = tickets_.At(ticket.number);
+      if (part.caller().nearly_late()) part.RefuseAndKeep(DeadlineExceeded(what()));
     });
   }
 
@@ -416,29 +364,20 @@ class Engine::Impl {
   }
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
-  Stages& stages() { return operations_.stages(); }
+  Stages& stages() { return runner_.stages(); }
 
-  // All ranks come here after the same decision. The first rank that gets work, or finds that the first
-  // step's deadline has come, wakes the others.
-  // A trainer on the device's host asks again soon. Whoever sleeps hears of that tens of microseconds later,
-  // and whoever waits for the device as much later than it could begin the next round.
-  template <class Done>
-  void StayAwakeUntil(const Done& done) {
-    while (clock_.Now() < brisk_until_ && !inbox_.HasNews() && !done()) {
-    }
-  }
+  // Notes whether the round has a batch that came by the device's memory.
   void NoteBrisk(const Round& round) {
-    if (device_.SharesHostMemory() || collective_.size() > 1 || !options_.stays_awake) return;
+    if (device_.SharesHostMemory() || collective_.size() > 1) return;
     round.ForEachTable([&](const Round& share) {
       for (const RoundPart& part : share.parts) {
-        const BatchPart* const batch = BatchOf(tickets_.At(part.ticket.number));
-        if (batch != nullptr && batch->memory == MemoryKind::kDevice)
-          brisk_until_ = clock_.Now() + kBriskTime;
+        const BatchPart* const batch = tickets_.At(part.ticket.number).batch();
+        if (batch != nullptr && batch->memory == MemoryKind::kDevice) idle_.NoteBrisk();
       }
     });
   }
   void FinishRounds() {
-    StayAwakeUntil([this] {
+    idle_.StayAwakeUntil([this] {
       stages().FinishDone();
       return stages().idle();
     });
@@ -446,48 +385,23 @@ class Engine::Impl {
   }
 
   void AwaitWork(const Decision& decision) {
-    StayAwakeUntil([] { return false; });
-    ++waits_;
+    idle_.StayAwakeUntil([] { return false; });
     busy_since_ = kIdle;
-    AwaitWorkOrDeadline(decision);
+    IdleWait::Beside beside{.advance = [this] {
+      return PauseOf(checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true));
+    }};
+    if (decision.awaits_parts) {
+      beside.due = std::chrono::milliseconds(decision.due_in_ms);
+      beside.tell = [this] { TellWhatIsMissing(); };
+    }
+    idle_.Await(beside);
     busy_since_ = Now();
   }
 
-  void AwaitWorkOrDeadline(const Decision& decision) {
-    const Clock::TimePoint begin = clock_.Now();
-    const std::chrono::milliseconds due(decision.due_in_ms);
-    Bell* const bell = collective_.bell();
-    for (;;) {
-      // Read first: a ring after any of the looks below ends this turn's wait.
-      const std::uint32_t rung = bell == nullptr ? 0 : bell->rung();
-      const Clock::TimePoint::duration waited = clock_.Now() - begin;
-      std::chrono::microseconds pause = waited < kRecently  ? kFirstPause
-                                        : waited < kLongAgo ? kLastPause
-                                                            : kLongPause;
-      if (collective_.size() == 1) pause = kAlone;
-      if (bell != nullptr) pause = kByBell;
-      switch (checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true)) {
-        case Checkpointing::Next::kNothing:
-          break;
-        case Checkpointing::Next::kSoon:
-          pause = kFirstPause;
-          break;
-        case Checkpointing::Next::kInATick:
-          pause = std::min(pause, kTick);
-          break;
-      }
-      if (decision.awaits_parts) {
-        const auto left = std::chrono::ceil<std::chrono::microseconds>(due - waited);
-        pause = std::clamp(left, std::chrono::microseconds(0),
-                           std::min<std::chrono::microseconds>(pause, kTellEvery));
-        TellWhatIsMissing();
-      }
-      const bool is_due = decision.awaits_parts && waited >= due;
-      const auto at_inbox = bell == nullptr ? pause : std::chrono::microseconds(0);
-      if (inbox_.AwaitNews(at_inbox) || is_due) return collective_.Wake(waits_);
-      if (collective_.PollWake(waits_)) return;
-      if (bell != nullptr) bell->Await(rung, pause);
-    }
+  // When a checkpoint that is under way goes on, if the rank has nothing else to do.
+  static std::optional<std::chrono::microseconds> PauseOf(Checkpointing::Next next) {
+    if (next == Checkpointing::Next::kNothing) return std::nullopt;
+    return next == Checkpointing::Next::kSoon ? IdleWait::kSoon : IdleWait::kTick;
   }
 
   Clock::TimePoint::rep Now() const { return clock_.Now().time_since_epoch().count(); }
@@ -502,6 +416,7 @@ class Engine::Impl {
   Agenda agenda_;
   Inbox inbox_;
   Portion portion_;
+  IdleWait idle_;
   TicketBook tickets_;
   ArrayPool arrays_;
   TableMaker maker_;
@@ -511,7 +426,8 @@ class Engine::Impl {
   Checkpointing checkpointing_;
   std::optional<Checkpoints> checkpoints_;
   Starts starts_;
-  Operations operations_;
+  const OperationTable known_;
+  RoundRunner runner_;
   const Clock::TimePoint start_ = clock_.Now();
   Clock::TimePoint tell_again_ = {};
   std::uint64_t decisions_ = 0;
@@ -520,8 +436,6 @@ class Engine::Impl {
   std::atomic<std::uint64_t> repeated_parts_ = 0;
   std::atomic<std::uint64_t> incomplete_steps_ = 0;
   std::uint64_t last_round_ = 0;
-  std::uint64_t waits_ = 0;
-  Clock::TimePoint brisk_until_{};
   static constexpr Clock::TimePoint::rep kIdle = std::numeric_limits<Clock::TimePoint::rep>::min();
   std::atomic<Clock::TimePoint::rep> busy_since_ = kIdle;
 };

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -29,13 +30,16 @@
 #include "server/engine/array_pool.h"
 #include "server/engine/clock.h"
 #include "server/engine/observer.h"
+#include "server/engine/operations/push.h"
 #include "server/engine/rank_limit.h"
 #include "server/engine/recovery.h"
-#include "server/engine/request.h"
+#include "server/engine/schedule/request.h"
 #include "server/engine/tables.h"
 #include "server/engine/travel_way.h"
 
 namespace slotwise {
+
+struct OperationTraits;
 
 // Equal on every rank.
 struct EngineOptions {
@@ -67,6 +71,8 @@ struct EngineOptions {
   RankLimit rank_limit = {};
   // How bags travel between ranks.
   TravelOptions travel = {};
+  // Operations beside a server's own: a test's. They outlive the engine.
+  std::span<const OperationTraits> more_operations = {};
 };
 
 // What an engine has to do.

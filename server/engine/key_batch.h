@@ -37,10 +37,15 @@ class KeyBatch {
   DeviceArray<std::uint32_t> device_offsets_;
 };
 
+// Finds those of a batch's keys that a shard has, for Shard::Erase.
+inline Status PrepareToErase(Shard& shard, const BatchView& batch) {
+  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
+  return shard.PrepareErase();
+}
+
 // Forgets those of a batch's keys that a shard has.
 inline Status EraseKeys(Shard& shard, const BatchView& batch) {
-  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
-  if (Status room = shard.PrepareErase(); !room.ok()) return room;
+  if (Status prepared = PrepareToErase(shard, batch); !prepared.ok()) return prepared;
   shard.Erase();
   return {};
 }

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "server/engine/request.h"
+#include "server/engine/schedule/request.h"
 
 namespace slotwise {
 

@@ -18,7 +18,8 @@
 #include "server/durability/journal_reader.h"
 #include "server/durability/whole_file.h"
 #include "server/engine/checkpoint_loader.h"
-#include "server/engine/replay.h"
+#include "server/engine/operations/replay.h"
+#include "server/engine/operations/replay_context.h"
 
 namespace slotwise {
 namespace {
@@ -117,8 +118,10 @@ Result<DataFolder> OpenFolder(FileSystem& files, const std::string& folder) {
 
 class Recovery::Impl {
  public:
-  Impl(DurabilityOptions options, Device& device, Collective& collective, Tables& tables, TableMaker& maker)
+  Impl(DurabilityOptions options, const OperationTable& operations, Device& device, Collective& collective,
+       Tables& tables, TableMaker& maker)
       : options_(std::move(options)),
+        operations_(operations),
         files_(*options_.files),
         collective_(collective),
         tables_(tables),
@@ -321,7 +324,7 @@ class Recovery::Impl {
   }
 
   Status ReplayRound(const JournalRounds& rounds) {
-    std::vector<RoundRecord> records;
+    std::vector<RecordOfRank> records;
     bodies_.resize(rounds.ranks());
     for (std::size_t rank = 0; rank < rounds.ranks(); ++rank) {
       const std::uint64_t bytes = rounds.body_bytes(rank);
@@ -329,29 +332,27 @@ class Recovery::Impl {
       memory.resize((bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
       const auto body = std::as_writable_bytes(std::span(memory)).first(bytes);
       if (Status read = rounds.ReadBody(rank, body); !read.ok()) return read;
-      auto record =
-          ReadRecord(static_cast<RecordKind>(rounds.kind(rank)), Rank{static_cast<std::int32_t>(rank)}, body);
-      if (!record.ok()) return DataLoss(rounds.PlaceOf(rank) + ": " + record.status().message());
-      records.push_back(std::move(*record));
+      records.push_back({RecordKind{rounds.kind(rank)}, body});
     }
-    if (IsLoad(records.front().kind)) {
+    Status applied = slotwise::ReplayRound(operations_, replay_, records);
+    if (std::exchange(replay_.loaded_a_checkpoint, false)) {
       // What follows is no delta of the newest checkpoint.
       recovered_.base.newest.reset();
       recovered_.base.links = 0;
       recovered_.base.loaded_round = rounds.round();
     }
-    Status applied = replay_.Apply(records);
     if (applied.ok()) return applied;
-    return {applied.code(), rounds.PlaceOf(0) + ": " + applied.message()};
+    return {applied.code(), rounds.PlaceOf(replay_.reads_of) + ": " + applied.message()};
   }
 
   const DurabilityOptions options_;
+  const OperationTable& operations_;
   FileSystem& files_;
   Collective& collective_;
   Tables& tables_;
   TableMaker& maker_;
   CheckpointLoader loader_;
-  Replay replay_;
+  ReplayContext replay_;
   Recovered recovered_;
   std::optional<std::uint64_t> since_;  // when the state on disk was this one, but for the journal
   JournalPosition follows_;
@@ -359,9 +360,9 @@ class Recovery::Impl {
   std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the round that is replayed
 };
 
-Recovery::Recovery(const DurabilityOptions& options, Device& device, Collective& collective, Tables& tables,
-                   TableMaker& maker)
-    : impl_(std::make_unique<Impl>(options, device, collective, tables, maker)) {}
+Recovery::Recovery(const DurabilityOptions& options, const OperationTable& operations, Device& device,
+                   Collective& collective, Tables& tables, TableMaker& maker)
+    : impl_(std::make_unique<Impl>(options, operations, device, collective, tables, maker)) {}
 Recovery::~Recovery() = default;
 
 Result<Recovered> Recovery::Run() { return impl_->Run(); }

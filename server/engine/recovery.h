@@ -22,6 +22,7 @@
 #include "server/durability/starts.h"
 #include "server/engine/checkpointing.h"
 #include "server/engine/durability_options.h"
+#include "server/engine/operations/definition.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "slotwise/status.h"
@@ -39,8 +40,8 @@ struct Recovered {
 class Recovery {
  public:
   // The arguments outlive it. What `maker` makes from Run on remembers what changes.
-  Recovery(const DurabilityOptions& options, Device& device, Collective& collective, Tables& tables,
-           TableMaker& maker);
+  Recovery(const DurabilityOptions& options, const OperationTable& operations, Device& device,
+           Collective& collective, Tables& tables, TableMaker& maker);
   ~Recovery();
 
   Result<Recovered> Run();

@@ -15,7 +15,6 @@
 
 #include "server/durability/journal.h"
 #include "server/engine/room_reports.h"
-#include "server/engine/round_record.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -44,9 +43,9 @@ class RoundLog {
 
   // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room
   // for it was reserved last.
-  void Append(std::uint64_t round, RecordKind kind, std::vector<JournalPiece> pieces) {
+  void Append(std::uint64_t round, std::uint32_t kind, std::vector<JournalPiece> pieces) {
     last_ = round;
-    journal_->Append(round, static_cast<std::uint32_t>(kind), std::move(pieces));
+    journal_->Append(round, kind, std::move(pieces));
   }
 
   // The last round that is on this rank's disk, of those that were recorded.

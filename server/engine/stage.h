@@ -40,8 +40,8 @@
 #include "server/collective/exchange.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/batch_gather.h"
-#include "server/engine/request.h"
-#include "server/engine/ticket_book.h"
+#include "server/engine/schedule/request.h"
+#include "server/engine/schedule/ticket_book.h"
 
 namespace slotwise {
 

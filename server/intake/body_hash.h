@@ -11,7 +11,7 @@
 #include <optional>
 #include <span>
 
-#include "server/engine/request.h"
+#include "server/engine/schedule/request.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise {

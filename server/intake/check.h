@@ -11,7 +11,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
 #include "server/intake/find_table.h"
 #include "server/intake/wire_array.h"
 #include "slotwise/status.h"

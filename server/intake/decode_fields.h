@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/engine/request.h"
+#include "server/engine/schedule/request.h"
 #include "server/intake/wire_array.h"
 #include "slotwise/status.h"
 

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "server/engine/engine.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
 #include "server/intake/check.h"
 #include "slotwise/status.h"
 

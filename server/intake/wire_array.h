@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "server/engine/request.h"
+#include "server/engine/schedule/request.h"
 #include "wire/wire_reader.h"
 
 namespace slotwise {

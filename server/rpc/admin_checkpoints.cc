@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/durability/manifest.h"
+#include "server/engine/operations/checkpoint_requests.h"
 #include "server/intake/audit_log.h"
 #include "server/intake/check.h"
 #include "server/intake/quoted.h"

@@ -12,6 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/describe_session.h"
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/set_learning_rate.h"
+#include "server/engine/operations/summarize.h"
 #include "server/intake/audit_log.h"
 #include "server/intake/check.h"
 #include "server/intake/find_table.h"

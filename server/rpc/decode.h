@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/push.h"
 #include "server/intake/check.h"
 #include "slotwise/status.h"
 

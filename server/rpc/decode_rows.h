@@ -8,7 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/erase_rows.h"
+#include "server/engine/operations/import_rows.h"
 #include "server/engine/tables.h"
 #include "server/intake/find_table.h"
 #include "slotwise/status.h"

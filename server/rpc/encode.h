@@ -8,7 +8,8 @@
 
 #include <cstdint>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/schedule/request.h"
 #include "server/intake/embedding_calls.h"
 
 namespace slotwise {

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "server/engine/operations/list_keys.h"
+#include "server/engine/operations/read_rows.h"
 #include "server/intake/audit_log.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/grpc_status.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "server/engine/budget.h"
-#include "server/engine/drain_meter.h"
 #include "server/engine/engine.h"
+#include "server/engine/schedule/drain_meter.h"
 #include "server/rpc/caller_of.h"
 #include "server/rpc/decode_rows.h"
 #include "server/rpc/reply_watch.h"

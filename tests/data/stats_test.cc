@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "server/engine/operations/create_table.h"
 #include "tests/data/data_server_fixture.h"
 
 namespace slotwise {

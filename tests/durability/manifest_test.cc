@@ -152,6 +152,10 @@ TEST_P(ManifestTest, NamesTheFieldThatIsMissing) {
   EXPECT_GT(fields, 150);
 }
 
+TEST_P(ManifestTest, RefusesATableOfTheIdThatNoneHas) {
+  ExpectRefused(Seal(With(json_, "/tables/0/id", 0)), "tables[0].id is no whole number from 1 ");
+}
+
 TEST_P(ManifestTest, NamesTheFieldThatIsMistyped) {
   EachField(json_, "", [&](const std::string& pointer, const ordered_json& value) {
     SCOPED_TRACE(pointer);

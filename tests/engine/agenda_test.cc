@@ -1,5 +1,5 @@
 // The agenda picks rounds from announcements alone. Here a few lines stand for the ranks.
-#include "server/engine/agenda.h"
+#include "server/engine/schedule/agenda.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/summarize.h"
 #include "slotwise/sizing.h"
 
 namespace slotwise {
@@ -21,7 +25,9 @@ constexpr std::uint64_t kTimeout = 1000;
 
 Announcement Lookup(TicketNumber ticket, TableId table = kAds, LookupMode mode = LookupMode::kTrain) {
   Announcement a;
-  a.operation = Operation::kLookup;
+  a.operation = LookupRequest::kOperation;
+  a.of_table = true;
+  a.operation_class = LookupRequest::kClass;
   a.mode = mode;
   a.table = table;
   a.samples = 4;
@@ -32,14 +38,17 @@ Announcement Lookup(TicketNumber ticket, TableId table = kAds, LookupMode mode =
 
 Announcement Push(TicketNumber ticket, StepId step, TableId table = kAds) {
   Announcement a = Lookup(ticket, table);
-  a.operation = Operation::kPush;
+  a.operation = PushRequest::kOperation;
+  a.operation_class = PushRequest::kClass;
   a.step = step;
   return a;
 }
 
 Announcement Drop(TicketNumber ticket, TableId table) {
   Announcement a;
-  a.operation = Operation::kDropTable;
+  a.operation = DropTableRequest::kOperation;
+  a.of_table = true;
+  a.drops_table = DropTableRequest::kDropsTable;
   a.table = table;
   a.ticket = ticket;
   return a;
@@ -93,7 +102,10 @@ class AgendaTest : public testing::Test {
 
 Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
   Announcement a;
-  a.operation = Operation::kSummarize;
+  a.operation = SummarizeRequest::kOperation;
+  a.of_table = true;
+  a.operation_class = SummarizeRequest::kClass;
+  a.payload = Payload(false);
   a.table = table;
   a.ticket = ticket;
   return a;
@@ -101,7 +113,7 @@ Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
 
 Announcement Digest(TicketNumber ticket, TableId table = kAds) {
   Announcement a = Summarize(ticket, table);
-  a.with_digest = true;
+  a.payload = Payload(true);
   return a;
 }
 
@@ -189,7 +201,7 @@ TEST_F(AgendaTest, PutsTheRestInTheNextRoundWhenARoundIsFull) {
 TEST_F(AgendaTest, TakesAsMuchOfEveryRankWhenARoundIsFull) {
   LimitRounds(2);
   EXPECT_EQ(Hear({Says({Summarize(9), Lookup(1), Lookup(2), Lookup(3)}), Says({})}).round->operation,
-            Operation::kSummarize);
+            SummarizeRequest::kOperation);
   EXPECT_EQ(Tickets(Hear({Says({}), Says({Lookup(4), Lookup(5)})}).round), (Numbers{1, 4}));
   EXPECT_EQ(Tickets(HearNothing().round), (Numbers{2, 5}));
   EXPECT_EQ(Tickets(HearNothing().round), (Numbers{3}));
@@ -201,7 +213,7 @@ TEST_F(AgendaTest, WaitsForAllPartsOfAStepWhereverTheyCome) {
   EXPECT_TRUE(waits.awaits_parts);
   const Decision complete = Hear({Says({Push(3, {9, 1, 1, 3})}), Says({})});
   ASSERT_TRUE(complete.round);
-  EXPECT_EQ(complete.round->operation, Operation::kPush);
+  EXPECT_EQ(complete.round->operation, PushRequest::kOperation);
   EXPECT_EQ(Tickets(complete.round), (Numbers{1, 3, 2}));  // in rank order
   EXPECT_EQ(complete.round->waiters.size(), 3U);
   EXPECT_FALSE(complete.awaits_parts);
@@ -216,7 +228,7 @@ TEST_F(AgendaTest, LetsAPartThatComesAgainWaitWithTheFirst) {
   EXPECT_FALSE(Hear({Says({Push(1, {9, 1, 0, 2})}), Says({Push(2, {9, 1, 0, 2})})}).round);
   const Decision complete =
       Hear({Says({}), Says({Summarize(5, kUsers), Push(3, {9, 1, 1, 2}), Push(4, {9, 1, 1, 2})})});
-  EXPECT_EQ(complete.round->operation, Operation::kSummarize);
+  EXPECT_EQ(complete.round->operation, SummarizeRequest::kOperation);
   const Decision decision = Hear({Says({Push(6, {9, 1, 0, 2})}), Says({})});
   EXPECT_EQ(decision.repeated, (std::vector<Ticket>{{Rank{0}, 6}}))
       << "the complete step waits for its round";
@@ -572,7 +584,7 @@ TEST_F(AgendaTest, NamesPartsThatComeAgain) {
 TEST_F(AgendaTest, AnswersWhatWaitsForATableThatIsDropped) {
   const Decision drop = Hear({Says({Drop(1, kAds), Lookup(2), Push(3, {9, 1, 0, 2}), Push(6, {9, 2, 0, 1}),
                                     Lookup(4, kUsers), Drop(7, kAds)})});
-  ASSERT_EQ(drop.round->operation, Operation::kDropTable);
+  ASSERT_EQ(drop.round->operation, DropTableRequest::kOperation);
   ASSERT_EQ(drop.answers.size(), 4U);
   for (const EarlyAnswer& answer : drop.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
   EXPECT_EQ(drop.awaited, std::nullopt);
@@ -643,7 +655,7 @@ TEST_F(AgendaTest, AnswersEveryRequestOnceWhateverComes) {
     for (const EarlyAnswer& answer : decision.answers) ++answered.at(answer.ticket.number);
     if (!decision.round) continue;
     for (const Ticket& waiter : decision.round->waiters) ++answered.at(waiter.number);
-    if (decision.round->operation == Operation::kPush && random() % 4 != 0)
+    if (decision.round->operation == PushRequest::kOperation && random() % 4 != 0)
       Apply(*decision.round, ++table_step);
   }
   for (std::size_t ticket = 1; ticket < answered.size(); ++ticket) EXPECT_EQ(answered[ticket], 1) << ticket;

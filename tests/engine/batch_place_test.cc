@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/device_kinds.h"
 

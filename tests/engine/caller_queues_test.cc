@@ -1,10 +1,12 @@
 // Callers' queues take turns, and keep each caller's order.
-#include "server/engine/caller_queues.h"
+#include "server/engine/schedule/caller_queues.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "server/engine/operations/lookup.h"
 
 namespace slotwise {
 namespace {
@@ -22,7 +24,7 @@ std::vector<Request> Message(std::size_t count, std::size_t first) {
 
 std::vector<std::uint32_t> Take(CallerQueues& queues, std::size_t most) {
   std::vector<std::uint32_t> keys;
-  for (const Request& request : queues.Take(most)) keys.push_back(AnnouncementOf(request).keys);
+  for (const Request& request : queues.Take(most)) keys.push_back(request.announcement().keys);
   return keys;
 }
 

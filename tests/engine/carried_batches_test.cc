@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/lookup.h"
+
 namespace slotwise {
 namespace {
 
@@ -60,7 +63,7 @@ class Announcer {
   }
   void Announce(Request request) {
     Announcement& announcement = header.announcements[header.count++];
-    announcement = AnnouncementOf(request);
+    announcement = request.announcement();
     announcement.ticket = tickets.Add(std::move(request));
   }
   RoundPart PartOf(std::size_t place, int rank) const {

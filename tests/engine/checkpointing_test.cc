@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/engine/operations/checkpoint_requests.h"
 #include "tests/durability/sim_files.h"
 #include "tests/durability/watched_files.h"
 #include "tests/support/test_secret.h"
@@ -104,10 +105,9 @@ class Saver {
     return saved.ok() ? *saved : SavedCheckpoint();
   }
   Result<SavedCheckpoint> TrySave() {
-    Round round = Next(Operation::kSaveCheckpoint);
-    round.delta = true;
     Result<SavedCheckpoint> saved = Unavailable("no answer");
-    checkpointing_.Save(round, [&](const Result<SavedCheckpoint>& result) { saved = result; });
+    checkpointing_.Save(++round_, true, DataType::kFloat32,
+                        [&](const Result<SavedCheckpoint>& result) { saved = result; });
     HandleEvent(CheckpointEvent::kWritten);
     HandleEvent(CheckpointEvent::kPublished);
     return saved;
@@ -124,7 +124,7 @@ class Saver {
   // millisecond but every tenth. Returns the one at which all rows have been written.
   std::uint64_t MillisecondsOfSaveWhileBusy() {
     checkpointing_.Advance(0, false);
-    checkpointing_.Save(Next(Operation::kSaveCheckpoint), [](const Result<SavedCheckpoint>&) {});
+    checkpointing_.Save(++round_, false, DataType::kFloat32, [](const Result<SavedCheckpoint>&) {});
     EXPECT_EQ(checkpointing_.Advance(0, false), Checkpointing::Next::kInATick);
     std::uint64_t now_ms = 0;
     HandleEvent(CheckpointEvent::kWritten, [&] {
@@ -135,7 +135,7 @@ class Saver {
   }
   // Saves while the engine has nothing else to do and no time passes. Returns whether all rows are written.
   bool IsSavedAtOnce() {
-    checkpointing_.Save(Next(Operation::kSaveCheckpoint), [](const Result<SavedCheckpoint>&) {});
+    checkpointing_.Save(++round_, false, DataType::kFloat32, [](const Result<SavedCheckpoint>&) {});
     checkpointing_.Advance(0, false);  // behind the checkpoint's own round
     return HandleEvent(CheckpointEvent::kWritten);
   }
@@ -162,7 +162,7 @@ class Saver {
   }
   template <class Advance>
   bool HandleEvent(CheckpointEvent event, const Advance& advance) {
-    Round round = Next(Operation::kCheckpointEvent);
+    ++round_;
     const auto is_of_kind = [&](const CheckpointEventRequest& told) { return told.event == event; };
     for (int tries = 0; tries < 60'000; ++tries) {
       advance();
@@ -170,12 +170,11 @@ class Saver {
       const auto has_come = [&] { return std::ranges::any_of(events_, is_of_kind); };
       if (!news_.wait_for(lock, std::chrono::milliseconds(1), has_come)) continue;
       const auto told = std::ranges::find_if(events_, is_of_kind);
-      round.event = event;
-      round.failed = told->failed;
+      const bool failed = told->failed;
       events_.erase(told);
       lock.unlock();
-      checkpointing_.OnEvent(round);
-      return !round.failed;
+      checkpointing_.OnEvent(event, failed);
+      return !failed;
     }
     ADD_FAILURE() << "no event came within a minute";
     return false;
@@ -205,17 +204,10 @@ class Saver {
  private:
   inline static const std::string kJournal = "data/journal";
 
-  Round Next(Operation operation) {
-    Round round;
-    round.number = ++round_;
-    round.operation = operation;
-    return round;
-  }
-
   void Take(Request request) {
     const std::scoped_lock lock(mutex_);
-    if (auto* const event = std::get_if<CheckpointEventRequest>(&request)) events_.push_back(*event);
-    if (auto* const save = std::get_if<SaveCheckpointRequest>(&request)) asked_.push_back(*save);
+    if (request.Is<CheckpointEventRequest>()) events_.push_back(request.As<CheckpointEventRequest>());
+    if (request.Is<SaveCheckpointRequest>()) asked_.push_back(request.As<SaveCheckpointRequest>());
     news_.notify_all();
   }
 

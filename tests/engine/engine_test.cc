@@ -19,7 +19,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/engine/agenda.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/summarize.h"
+#include "server/engine/schedule/agenda.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/batches.h"
 #include "tests/support/device_kinds.h"

@@ -12,9 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "server/engine/agenda.h"
 #include "server/engine/engine.h"
 #include "server/engine/observer.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/describe_session.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/schedule/agenda.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/test_secret.h"
 

@@ -1,5 +1,5 @@
 // The inbox: any thread adds, the engine takes.
-#include "server/engine/inbox.h"
+#include "server/engine/schedule/inbox.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,11 @@
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/summarize.h"
 
 namespace slotwise {
 namespace {
@@ -33,10 +38,10 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
   }
   const auto first = inbox.Take(2);
   ASSERT_EQ(first.requests.size(), 2U);
-  EXPECT_EQ(AnnouncementOf(first.requests[0]).keys, 1U);
-  EXPECT_EQ(AnnouncementOf(first.requests[1]).keys, 2U);
+  EXPECT_EQ(first.requests[0].announcement().keys, 1U);
+  EXPECT_EQ(first.requests[1].announcement().keys, 2U);
   EXPECT_FALSE(first.closed);
-  EXPECT_EQ(AnnouncementOf(inbox.Take(2).requests.at(0)).keys, 3U);
+  EXPECT_EQ(inbox.Take(2).requests.at(0).announcement().keys, 3U);
 }
 
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
@@ -51,7 +56,7 @@ TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
     EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kResourceExhausted) << "taken is not yet answered";
     Request bare = SummarizeRequest{};
     EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
-    const LookupRequest kept = std::move(std::get<LookupRequest>(taken));
+    const LookupRequest kept = std::move(taken.As<LookupRequest>());
     EXPECT_EQ(inbox.bytes(), 800U) << "the batch is alive";
   }
   EXPECT_EQ(inbox.bytes(), 0U);
@@ -81,8 +86,8 @@ TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPartsOfSteps) {
   const Inbox::Taken taken = inbox.Take(2);
   EXPECT_EQ(taken.abandoned.size(), 2U);
   ASSERT_EQ(taken.requests.size(), 2U) << "as many as were asked for, beside the abandoned ones";
-  EXPECT_EQ(CallerOf(taken.requests[0]), there);
-  EXPECT_TRUE(std::holds_alternative<PushRequest>(taken.requests[1])) << "its step may have other parts";
+  EXPECT_EQ(taken.requests[0].caller(), there);
+  EXPECT_TRUE(taken.requests[1].Is<PushRequest>()) << "its step may have other parts";
 }
 
 TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
@@ -99,10 +104,10 @@ TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
       << refused.message();
   EXPECT_TRUE(add(Caller("b")).ok());
   Request lookup = LookupOf(1);
-  std::get<LookupRequest>(lookup).caller = Caller("a");
+  lookup.As<LookupRequest>().caller = Caller("a");
   EXPECT_TRUE(inbox.Add({&lookup, 1}).ok());
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(add(Caller()).ok()) << "the server makes its tables";
-  EXPECT_EQ(CallerOf(inbox.Take(1).requests.at(0)), Caller("a"));
+  EXPECT_EQ(inbox.Take(1).requests.at(0).caller(), Caller("a"));
   EXPECT_TRUE(add(Caller("a")).ok());
 }
 
@@ -128,11 +133,11 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   more.push_back(LookupOf(1));
   more.push_back(LookupOf(2));
   EXPECT_EQ(inbox.Add(more).code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(AnnouncementOf(more[0]).keys, 1U) << "refused, and untouched";
+  EXPECT_EQ(more[0].announcement().keys, 1U) << "refused, and untouched";
   EXPECT_EQ(inbox.bytes(), 80U);
   Inbox::Taken taken = inbox.Take(8);
   ASSERT_EQ(taken.requests.size(), 2U);
-  BatchOf(taken.requests[0])->DropArrays();
+  taken.requests[0].batch()->DropArrays();
   EXPECT_EQ(inbox.bytes(), 40U) << "each request has its own share";
   EXPECT_TRUE(inbox.Add(more).ok());
   EXPECT_EQ(inbox.Take(8).requests.size(), 2U);
@@ -252,7 +257,7 @@ TEST(Inbox, LetsTheCallersTakeTurns) {
     std::vector<Request> message;
     for (std::size_t i = 0; i < count; ++i) {
       message.push_back(LookupOf(keys));
-      std::get<LookupRequest>(message.back()).caller = Caller(caller);
+      message.back().As<LookupRequest>().caller = Caller(caller);
     }
     return message;
   };
@@ -264,7 +269,7 @@ TEST(Inbox, LetsTheCallersTakeTurns) {
   ASSERT_TRUE(inbox.Add(small).ok());
   std::size_t takes = 1;
   while (std::ranges::none_of(inbox.Take(32).requests,
-                              [](const Request& request) { return AnnouncementOf(request).keys == 2; })) {
+                              [](const Request& request) { return request.announcement().keys == 2; })) {
     ++takes;
   }
   EXPECT_LE(takes, 2U);
@@ -301,21 +306,21 @@ TEST(Inbox, ChargesAnswersUntilTheyEndAndWhatARequestTakesBesideItsArrays) {
   Inbox inbox({.max_bytes = 1000, .request_bytes = 50});
   std::vector<Request> two;
   two.push_back(LookupOf(10));
-  std::get<LookupRequest>(two[0]).answer_bytes = 400;
+  two[0].As<LookupRequest>().answer_bytes = 400;
   two.emplace_back(PushRequest{});
   ASSERT_TRUE(inbox.Add(two).ok());
   EXPECT_EQ(inbox.bytes(), 80U + 400 + 50 + 50);
   Request more = LookupOf(1);
-  std::get<LookupRequest>(more).answer_bytes = 400;
+  more.As<LookupRequest>().answer_bytes = 400;
   const Status refused = inbox.Add({&more, 1});
   EXPECT_EQ(
       refused.message(),
       "the server is busy: 580 bytes of requests and replies wait, and limits.max_inbox_mib leaves no room "
       "for 458 more");
   Inbox::Taken taken = inbox.Take(2);
-  BatchOf(taken.requests[0])->DropArrays();
+  taken.requests[0].batch()->DropArrays();
   EXPECT_EQ(inbox.bytes(), 500U) << "the answer is to come";
-  const Reservation answer = std::move(std::get<LookupRequest>(taken.requests[0]).answer_reservation);
+  const Reservation answer = std::move(taken.requests[0].As<LookupRequest>().answer_reservation);
   taken.requests.clear();
   EXPECT_EQ(inbox.bytes(), 450U) << "somebody holds the answer";
 }
@@ -324,7 +329,7 @@ TEST(Inbox, ChargesNoBatchThatIsChargedElsewhere) {
   Budget arena(1000);
   Inbox inbox({.max_bytes = 100});
   Request charged = LookupOf(20);
-  BatchOf(charged)->reservation = *arena.Reserve(160);
+  charged.batch()->reservation = *arena.Reserve(160);
   ASSERT_TRUE(inbox.Add({&charged, 1}).ok());
   EXPECT_EQ(inbox.bytes(), 0U);
   EXPECT_EQ(arena.used(), 160U);
@@ -402,7 +407,7 @@ TEST(Inbox, HasRoomForASmallRequestOfWhoeverHasNothingThere) {
   Inbox inbox({.max_bytes = 1 << 20, .request_bytes = 0});
   const auto add = [&](std::size_t keys, std::string_view name) {
     Request request = LookupOf(keys);
-    std::get<LookupRequest>(request).caller = Caller(name);
+    request.As<LookupRequest>().caller = Caller(name);
     return Add(inbox, std::move(request));
   };
   const std::size_t most = (1 << 20) / 8;
@@ -421,12 +426,12 @@ TEST(Inbox, GivesUpPushesForWhichNobodyElseWaits) {
   const Caller late("late", Caller::Clock::now() - std::chrono::seconds(1));
   for (const StepId& step : {StepId{9, 1, 0, 1}, StepId{9, 2, 0, 2}}) {
     Request push = PushOf(TableId{1}, step, 1);
-    std::get<PushRequest>(push).caller = late;
+    push.As<PushRequest>().caller = late;
     ASSERT_TRUE(Add(inbox, std::move(push)).ok());
   }
   const Inbox::Taken taken = inbox.Take(8);
   ASSERT_EQ(taken.abandoned.size(), 1U);
-  EXPECT_EQ(std::get<PushRequest>(taken.abandoned[0]).step.number, 1U);
+  EXPECT_EQ(taken.abandoned[0].As<PushRequest>().step.number, 1U);
   ASSERT_EQ(taken.requests.size(), 1U) << "its other part may wait";
 }
 
@@ -439,7 +444,7 @@ TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
   Request after = LookupOf(1, &outcome);
   const Status refused = inbox.Add({&after, 1});
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
-  Refuse(after, refused);
+  after.Refuse(refused);
   EXPECT_EQ(outcome, refused);
   const auto taken = inbox.Take(8);
   EXPECT_EQ(taken.requests.size(), 1U);

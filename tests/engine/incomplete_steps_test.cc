@@ -1,5 +1,5 @@
 // Steps with missing parts are found by name and leave in the order in which they came.
-#include "server/engine/incomplete_steps.h"
+#include "server/engine/schedule/incomplete_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ready rounds leave in the order in which they became ready, but for lookups that share a round.
-#include "server/engine/ready_rounds.h"
+#include "server/engine/schedule/ready_rounds.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ void AddLookup(ReadyRounds& ready, TicketNumber ticket, int rank = 0, TableId ta
 
 Round PushOf(TicketNumber ticket, std::uint64_t number, TableId table = kAds) {
   Round round;
-  round.operation = Operation::kPush;
+  round.operation_class = OperationClass::kStepPart;
+  round.of_table = true;
   round.table = table;
   round.step = {1, number, 0, 1};
   round.parts = {{{Rank{0}, ticket}, 1, 1}};
@@ -83,7 +84,6 @@ TEST(ReadyRounds, FindsACompleteStepUntilItsRound) {
 TEST(ReadyRounds, GivesATablesRoundsAndNoOthers) {
   ReadyRounds ready;
   Round create;
-  create.operation = Operation::kCreateTable;
   create.parts = {{{Rank{0}, 9}}};
   AddLookup(ready, 1);
   AddLookup(ready, 2, 0, kUsers);
@@ -92,7 +92,7 @@ TEST(ReadyRounds, GivesATablesRoundsAndNoOthers) {
   const std::vector<Round> gone = ready.TakeAllOf(kAds);
   ASSERT_EQ(gone.size(), 2U);
   EXPECT_EQ(gone[0].waiters[0].number, 3U);
-  EXPECT_EQ(gone[1].operation, Operation::kLookup);
+  EXPECT_EQ(gone[1].operation_class, OperationClass::kLookup);
   EXPECT_EQ(gone[1].waiters[0].number, 1U);
   EXPECT_EQ(ready.FindStep({kAds, 1, 7}), nullptr);
   EXPECT_EQ(Next(ready, 100), (Tickets{2}));

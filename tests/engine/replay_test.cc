@@ -1,6 +1,6 @@
 // A journal's rounds are applied again as they were, and records that no server writes are refused, whatever
 // their checksums say: each of them would have been refused of a client, or does not follow the state.
-#include "server/engine/replay.h"
+#include "server/engine/operations/replay.h"
 
 #include <gmock/gmock.h>
 
@@ -13,7 +13,12 @@
 #include <vector>
 
 #include "server/durability/bounds.h"
-#include "server/engine/record_checks.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/import_rows.h"
+#include "server/engine/operations/load_checkpoint.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/set_learning_rate.h"
 #include "tests/durability/sim_files.h"
 #include "tests/support/test_secret.h"
 
@@ -21,6 +26,7 @@ namespace slotwise::test {
 namespace {
 
 using ::testing::HasSubstr;
+using namespace operations;  // NOLINT(google-build-using-namespace): the test is of them
 
 constexpr std::uint32_t kDim = 2;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -32,10 +38,10 @@ struct Written {
   std::vector<float> weights;
   std::vector<float> values;
   DataType type = DataType::kFloat32;
-  RoundRecord record;
+  RecordedBatches record;
 
-  RoundRecord Of() const {
-    RoundRecord of = record;
+  RecordedBatches Of() const {
+    RecordedBatches of = record;
     of.arrays = {{.keys = keys,
                   .offsets = offsets,
                   .weights = weights,
@@ -52,25 +58,40 @@ class ReplayTest : public ::testing::Test {
     options.name = TableName("ads");
     options.dim = kDim;
     options.optimizer.kind = OptimizerKind::kAdaGrad;
-    EXPECT_EQ(Apply(Creation(1, options)), "");
+    EXPECT_EQ(Create(1, options), "");
     options.name = TableName("single");
     options.combiner = Combiner::kNone;
-    EXPECT_EQ(Apply(Creation(2, options)), "");
+    EXPECT_EQ(Create(2, options), "");
   }
 
-  static RoundRecord Creation(std::uint32_t id, const TableOptions& options, std::uint64_t lineage = 5) {
-    RoundRecord record;
-    record.kind = RecordKind::kCreateTable;
-    record.table = TableId{id};
-    record.options = options;
-    record.lineage = lineage;
-    return record;
+  // Each returns why the records were refused, or nothing.
+  template <class O>
+  std::string Apply(const std::vector<typename O::Record>& records) {
+    const Status status = O::Replay(context_, records);
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
+    return status.message();
   }
+  std::string Create(std::uint32_t id, const TableOptions& options, std::uint64_t lineage = 5) {
+    return Apply<CreateTable>({{.table = TableId{id}, .lineage = lineage, .options = options}});
+  }
+  std::string ApplyPush(const Written& push) { return Apply<Push>({push.Of()}); }
+  std::string ApplyImport(const Written& import) { return Apply<ImportRows>({import.Of()}); }
+  // A change of the next push.
+  std::string Pushed(const std::function<void(Written&)>& change, std::uint32_t table = 1) {
+    Written push = NextPush(table);
+    change(push);
+    return ApplyPush(push);
+  }
+  std::string Imported(const std::function<void(Written&)>& change) {
+    Written import = Import();
+    change(import);
+    return ApplyImport(import);
+  }
+
   // The next step of a table: 3 bags of one key.
-  Written Push(std::uint32_t table = 1) {
+  Written NextPush(std::uint32_t table = 1) {
     Written push;
     push.values.assign(3 * kDim, 0.5F);
-    push.record.kind = RecordKind::kPush;
     push.record.step = {.session = 3, .number = ++number_, .epoch = 1};
     push.record.shares = {{.table = TableId{table},
                            .steps = tables_.Get(TableId{table})->steps + 1,
@@ -79,32 +100,11 @@ class ReplayTest : public ::testing::Test {
   }
   // Rows of 3 keys, with their state.
   Written Import() {
-    Written import = Push();
+    Written import = NextPush();
     import.values.assign(3 * 2 * kDim, 0.5F);
-    import.record.kind = RecordKind::kImport;
     import.record.step = {};
     import.record.with_state = true;
     return import;
-  }
-
-  // Returns why the records were refused, or nothing.
-  std::string Apply(std::vector<RoundRecord> records) {
-    const Status status = replay_.Apply(records);
-    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
-    return status.message();
-  }
-  std::string Apply(const RoundRecord& record) { return Apply(std::vector{record}); }
-  std::string Apply(const Written& written) { return Apply(written.Of()); }
-  // A change of the next push.
-  std::string Pushed(const std::function<void(Written&)>& change, std::uint32_t table = 1) {
-    Written push = Push(table);
-    change(push);
-    return Apply(push);
-  }
-  std::string Imported(const std::function<void(Written&)>& change) {
-    Written import = Import();
-    change(import);
-    return Apply(import);
   }
   std::uint64_t rows() { return tables_.Get(TableId{1})->shard->Usage().rows; }
   std::uint64_t steps() { return tables_.Get(TableId{1})->steps; }
@@ -116,16 +116,16 @@ class ReplayTest : public ::testing::Test {
   const TableMaker maker_{*device_, *collective_, kTestSecret, RankLimit{}};
   CheckpointLoader loader_{
       Checkpoints(files_, "checkpoints"), SystemThreads(), *device_, *collective_, maker_, tables_};
-  Replay replay_{*device_, tables_, maker_, loader_};
+  ReplayContext context_{*device_, tables_, maker_, loader_};
   std::uint64_t number_ = 0;
 };
 
 TEST_F(ReplayTest, AppliesWhatAServerHasWritten) {
-  EXPECT_EQ(Apply(Push()), "");
-  EXPECT_EQ(Apply(Push(2)), "");
+  EXPECT_EQ(ApplyPush(NextPush()), "");
+  EXPECT_EQ(ApplyPush(NextPush(2)), "");
   EXPECT_EQ(Pushed([](Written& push) { push.weights = {1, 2, 3}; }), "");
   EXPECT_EQ(Pushed([](Written& push) { push.offsets = {0, 0, 2, 3}; }), "");
-  EXPECT_EQ(Apply(Import()), "");
+  EXPECT_EQ(ApplyImport(Import()), "");
   EXPECT_EQ(steps(), 4U);
   EXPECT_EQ(rows(), 3U);
 }
@@ -170,22 +170,21 @@ TEST_F(ReplayTest, RefusesNumbersThatARowCannotHave) {
 }
 
 TEST_F(ReplayTest, RefusesRecordsOfRanksThatDoNotSayTheSame) {
-  const auto two = [&](const std::function<void(RoundRecord&)>& change) {
-    const Written push = Push();
-    RoundRecord other = push.Of();
+  const auto two = [&](const std::function<void(RecordedBatches&)>& change) {
+    const Written push = NextPush();
+    RecordedBatches other = push.Of();
     other.arrays.clear();  // all parts came to rank 0
     change(other);
-    return Apply(std::vector{push.Of(), other});
+    return Apply<Push>({push.Of(), other});
   };
-  EXPECT_EQ(two([](RoundRecord&) {}), "");
+  EXPECT_EQ(two([](RecordedBatches&) {}), "");
   constexpr const char* kWords = "ranks 0 and 1 have recorded different rounds";
-  EXPECT_THAT(two([](RoundRecord& r) { r.kind = RecordKind::kErase; }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { ++r.step.number; }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { ++r.step.epoch; }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { r.shares.clear(); }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { ++r.shares[0].steps; }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { r.shares[0].table = TableId{2}; }), HasSubstr(kWords));
-  EXPECT_THAT(two([](RoundRecord& r) { ++r.shares[0].parts[0].body; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { ++r.step.number; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { ++r.step.epoch; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { r.shares.clear(); }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { ++r.shares[0].steps; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { r.shares[0].table = TableId{2}; }), HasSubstr(kWords));
+  EXPECT_THAT(two([](RecordedBatches& r) { ++r.shares[0].parts[0].body; }), HasSubstr(kWords));
 }
 
 TEST_F(ReplayTest, RefusesStepsThatNoServerHasApplied) {
@@ -212,18 +211,15 @@ TEST_F(ReplayTest, RefusesStepsThatNoServerHasApplied) {
   EXPECT_THAT(Pushed([](Written& push) { push.record.shares[0].table = TableId{9}; }),
               HasSubstr("there is no table 9"));
   for (const float rate : {std::nanf(""), kInfinity, -1.0F}) {
-    EXPECT_THAT(Pushed([rate](Written& push) {
-                  push.record.kind = RecordKind::kPushAtRates;
-                  push.record.shares[0].learning_rate = rate;
-                }),
+    EXPECT_THAT(Pushed([rate](Written& push) { push.record.shares[0].learning_rate = rate; }),
                 HasSubstr("learning_rate is"));
   }
-  const Written push = Push();
-  EXPECT_EQ(Apply(push), "");
+  const Written push = NextPush();
+  EXPECT_EQ(ApplyPush(push), "");
   EXPECT_THAT(Pushed([&](Written& again) { again.record.step = push.record.step; }),
               HasSubstr("was applied before"));
   EXPECT_EQ(Pushed([&](Written& late) { late.record.step.number = 3 * Ledger::kWindow; }), "");
-  EXPECT_THAT(Apply(Push()), HasSubstr("was applied before")) << "too old to know";
+  EXPECT_THAT(ApplyPush(NextPush()), HasSubstr("was applied before")) << "too old to know";
 }
 
 TEST_F(ReplayTest, ACountOfStepsNeitherFallsNorWraps) {
@@ -242,22 +238,49 @@ TEST_F(ReplayTest, ATableHasANewIdAndALineageAndARateThatOneCanHave) {
   options.name = TableName("later");
   options.dim = kDim;
   for (const std::uint32_t id : {0U, 1U, 2U, 0xFFFF'0001U, 0xFFFF'FFFFU})
-    EXPECT_NE(Apply(Creation(id, options)), "") << id;
-  EXPECT_THAT(Apply(Creation(3, options, 0)), HasSubstr("lineage is 0"));
-  EXPECT_EQ(Apply(Creation(4, options)), "");
-  EXPECT_THAT(Apply(Creation(5, options)), HasSubstr("is there already"));
-  RoundRecord drop;
-  drop.kind = RecordKind::kDropTable;
-  drop.table = TableId{4};
-  EXPECT_EQ(Apply(drop), "");
-  EXPECT_THAT(Apply(Creation(4, options)), HasSubstr("a new table has id 4, and the next one is 5"));
-  for (const float rate : {std::nanf(""), kInfinity, -1.0F}) {
-    RoundRecord set;
-    set.kind = RecordKind::kSetLearningRate;
-    set.table = TableId{1};
-    set.learning_rate = rate;
-    EXPECT_NE(Apply(set), "") << rate;
-  }
+    EXPECT_NE(Create(id, options), "") << id;
+  EXPECT_THAT(Create(3, options, 0), HasSubstr("lineage is 0"));
+  EXPECT_EQ(Create(4, options), "");
+  EXPECT_THAT(Create(5, options), HasSubstr("is there already"));
+  EXPECT_TRUE(DropTable::Check(tables_, {TableId{4}}).ok());
+  DropTable::Apply(tables_, {TableId{4}});
+  EXPECT_EQ(DropTable::Check(tables_, {TableId{4}}).code(), StatusCode::kDataLoss);
+  EXPECT_THAT(Create(4, options), HasSubstr("a new table has id 4, and the next one is 5"));
+  for (const float rate : {std::nanf(""), kInfinity, -1.0F})
+    EXPECT_EQ(SetLearningRate::Check(tables_, {TableId{1}, rate}).code(), StatusCode::kDataLoss) << rate;
+  EXPECT_EQ(SetLearningRate::Check(tables_, {TableId{4}, 1}).code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(SetLearningRate::Check(tables_, {TableId{1}, 0.5F}).ok());
+  SetLearningRate::Apply(tables_, {TableId{1}, 0.5F});
+  EXPECT_EQ(tables_.Get(TableId{1})->learning_rate, 0.5F);
+}
+
+// What recovery hands over are bytes of a kind.
+TEST_F(ReplayTest, RefusesKindsThatDifferOrThatNobodyKnows) {
+  const OperationTable operations;
+  const std::vector<std::uint64_t> drop{2};  // the body of a drop of table 2
+  const auto apply = [&](std::vector<std::uint32_t> kinds, std::size_t bytes = 8) {
+    std::vector<RecordOfRank> records;
+    for (const std::uint32_t kind : kinds)
+      records.push_back({RecordKind{kind}, std::as_bytes(std::span(drop)).first(bytes)});
+    return ReplayRound(operations, context_, records);
+  };
+  constexpr std::uint32_t kDrop = 6;
+  EXPECT_THAT(apply({99}).message(), HasSubstr("kind 99, which this version does not know"));
+  EXPECT_THAT(apply({kDrop, 4}).message(), HasSubstr("ranks 0 and 1 have recorded different rounds"));
+  EXPECT_THAT(apply({kDrop, kDrop}, 2).message(), HasSubstr("do not fit together, at byte 0"));
+  EXPECT_NE(tables_.Get(TableId{2}), nullptr);
+  EXPECT_EQ(apply({kDrop, kDrop}).message(), "");
+  EXPECT_EQ(tables_.Get(TableId{2}), nullptr);
+  EXPECT_EQ(apply({kDrop}).code(), StatusCode::kDataLoss);
+}
+
+TEST(AnOperationTable, HasNoTwoOfANumberOrARecord) {
+  OperationTraits traits = TraitsOf<SetLearningRate>();
+  EXPECT_THROW(OperationTable(std::span(&traits, 1)), std::logic_error) << "the number";
+  traits.number = Operation{200};
+  EXPECT_THROW(OperationTable(std::span(&traits, 1)), std::logic_error) << "the record";
+  traits.records = {};
+  EXPECT_NO_THROW(OperationTable(std::span(&traits, 1)));
 }
 
 // A checkpoint without tables, and with a ledger of these bytes.
@@ -291,19 +314,19 @@ TEST_F(ReplayTest, ACheckpointIsLoadedByAnIdThatSaysItsRoundAndWithALedgerThatFi
 }
 
 TEST_F(ReplayTest, LoadedTablesAreNamedOnceAndInOrder) {
-  const auto load = [&](RecordKind kind, std::vector<std::uint32_t> ids) {
-    RoundRecord record;
-    record.kind = kind;
-    for (const std::uint32_t id : ids) record.loaded.push_back(TableId{id});
-    return CheckAlike(std::span(&record, 1)).message();
+  const auto load = [&](bool some, std::vector<std::uint32_t> ids) {
+    LoadCheckpoint::Record record;
+    record.some = some;
+    for (const std::uint32_t id : ids) record.tables.push_back(TableId{id});
+    return LoadCheckpoint::Replay(context_, std::span(&record, 1)).message();
   };
-  constexpr auto kSome = RecordKind::kLoadTables;
-  constexpr auto kAll = RecordKind::kLoadCheckpoint;
+  constexpr const char* kWords = "the loaded tables' ids do not ascend, or there are none";
   for (const std::string& refused :
-       {load(kSome, {}), load(kSome, {2, 1}), load(kSome, {1, 1}), load(kAll, {1})}) {
-    EXPECT_EQ(refused, "the loaded tables' ids do not ascend, or there are none");
+       {load(true, {}), load(true, {2, 1}), load(true, {1, 1}), load(false, {1})}) {
+    EXPECT_EQ(refused, kWords);
   }
-  for (const std::string& legal : {load(kSome, {1, 2}), load(kAll, {})}) EXPECT_EQ(legal, "");
+  for (const std::string& goes_on : {load(true, {1, 2}), load(false, {})})
+    EXPECT_THAT(goes_on, HasSubstr("checkpoint , which was loaded then, cannot be used"));
 }
 
 }  // namespace

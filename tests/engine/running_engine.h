@@ -18,6 +18,17 @@
 #include "server/collective/exchange.h"
 #include "server/engine/bag_travel.h"
 #include "server/engine/engine.h"
+#include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/erase_rows.h"
+#include "server/engine/operations/import_rows.h"
+#include "server/engine/operations/list_keys.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/set_learning_rate.h"
+#include "server/engine/operations/summarize.h"
 #include "tests/support/test_secret.h"
 
 namespace slotwise::test {

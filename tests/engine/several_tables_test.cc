@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/operations.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/round_runner.h"
 #include "server/engine/staged_upload.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/apart_device.h"
@@ -124,7 +126,7 @@ class SeveralTables {
           LookupRequest request{ids_[t], mode, PartOf(Keys(first)),
                                 [this, t](Result<PooledValues> pooled) { pooled_[t] = std::move(pooled); }};
           request.type = type;
-          return std::pair(Operation::kLookup, Request(std::move(request)));
+          return Request(std::move(request));
         },
         mode));
   }
@@ -138,7 +140,7 @@ class SeveralTables {
               {1, step_, 0, 1},
               PartOf(Keys(first), gradients),
               [this](const Result<AppliedStep>& applied) { applied_ += applied.ok() ? 1 : 0; }};
-          return std::pair(Operation::kPush, Request(std::move(request)));
+          return Request(std::move(request));
         },
         LookupMode::kTrain));
   }
@@ -161,9 +163,12 @@ class SeveralTables {
     pooled_.assign(ids_.size(), Status(StatusCode::kInternal, "no answer"));
     for (std::size_t t = 0; t < ids_.size(); ++t) {
       Round share;
-      auto [operation, request] = request_of(t);
+      Request request = request_of(t);
+      const Announcement announcement = request.announcement();
       const Ticket ticket{Rank{0}, tickets_.Add(std::move(request))};
-      share.operation = operation;
+      share.operation = announcement.operation;
+      share.operation_class = announcement.operation_class;
+      share.of_table = true;
       share.table = ids_[t];
       share.mode = mode;
       share.step = {1, step_, 0, 1};
@@ -178,8 +183,8 @@ class SeveralTables {
 
   Counts CountsOf(const Round& round) {
     const Counts before{schedule_.waits, collective_.agreements, device_.arrays};
-    operations_.Run(round);
-    operations_.stages().FinishAll();
+    runner_.Run(round);
+    runner_.stages().FinishAll();
     return {schedule_.waits - before.waits, collective_.agreements - before.agreements,
             device_.arrays - before.host_arrays};
   }
@@ -196,8 +201,9 @@ class SeveralTables {
   const TableMaker maker_{device_, collective_, kTestSecret, {}};
   Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
   static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
-  Operations operations_{device_, collective_, exchanges_, maker_, kManyBytes,    {},
-                         arrays_, tables_,     tickets_,   log_,   checkpointing_};
+  const OperationTable operations_;
+  RoundRunner runner_{operations_,     device_, collective_, exchanges_, maker_, kManyBytes,
+                      TravelOptions{}, arrays_, tables_,     tickets_,   log_,   checkpointing_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;
   std::size_t applied_ = 0;

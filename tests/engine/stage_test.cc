@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "server/engine/operations/push.h"
 #include "tests/support/apart_device.h"
 
 namespace slotwise::test {
@@ -61,8 +62,8 @@ TEST_F(StagesTest, APushCanBeAnsweredLaterToo) {
   std::uint64_t step = 0;
   Stage& stage = stages_.Next();
   Request request = PushOf(10);
-  std::get<PushRequest>(request).done = [&](const Result<AppliedStep>& answer) { step = answer->table_step; };
-  stage.AnswerLater([done = std::get<PushRequest>(request).done] { done(AppliedStep{41, {}}); });
+  request.As<PushRequest>().done = [&](const Result<AppliedStep>& answer) { step = answer->table_step; };
+  stage.AnswerLater([done = request.As<PushRequest>().done] { done(AppliedStep{41, {}}); });
   stage.Keep(std::move(request));
   EXPECT_EQ(step, 0U);
   stages_.FinishAll();

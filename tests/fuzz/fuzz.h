@@ -21,7 +21,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/schedule/request.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/table_options.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/engine/observer.h"
+#include "server/engine/operations/lookup.h"
 #include "tests/rpc/rpc_server_fixture.h"
 
 namespace slotwise {
@@ -203,7 +204,7 @@ TEST_F(RowsServiceTest, LookupManyAnswersEachInItsOrder) {
 class JoinedLookups final : public EngineObserver {
  public:
   void OnTaken(const Request& request, TicketNumber /*ticket*/) override {
-    if (const auto* lookup = std::get_if<LookupRequest>(&request)) joined.push_back(lookup->joined);
+    if (request.Is<LookupRequest>()) joined.push_back(request.As<LookupRequest>().joined);
   }
   void OnDecision(const EngineState& /*state*/, const Decision& /*decision*/) override {}
 

@@ -13,6 +13,7 @@
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
+#include "server/engine/operations/create_table.h"
 #include "server/rpc/rpc_server.h"
 #include "slotwise/v1/admin.grpc.pb.h"
 #include "slotwise/v1/embedding.grpc.pb.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "server/engine/agenda.h"
+#include "server/engine/schedule/agenda.h"
 #include "server/engine/tables.h"
 
 namespace slotwise::sim {
@@ -21,9 +21,10 @@ double SecondsOfThread() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-Announcement Of(Operation operation, TicketNumber ticket) {
+Announcement Of(OperationClass operation_class, TicketNumber ticket) {
   Announcement announcement;
-  announcement.operation = operation;
+  announcement.operation_class = operation_class;
+  announcement.of_table = true;
   announcement.table = kTable;
   announcement.samples = 4;
   announcement.keys = 8;
@@ -47,7 +48,7 @@ class Ranks {
       for (Header& header : headers_) header.count = 0;
       Header& header = headers_[i % headers_.size()];
       header.count = 1;
-      header.announcements[0] = Of(Operation::kPush, ++ticket_);
+      header.announcements[0] = Of(OperationClass::kStepPart, ++ticket_);
       header.announcements[0].step = {1, i + 1, 0, 2};
       agenda_.Decide(headers_);
     }
@@ -60,9 +61,9 @@ class Ranks {
       Header& header = headers_[r];
       header.count = announce ? 3 : 0;
       if (!announce) continue;
-      header.announcements[0] = Of(Operation::kLookup, ++ticket_);
-      header.announcements[1] = Of(Operation::kLookup, ++ticket_);
-      header.announcements[2] = Of(Operation::kPush, ++ticket_);
+      header.announcements[0] = Of(OperationClass::kLookup, ++ticket_);
+      header.announcements[1] = Of(OperationClass::kLookup, ++ticket_);
+      header.announcements[2] = Of(OperationClass::kStepPart, ++ticket_);
       header.announcements[2].step = {2, step_, r, ranks};
     }
     agenda_.Decide(headers_);

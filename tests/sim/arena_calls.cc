@@ -55,7 +55,7 @@ void Arenas::Handled(int rank) {
   call.handled = true;
   std::vector<std::optional<TableInfo>> tables;
   for (std::size_t i = 0; i < call.asks.size(); ++i) {
-    const bool lookup = call.asks[i].operation == Operation::kLookup;
+    const bool lookup = call.asks[i].operation == LookupRequest::kOperation;
     const auto m = static_cast<int>(i);
     tables.push_back(
         of.engine->FindTable(lookup ? call.head.lookups(m).table() : call.head.pushes(m).table()));
@@ -147,9 +147,9 @@ std::string Arenas::Taken(const HandledCall& call, int message, const Request& r
   ask = taken;
   if (CodeOf(alone, {&ask, 1}, {&call.tables[static_cast<std::size_t>(message)], 1}) != StatusCode::kOk)
     return "has arrays that are wrong";
-  const auto* const push = std::get_if<PushRequest>(&request);
-  if (push != nullptr && push->body != ask.body) return "has another hash than its arrays";
-  const BatchPart& batch = push != nullptr ? push->batch : std::get<LookupRequest>(request).batch;
+  if (request.Is<PushRequest>() && request.As<PushRequest>().body != ask.body)
+    return "has another hash than its arrays";
+  const BatchPart& batch = *request.batch();
   if (!std::ranges::equal(batch.offsets.span(), ask.batch.offsets))
     return "has other offsets than its arena had";
   return {};
@@ -177,7 +177,7 @@ void Arenas::OnAnswer(ArenaClient& client, const ArenaClient::Answer& answer) {
     for (std::size_t i = 0; i < call->asks.size(); ++i) {
       Reply& reply = replies.emplace_back();
       const auto m = static_cast<int>(i);
-      if (call->asks[i].operation == Operation::kPush) {
+      if (call->asks[i].operation == PushRequest::kOperation) {
         const v1::PushReply& push = head.pushes(m);
         reply.applied = {push.table_step(), {push.lineage(), push.newest_step()}};
         continue;

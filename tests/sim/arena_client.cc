@@ -69,7 +69,7 @@ void ArenaClient::NoteSeen(ArenaCall& call) const {
 }
 
 void ArenaClient::KeepValues(const ArenaCall& call) {
-  if (call.sents.empty() || call.asks[0].operation != Operation::kLookup) return;
+  if (call.sents.empty() || call.asks[0].operation != LookupRequest::kOperation) return;
   const std::vector<ValuePlace> places = ValuePlaces(call.asks);
   if (BytesOfPlaces(places) > call.head.arena().values_bytes()) return;
   for (const auto& [at, bytes] : places) {
@@ -128,7 +128,7 @@ bool ArenaClient::Begin(std::vector<Ask> asks, std::span<const std::string> name
   call.asks = std::move(asks);
   for (Ask& ask : call.asks) {
     ask.caller = name_;
-    ask.joined = many && ask.operation == Operation::kLookup;
+    ask.joined = many && ask.operation == LookupRequest::kOperation;
   }
   call.bodies.push_back(BodyOf(call.head, call.asks));
   const std::uint64_t values = BytesOfPlaces(ValuePlaces(call.asks));

@@ -117,7 +117,7 @@ bool Arenas::Offer(int rank, const std::map<TableId, TableOptions>& tables, cons
   Rank& of = At(rank);
   if (of.engine == nullptr || of.closing || !ranks_.MayCall(rank) || random_.OneIn(3)) return false;
   const Operation operation = asks[0].operation;
-  if (operation != Operation::kLookup && operation != Operation::kPush) return false;
+  if (operation != LookupRequest::kOperation && operation != PushRequest::kOperation) return false;
   std::vector<std::string> names;
   for (const Ask& ask : asks) {
     // Who has heard of a table's end may know its name.

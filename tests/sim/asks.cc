@@ -54,14 +54,15 @@ std::function<void(Status)> FillNone(std::function<void(Reply)> done) {
 }  // namespace
 
 std::uint64_t Ask::bytes() const {
-  if (operation == Operation::kReadRows) return keys.size() * sizeof(Key);
-  const bool has_batch = operation == Operation::kLookup || operation == Operation::kPush ||
-                         operation == Operation::kImport || operation == Operation::kErase;
+  if (operation == ReadRowsRequest::kOperation) return keys.size() * sizeof(Key);
+  const bool has_batch = operation == LookupRequest::kOperation || operation == PushRequest::kOperation ||
+                         operation == ImportRequest::kOperation || operation == EraseRequest::kOperation;
   if (!has_batch) return 0;
   return batch.keys.size() * 8 + batch.offsets.size() * 4 + batch.weights.size() * 4 + WordsOf(*this) * 4;
 }
 
 std::string NameOf(Operation operation) {
+  // By the operations' numbers.
   static const std::vector<std::string> kNames{"Lookup",  "Push",   "CreateTable", "DropTable", "Summarize",
                                                "SetRate", "Import", "Erase",       "ListKeys",  "ReadRows"};
   return kNames.at(static_cast<std::size_t>(operation));
@@ -69,9 +70,9 @@ std::string NameOf(Operation operation) {
 
 std::string Ask::Describe() const {
   std::string text = NameOf(operation) + " of table " + std::to_string(Value(table));
-  if (operation == Operation::kCreateTable) text = "CreateTable " + options.name.str();
-  if (operation == Operation::kLookup) text += mode == LookupMode::kTrain ? " TRAIN" : " EVAL";
-  if (operation == Operation::kPush) {
+  if (operation == CreateTableRequest::kOperation) text = "CreateTable " + options.name.str();
+  if (operation == LookupRequest::kOperation) text += mode == LookupMode::kTrain ? " TRAIN" : " EVAL";
+  if (operation == PushRequest::kOperation) {
     text += " session " + std::to_string(step.session) + " step " + std::to_string(step.number) + " part " +
             std::to_string(step.part) + " of " + std::to_string(step.parts) + ", epoch " +
             std::to_string(step.epoch) + ", body " + std::to_string(body) + ", place " +
@@ -81,56 +82,46 @@ std::string Ask::Describe() const {
   return text;
 }
 
-static Request RequestOfNobody(const Ask& ask, std::function<void(Reply)> done) {
-  switch (ask.operation) {
-    case Operation::kLookup:
-      return LookupRequest{.table = ask.table,
-                           .mode = ask.mode,
-                           .batch = PartOf(ask),
-                           .done = Fill(&Reply::pooled, std::move(done)),
-                           .type = ask.type,
-                           .joined = ask.joined,
-                           .place = PlaceOf(ask)};
-    case Operation::kPush:
-      return PushRequest{.table = ask.table,
-                         .step = ask.step,
-                         .batch = PartOf(ask),
-                         .done = Fill(&Reply::applied, std::move(done)),
-                         .body = ask.body,
-                         .learning_rate = ask.rate_of_step};
-    case Operation::kCreateTable:
-      return CreateTableRequest{ask.options, Fill(&Reply::created, std::move(done))};
-    case Operation::kDropTable:
-      return DropTableRequest{ask.table, FillNone(std::move(done))};
-    case Operation::kSummarize:
-      return SummarizeRequest{ask.table, ask.with_digest, Fill(&Reply::summary, std::move(done))};
-    case Operation::kSetLearningRate:
-      return SetLearningRateRequest{ask.table, ask.learning_rate, FillNone(std::move(done))};
-    case Operation::kImport:
-      return ImportRequest{ask.table, PartOf(ask), ask.with_state, ask.table_steps,
-                           FillNone(std::move(done))};
-    case Operation::kErase:
-      return EraseRequest{ask.table, PartOf(ask), Fill(&Reply::number, std::move(done))};
-    case Operation::kListKeys:
-      return ListKeysRequest{ask.table, Fill(&Reply::keys, std::move(done))};
-    case Operation::kReadRows:
-    case Operation::kSaveCheckpoint:  // these clients ask for none
-    case Operation::kCheckpointEvent:
-    case Operation::kLoadCheckpoint:
-    case Operation::kDescribeSession:
-      break;
-  }
-  ReadRowsRequest read;
-  read.table = ask.table;
-  read.keys = ask.keys;
-  read.done = Fill(&Reply::rows, std::move(done));
-  return read;
-}
-
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
-  Request request = RequestOfNobody(ask, std::move(done));
-  std::visit([&](auto& r) { r.caller = Caller(ask.caller); }, request);
-  return request;
+  const auto of = [&](auto request) {
+    request.caller = Caller(ask.caller);
+    return Request(std::move(request));
+  };
+  if (ask.operation == LookupRequest::kOperation) {
+    return of(LookupRequest{.table = ask.table,
+                            .mode = ask.mode,
+                            .batch = PartOf(ask),
+                            .done = Fill(&Reply::pooled, std::move(done)),
+                            .type = ask.type,
+                            .joined = ask.joined,
+                            .place = PlaceOf(ask)});
+  }
+  if (ask.operation == PushRequest::kOperation) {
+    return of(PushRequest{.table = ask.table,
+                          .step = ask.step,
+                          .batch = PartOf(ask),
+                          .done = Fill(&Reply::applied, std::move(done)),
+                          .body = ask.body,
+                          .learning_rate = ask.rate_of_step});
+  }
+  if (ask.operation == CreateTableRequest::kOperation)
+    return of(CreateTableRequest{ask.options, Fill(&Reply::created, std::move(done))});
+  if (ask.operation == DropTableRequest::kOperation)
+    return of(DropTableRequest{ask.table, FillNone(std::move(done))});
+  if (ask.operation == SummarizeRequest::kOperation)
+    return of(SummarizeRequest{ask.table, ask.with_digest, Fill(&Reply::summary, std::move(done))});
+  if (ask.operation == SetLearningRateRequest::kOperation)
+    return of(SetLearningRateRequest{ask.table, ask.learning_rate, FillNone(std::move(done))});
+  if (ask.operation == ImportRequest::kOperation) {
+    return of(
+        ImportRequest{ask.table, PartOf(ask), ask.with_state, ask.table_steps, FillNone(std::move(done))});
+  }
+  if (ask.operation == EraseRequest::kOperation)
+    return of(EraseRequest{ask.table, PartOf(ask), Fill(&Reply::number, std::move(done))});
+  if (ask.operation == ListKeysRequest::kOperation)
+    return of(ListKeysRequest{ask.table, Fill(&Reply::keys, std::move(done))});
+  return of(
+      ReadRowsRequest{.table = ask.table, .keys = ask.keys, .done = Fill(&Reply::rows, std::move(done))});
 }
 
 bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled) {
@@ -142,15 +133,17 @@ bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValu
 
 bool IsOf(const Announcement& announcement, const Ask& ask) {
   if (announcement.operation != ask.operation) return false;
-  if (ask.operation == Operation::kCreateTable) return true;
+  if (ask.operation == CreateTableRequest::kOperation) return true;
   if (announcement.table != ask.table) return false;
-  if (ask.operation == Operation::kLookup && announcement.joined != ask.joined) return false;
-  if (ask.operation == Operation::kPush && (announcement.step != ask.step || announcement.body != ask.body ||
-                                            announcement.learning_rate != ask.rate_of_step)) {
+  if (ask.operation == LookupRequest::kOperation && announcement.joined != ask.joined) return false;
+  if (ask.operation == PushRequest::kOperation &&
+      (announcement.step != ask.step || announcement.body != ask.body ||
+       announcement.learning_rate != ask.rate_of_step)) {
     return false;
   }
-  const bool is_batch = ask.operation == Operation::kLookup || ask.operation == Operation::kPush ||
-                        ask.operation == Operation::kImport || ask.operation == Operation::kErase;
+  const bool is_batch =
+      ask.operation == LookupRequest::kOperation || ask.operation == PushRequest::kOperation ||
+      ask.operation == ImportRequest::kOperation || ask.operation == EraseRequest::kOperation;
   return !is_batch || (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&
                        announcement.weighted == !ask.batch.weights.empty());
 }

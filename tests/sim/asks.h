@@ -13,15 +13,25 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/inbox.h"
-#include "server/engine/request.h"
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/erase_rows.h"
+#include "server/engine/operations/import_rows.h"
+#include "server/engine/operations/list_keys.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/set_learning_rate.h"
+#include "server/engine/operations/summarize.h"
+#include "server/engine/schedule/inbox.h"
+#include "server/engine/schedule/request.h"
 #include "tests/support/batches.h"
 
 namespace slotwise::sim {
 
 struct Ask {
   std::string caller = "nobody";
-  Operation operation = Operation::kLookup;
+  Operation operation = LookupRequest::kOperation;
   TableId table{0};
   LookupMode mode = LookupMode::kTrain;
   std::uint32_t samples = 0;

@@ -80,7 +80,7 @@ bool IsValid(const Ask& ask, bool has_offsets, const TableOptions& table) {
     if (table.combiner == Combiner::kNone && offsets[b] != b) return false;
   }
   if (!weights.empty() && weights.size() != keys.size()) return false;
-  if (ask.operation == Operation::kPush && ask.values.size() != bags * table.dim) return false;
+  if (ask.operation == PushRequest::kOperation && ask.values.size() != bags * table.dim) return false;
   if (ask.rate_of_step && table.optimizer.schedule != ScheduleOptions{}) return false;
   const auto finite = [](float number) { return std::isfinite(number); };
   return std::ranges::all_of(weights, finite) && std::ranges::all_of(ask.values, finite);
@@ -126,10 +126,11 @@ v1::DataCall HeadOf(std::span<const Ask> asks, std::span<const std::string> name
     const Ask& ask = asks[i];
     v1::DataArrays& arrays = *head.add_arrays();
     arrays.set_keys(ask.batch.keys.size() * 8);
-    arrays.set_gradients(ask.operation == Operation::kPush ? ask.values.size() * BytesOf(ask.type) : 0);
+    arrays.set_gradients(ask.operation == PushRequest::kOperation ? ask.values.size() * BytesOf(ask.type)
+                                                                  : 0);
     arrays.set_offsets(ask.batch.offsets.size() * 4);
     arrays.set_weights(ask.batch.weights.size() * 4);
-    if (ask.operation == Operation::kLookup) {
+    if (ask.operation == LookupRequest::kOperation) {
       v1::LookupRequest& lookup = *head.add_lookups();
       lookup.set_table(names[i]);
       lookup.set_mode(ask.mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
@@ -210,7 +211,7 @@ Ask AskIn(const v1::DataCall& head, int message, std::span<const std::byte> body
   if (arrays.offsets() == 0) {
     for (std::uint32_t b = 0; b <= read.batch.keys.size(); ++b) read.batch.offsets.push_back(b);
   }
-  if (ask.operation == Operation::kPush) read.body = HashOfBody(read);
+  if (ask.operation == PushRequest::kOperation) read.body = HashOfBody(read);
   return read;
 }
 
@@ -221,14 +222,13 @@ StatusCode CodeOf(const v1::DataCall& head, std::span<const Ask> asks,
     const bool has_offsets = head.arrays(static_cast<int>(i)).offsets() > 0;
     if (!IsValid(asks[i], has_offsets, tables[i]->options)) return StatusCode::kInvalidArgument;
   }
-  const bool pushes = asks[0].operation == Operation::kPush;
+  const bool pushes = asks[0].operation == PushRequest::kOperation;
   return pushes && NamesClash(asks, tables) ? StatusCode::kInvalidArgument : StatusCode::kOk;
 }
 
 std::vector<std::byte> ArraysOf(const v1::DataCall& head, int message, const Request& request) {
   const v1::DataArrays& arrays = head.arrays(message);
-  const BatchPart& batch =
-      request.index() == 0 ? std::get<LookupRequest>(request).batch : std::get<PushRequest>(request).batch;
+  const BatchPart& batch = *request.batch();
   std::vector<std::byte> body;
   Append(body, batch.keys.data(), batch.keys.bytes());
   Append(body, batch.values.data(), std::min<std::uint64_t>(arrays.gradients(), batch.values.bytes()));

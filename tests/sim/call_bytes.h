@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/request.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/schedule/request.h"
 #include "server/engine/tables.h"
 #include "slotwise/v1/data.pb.h"
 #include "tests/sim/asks.h"

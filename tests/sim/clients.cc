@@ -33,7 +33,7 @@ std::vector<Ask> Clients::Next() {
 std::vector<Ask> Clients::DrawMessage() {
   if (tables_.empty() || random_.OneIn(25)) {
     Ask create;
-    create.operation = Operation::kCreateTable;
+    create.operation = CreateTableRequest::kOperation;
     create.options = random_.OneOf(plan_.tables);
     return {create};
   }
@@ -97,7 +97,7 @@ std::vector<Ask> Clients::DrawGroup() {
 Ask Clients::DrawLookup() {
   const auto& [id, options] = DrawTable();
   Ask ask;
-  ask.operation = Operation::kLookup;
+  ask.operation = LookupRequest::kOperation;
   ask.table = id;
   ask.mode = random_.Below(100) < plan_.eval_percent ? LookupMode::kEval : LookupMode::kTrain;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
@@ -190,7 +190,7 @@ Clients::Push Clients::DrawPush() {
 Ask Clients::DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weighted) {
   const TableOptions& options = table.second;
   Ask ask;
-  ask.operation = Operation::kPush;
+  ask.operation = PushRequest::kOperation;
   ask.table = table.first;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
   ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
@@ -217,7 +217,7 @@ Ask Clients::DrawRows() {
   ask.samples = static_cast<std::uint32_t>(keys.size());
   switch (random_.Below(4)) {
     case 0: {
-      ask.operation = Operation::kImport;
+      ask.operation = ImportRequest::kOperation;
       ask.batch = test::OneKeyABag(keys);
       ask.with_state = random_.OneIn(2);
       const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
@@ -227,14 +227,14 @@ Ask Clients::DrawRows() {
       return ask;
     }
     case 1:
-      ask.operation = Operation::kErase;
+      ask.operation = EraseRequest::kOperation;
       ask.batch = test::OneKeyABag(keys);
       return ask;
     case 2:
-      ask.operation = Operation::kListKeys;
+      ask.operation = ListKeysRequest::kOperation;
       break;
     default:
-      ask.operation = Operation::kReadRows;
+      ask.operation = ReadRowsRequest::kOperation;
       for (const std::uint64_t key : keys) ask.keys.push_back(Key{key});
   }
   ask.samples = 0;
@@ -245,12 +245,12 @@ Ask Clients::DrawOperator() {
   Ask ask;
   ask.table = DrawTable().first;
   if (random_.OneIn(6)) {
-    ask.operation = Operation::kDropTable;
+    ask.operation = DropTableRequest::kOperation;
   } else if (random_.OneIn(4)) {
-    ask.operation = Operation::kSetLearningRate;
+    ask.operation = SetLearningRateRequest::kOperation;
     ask.learning_rate = 0.01F * static_cast<float>(1 + random_.Below(9));
   } else {
-    ask.operation = Operation::kSummarize;
+    ask.operation = SummarizeRequest::kOperation;
     ask.with_digest = !random_.OneIn(4);
   }
   return ask;
@@ -260,7 +260,7 @@ std::vector<Ask> Clients::LastLooks() {
   std::vector<Ask> looks;
   for (const auto& [id, options] : tables_) {
     Ask summary;
-    summary.operation = Operation::kSummarize;
+    summary.operation = SummarizeRequest::kOperation;
     summary.table = id;
     summary.with_digest = true;
     looks.push_back(summary);

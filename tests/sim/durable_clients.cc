@@ -15,7 +15,8 @@ void DurableClients::Know(const std::vector<ObservedTable>& tables) {
 }
 
 void DurableClients::Hear(const Op& op, const Reply& reply) {
-  if (op.operation == Operation::kCreateTable) tables_[op.names[0]] = {reply.created.id, op.parts[0].options};
+  if (op.operation == CreateTableRequest::kOperation)
+    tables_[op.names[0]] = {reply.created.id, op.parts[0].options};
 }
 
 std::size_t DurableClients::Add(Op op) {
@@ -26,9 +27,9 @@ std::size_t DurableClients::Add(Op op) {
 
 DurableClients::Message DurableClients::Next() {
   if (tables_.empty() || random_.OneIn(15)) {
-    Op op{.operation = Operation::kCreateTable};
+    Op op{.operation = CreateTableRequest::kOperation};
     Ask create;
-    create.operation = Operation::kCreateTable;
+    create.operation = CreateTableRequest::kOperation;
     create.options = random_.OneOf(plan_.tables);
     op.names = {create.options.name.str()};
     op.parts = {create};
@@ -80,7 +81,7 @@ std::size_t DurableClients::MakePush() {
   tables.resize(random_.OneIn(2) ? 1 + random_.Below(tables.size()) : 1);
   const auto parts = static_cast<std::uint32_t>(random_.OneIn(2) ? 1 : 1 + random_.Below(3));
   const std::uint64_t session = 1 + random_.Below(3);
-  Op op{.operation = Operation::kPush};
+  Op op{.operation = PushRequest::kOperation};
   for (std::uint32_t place = 0; place < tables.size(); ++place) {
     std::optional<float> rate;
     const std::uint64_t turn = (history_.ops().size() + place) % 6;
@@ -102,7 +103,7 @@ std::size_t DurableClients::MakePush() {
 Ask DurableClients::DrawPart(const Table& table) {
   const TableOptions& options = table.second;
   Ask ask;
-  ask.operation = Operation::kPush;
+  ask.operation = PushRequest::kOperation;
   ask.table = table.first;
   ask.body = static_cast<std::uint32_t>(random_.Below(1000));
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 40 : random_.Below(4));
@@ -150,16 +151,16 @@ std::size_t DurableClients::MakeOther() {
   ask.table = table.first;
   const std::uint64_t kind = random_.Below(100);
   if (kind < 35) {
-    ask.operation = Operation::kLookup;
+    ask.operation = LookupRequest::kOperation;
     ask.samples = static_cast<std::uint32_t>(random_.Below(4));
     ask.batch = DrawBatch(options, ask.samples);
     ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
   } else if (kind < 80) {
-    ask.operation = kind < 55 ? Operation::kImport : Operation::kErase;
+    ask.operation = kind < 55 ? ImportRequest::kOperation : EraseRequest::kOperation;
     const std::vector<std::uint64_t> keys = DrawKeys();
     ask.samples = static_cast<std::uint32_t>(keys.size());
     ask.batch = test::OneKeyABag(keys);
-    if (ask.operation == Operation::kImport) {
+    if (ask.operation == ImportRequest::kOperation) {
       ask.with_state = random_.OneIn(2);
       const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
       ask.values = DrawValues(keys.size() * (options.dim + state));
@@ -167,15 +168,15 @@ std::size_t DurableClients::MakeOther() {
       if (random_.OneIn(3)) ask.table_steps = random_.Below(20);
     }
   } else if (kind < 93) {
-    ask.operation = Operation::kSetLearningRate;
+    ask.operation = SetLearningRateRequest::kOperation;
     ask.learning_rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
   } else {
-    ask.operation = Operation::kDropTable;
+    ask.operation = DropTableRequest::kOperation;
   }
   Op op{.operation = ask.operation};
   op.names = {name};
   op.parts = {std::move(ask)};
-  if (op.operation == Operation::kDropTable) tables_.erase(op.names[0]);
+  if (op.operation == DropTableRequest::kOperation) tables_.erase(op.names[0]);
   return Add(std::move(op));
 }
 

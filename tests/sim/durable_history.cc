@@ -21,7 +21,7 @@ std::vector<std::uint64_t> KeysIn(const test::Batch& batch) {
 
 }  // namespace
 
-bool Op::IsUpdate() const { return operation != Operation::kLookup; }
+bool Op::IsUpdate() const { return operation != LookupRequest::kOperation; }
 
 void DurableHistory::BeginLife(const DurabilityOptions& durability, bool may_refuse) {
   mode_ = durability.mode;
@@ -42,14 +42,14 @@ std::string DurableHistory::OnRound(const Round& round, Time now,
   std::set<std::size_t> ops;
   std::string wrong;
   round.ForEachTable([&](const Round& share) {
-    if (round.operation == Operation::kLookup && share.mode != LookupMode::kTrain) return;
+    if (round.operation == LookupRequest::kOperation && share.mode != LookupMode::kTrain) return;
     for (const RoundPart& part : share.parts) {
       const auto asker = find(part.ticket);
       if (!asker) continue;
       const Op& op = ops_[asker->op];
       if (!ops.insert(asker->op).second) continue;
       const Entry* const before = FindEntry(asker->op);
-      if (op.operation == Operation::kPush && (op.settled || before != nullptr)) {
+      if (op.operation == PushRequest::kOperation && (op.settled || before != nullptr)) {
         wrong = "round " + std::to_string(round.number) + " applies a step again: " + op.parts[0].Describe() +
                 (before == nullptr ? "" : ", which was applied in round " + std::to_string(before->round));
       }
@@ -82,7 +82,7 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
     return {};
   }
   if (entry == nullptr && !op.settled) return who + " was acknowledged and not applied";
-  if (op.operation == Operation::kPush) {
+  if (op.operation == PushRequest::kOperation) {
     auto& told = op.told[part];
     if (told && *told != reply.applied.table_step) {
       return who + " was step " + std::to_string(*told) + " of its table, and is step " +
@@ -93,8 +93,8 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
   if (entry == nullptr) return {};
   entry->end = End::kApplied;
   // A table that was there already is in the state of an earlier round.
-  entry->acknowledged = op.operation != Operation::kCreateTable || reply.created.created;
-  if (op.operation == Operation::kErase) entry->erased = reply.number;
+  entry->acknowledged = op.operation != CreateTableRequest::kOperation || reply.created.created;
+  if (op.operation == EraseRequest::kOperation) entry->erased = reply.number;
   return {};
 }
 
@@ -127,8 +127,9 @@ std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
              std::to_string(round) + ": " + op.parts[0].Describe();
     }
     ++lost.acknowledged;
-    const bool waits_for_disk = op.operation == Operation::kPush || op.operation == Operation::kImport ||
-                                op.operation == Operation::kErase;
+    const bool waits_for_disk = op.operation == PushRequest::kOperation ||
+                                op.operation == ImportRequest::kOperation ||
+                                op.operation == EraseRequest::kOperation;
     if (!waits_for_disk || entry.mode != DurabilityMode::kInterval) continue;
     if (!first) first = entry.at;
     last = entry.at;
@@ -185,8 +186,8 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
 std::string DurableHistory::Apply(const Entry& entry, State& state) const {
   const Op& op = ops_[entry.op];
   const Ask& ask = op.parts[0];
-  if (op.operation == Operation::kPush) return ApplyPush(op, state);
-  if (op.operation == Operation::kCreateTable) {
+  if (op.operation == PushRequest::kOperation) return ApplyPush(op, state);
+  if (op.operation == CreateTableRequest::kOperation) {
     state.try_emplace(op.names[0], ask.options, 1, DataType::kFloat32, RankLimit{});
     return {};
   }
@@ -194,16 +195,16 @@ std::string DurableHistory::Apply(const Entry& entry, State& state) const {
   if (found == state.end()) return "no table for " + ask.Describe();
   ModelTable& table = found->second;
   switch (op.operation) {
-    case Operation::kLookup:
+    case LookupRequest::kOperation:
       table.oracle().Lookup(ask.batch, LookupMode::kTrain);
       return {};
-    case Operation::kDropTable:
+    case DropTableRequest::kOperation:
       state.erase(found);
       return {};
-    case Operation::kSetLearningRate:
+    case SetLearningRateRequest::kOperation:
       table.SetLearningRate(ask.learning_rate);
       return {};
-    case Operation::kImport:
+    case ImportRequest::kOperation:
       table.oracle().Import(KeysIn(ask.batch), ask.values);
       table.oracle().RaiseStep(ask.table_steps);
       return {};

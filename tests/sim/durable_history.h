@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "server/engine/durability_options.h"
-#include "server/engine/round.h"
+#include "server/engine/schedule/round.h"
 #include "tests/sim/asks.h"
 #include "tests/sim/model_table.h"
 #include "tests/sim/scheduler.h"
@@ -29,7 +29,7 @@ namespace slotwise::sim {
 
 // What a client asks for.
 struct Op {
-  Operation operation = Operation::kPush;
+  Operation operation = PushRequest::kOperation;
   std::vector<Ask> parts = {};                          // of a push, of all its tables; else one
   std::vector<std::string> names = {};                  // [parts] of the part's table
   bool settled = false;                                 // applied, before the last state that was looked at

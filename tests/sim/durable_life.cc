@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/agenda.h"
 #include "server/engine/engine.h"
+#include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/schedule/agenda.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_collective.h"
 #include "tests/sim/sim_exchange.h"
@@ -102,7 +103,7 @@ class Life::Rank final : public EngineObserver, public test::LateSchedule {
         life_(life) {}
 
   void OnTaken(const Request& request, TicketNumber ticket) override {
-    const std::string_view name = CallerOf(request).name();
+    const std::string_view name = request.caller().name();
     std::size_t sent = 0;
     if (name.empty() || name.front() != '#') return;
     std::from_chars(name.data() + 1, name.data() + name.size(), sent);

@@ -79,7 +79,7 @@ void Referee::OnHeaders(int rank, std::span<const Header> headers) {
 }
 
 void Referee::OnTaken(int rank, const Request& request, TicketNumber ticket) {
-  const std::string caller(CallerOf(request).name());
+  const std::string caller(request.caller().name());
   Sent* const sent = journal_.Take(rank, caller);
   if (sent == nullptr)
     return Fail("rank " + std::to_string(rank) + " takes what " + caller + " did not send");
@@ -156,7 +156,7 @@ void Referee::NoteWaitingParts(const std::vector<Header>& headers) {
     for (std::uint32_t i = 0; i < headers[r].count; ++i) {
       const Announcement& announcement = headers[r].announcements[i];
       Sent* const sent = Find({Rank{static_cast<int>(r)}, announcement.ticket});
-      if (sent == nullptr || announcement.operation != Operation::kPush) continue;
+      if (sent == nullptr || announcement.operation != PushRequest::kOperation) continue;
       if (incomplete_.contains(KeyOf(announcement.table, announcement.step))) {
         sent->found_waiting = decided_.size() - 1;
       }
@@ -165,19 +165,19 @@ void Referee::NoteWaitingParts(const std::vector<Header>& headers) {
 }
 
 void Referee::TakeIn(Sent& sent) {
-  if (sent.ask.operation != Operation::kCreateTable) {
+  if (sent.ask.operation != CreateTableRequest::kOperation) {
     const auto table = tables_.find(sent.ask.table);
     if (table == tables_.end()) {
       ended_.push_back(&sent);
       return Expect(sent, StatusCode::kNotFound);
     }
-    if (sent.ask.operation == Operation::kPush) return TakeInPart(sent, table->second);
+    if (sent.ask.operation == PushRequest::kOperation) return TakeInPart(sent, table->second);
   }
   // Summaries of a table that wait share a round, those with a digest and those without.
-  if (sent.ask.operation == Operation::kSummarize) {
+  if (sent.ask.operation == SummarizeRequest::kOperation) {
     for (Ready& ready : ready_) {
       const Ask& first = ready.first->ask;
-      if (first.operation != Operation::kSummarize || first.table != sent.ask.table ||
+      if (first.operation != SummarizeRequest::kOperation || first.table != sent.ask.table ||
           first.with_digest != sent.ask.with_digest) {
         continue;
       }
@@ -339,8 +339,9 @@ void Referee::CheckRound(const Round& round) {
   if (ready_.empty()) return Fail("a round is decided, but none is ready");
   const Ready front = ready_.front();
   const Ask& ask = front.first->ask;
-  if (round.operation != ask.operation || (round.operation != Operation::kCreateTable &&
-                                           round.operation != Operation::kPush && round.table != ask.table)) {
+  if (round.operation != ask.operation ||
+      (round.operation != CreateTableRequest::kOperation && round.operation != PushRequest::kOperation &&
+       round.table != ask.table)) {
     return Fail("round " + std::to_string(round.number) + " is a " + NameOf(round.operation) +
                 ", but first comes " + front.first->Describe());
   }
@@ -355,19 +356,20 @@ void Referee::CheckRound(const Round& round) {
   if (parts > 1 && bytes > plan_.engine.max_round_bytes) {
     return Fail("round " + std::to_string(round.number) + " gathers " + std::to_string(bytes) + " bytes");
   }
-  if (round.operation == Operation::kPush) CheckStep(round, front);
+  if (round.operation == PushRequest::kOperation) CheckStep(round, front);
   if (scheduler_.failure()) return;
   const std::vector<Sent*> waiters = TakeWaiters(round);
   if (scheduler_.failure()) return;
-  const bool batch = round.operation == Operation::kLookup || round.operation == Operation::kPush ||
-                     round.operation == Operation::kImport || round.operation == Operation::kErase;
+  const bool batch =
+      round.operation == LookupRequest::kOperation || round.operation == PushRequest::kOperation ||
+      round.operation == ImportRequest::kOperation || round.operation == EraseRequest::kOperation;
   decided_.back().batch_round = batch;
   if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause)) {
     decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
   }
   for (Sent* waiter : waiters) {
     waiter->released = std::min<std::uint64_t>(waiter->released, decided_.size() - 1);
-    if (!waiter->by_call || waiter->ask.operation != Operation::kLookup) continue;
+    if (!waiter->by_call || waiter->ask.operation != LookupRequest::kOperation) continue;
     waiter->held = true;  // by the call, until all of it is answered
     OnHeld(*waiter);
   }
@@ -423,7 +425,7 @@ std::vector<Sent*> Referee::TakeLookups(const Round& share, bool may_be_more) {
   std::vector<Sent*> waiters;
   for (const Ticket& ticket : share.waiters) waiters.push_back(Find(ticket));
   const auto first = std::ranges::find_if(
-      ready_, [](const Ready& ready) { return ready.first->ask.operation == Operation::kLookup; });
+      ready_, [](const Ready& ready) { return ready.first->ask.operation == LookupRequest::kOperation; });
   if (first == ready_.end() || std::ranges::count(waiters, first->first) != 1) {
     Fail("a round leaves out the lookup that came first");
     return {};
@@ -447,7 +449,7 @@ std::vector<Sent*> Referee::TakeLookups(const Round& share, bool may_be_more) {
 // The requests that the round answers, off what is ready.
 std::vector<Sent*> Referee::TakeWaiters(const Round& round) {
   std::vector<Sent*> waiters;
-  if (round.operation == Operation::kLookup) {
+  if (round.operation == LookupRequest::kOperation) {
     round.ForEachTable([&](const Round& share) {
       if (scheduler_.failure()) return;
       const std::vector<Sent*> more = TakeLookups(share, !round.others.empty());
@@ -459,7 +461,7 @@ std::vector<Sent*> Referee::TakeWaiters(const Round& round) {
     for (const Ticket& ticket : share.waiters) {
       Sent* const sent = Find(ticket);
       if (sent == nullptr) return;
-      if (sent->ask.operation != Operation::kCreateTable && sent->ask.table != share.table) {
+      if (sent->ask.operation != CreateTableRequest::kOperation && sent->ask.table != share.table) {
         Fail(sent->Describe() + " waits for another table's share of a round");
       }
       waiters.push_back(sent);

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "server/engine/agenda.h"
 #include "server/engine/observer.h"
+#include "server/engine/schedule/agenda.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/model_names.h"
 #include "tests/sim/model_table.h"

@@ -26,7 +26,7 @@ void Referee::OnCallAnswer(std::span<Sent* const> call, std::span<const std::opt
       OnAnswer(sent, replies[i]);
       continue;
     }
-    const bool lookup = sent.ask.operation == Operation::kLookup;
+    const bool lookup = sent.ask.operation == LookupRequest::kOperation;
     if (lookup && !refused[i] && !sent.expected)
       return Fail(sent.Describe() + " is answered before it was decided: " + status.message());
     if (!refused[i] && !sent.expected) continue;
@@ -51,7 +51,8 @@ void Referee::OnCallAnswer(std::span<Sent* const> call, std::span<const std::opt
 void Referee::OnCallLost(std::span<Sent* const> call) {
   for (Sent* sent : call) {
     const StepId& step = sent->ask.step;
-    const bool others_wait = sent->ask.operation == Operation::kPush && (step.parts > 1 || step.tables > 1);
+    const bool others_wait =
+        sent->ask.operation == PushRequest::kOperation && (step.parts > 1 || step.tables > 1);
     sent->abandoned = sent->accepted && sent->ticket == 0 && !others_wait;
     if (!sent->accepted) sent->answers = 1;
     Unhear(*sent);

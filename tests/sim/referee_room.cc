@@ -73,7 +73,7 @@ void Referee::OnSubmit(int rank, std::span<Sent* const> group, std::span<const s
       return Fail(group[i]->Describe() + " is not refused, though the table's end was answered");
     }
     const auto table = tables_.find(group[i]->ask.table);
-    if (group[i]->ask.bytes() > 0 && group[i]->ask.operation != Operation::kReadRows &&
+    if (group[i]->ask.bytes() > 0 && group[i]->ask.operation != ReadRowsRequest::kOperation &&
         table != tables_.end() &&
         GatheredBytes(group[i]->ask, table->second.options()) > plan_.engine.max_round_bytes) {
       return Fail(group[i]->Describe() + " is larger than a round, and not refused for it");
@@ -121,7 +121,7 @@ std::pair<bool, bool> Referee::StepsIn(std::span<Sent* const> group) {
   for (const Sent* sent : group) {
     const StepId& step = sent->ask.step;
     const std::uint64_t of = std::uint64_t{step.parts} * step.tables;
-    if (sent->ask.operation != Operation::kPush || of == 1) continue;
+    if (sent->ask.operation != PushRequest::kOperation || of == 1) continue;
     steps[{KeyOf(sent->ask.table, step), of}].insert(std::uint64_t{step.place} * step.parts + step.part);
   }
   const bool waits =
@@ -143,7 +143,7 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
   bool favoured_before = false;
   for (const Sent* sent : group) {
     bytes += sent->ask.bytes() + sent->ask.answer_bytes;
-    if (sent->ask.operation != Operation::kPush) continue;
+    if (sent->ask.operation != PushRequest::kOperation) continue;
     const StepKey key = KeyOf(sent->ask.table, sent->ask.step);
     favoured_now = favoured_now || (decisions > 0 && decided_[decisions].awaited == key);
     favoured_before = favoured_before || (decisions > 1 && decided_[decisions - 1].awaited == key);

@@ -56,10 +56,10 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask) const {
 std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options) const {
   std::uint64_t slots = options.slots;
   std::uint64_t columns = options.dim;
-  if (ask.operation == Operation::kImport) {
+  if (ask.operation == ImportRequest::kOperation) {
     slots = 1;
     if (ask.with_state) columns += StateFloats(options.optimizer.kind, options.dim);
-  } else if (ask.operation == Operation::kErase) {
+  } else if (ask.operation == EraseRequest::kOperation) {
     slots = 1;
     columns = 0;
   }
@@ -68,13 +68,13 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
   const std::uint64_t gathered = ask.batch.keys.size() * a_key + (bags + 1) * 4 + bags * columns * 4;
   // Partial sums of a push: at most a row of floats for each 11 keys.
   const std::uint64_t sums =
-      ask.operation == Operation::kPush ? (ask.batch.keys.size() + 10) / 11 * columns * 4 : 0;
+      ask.operation == PushRequest::kOperation ? (ask.batch.keys.size() + 10) / 11 * columns * 4 : 0;
   return std::max({gathered, sums, 32 * ask.batch.keys.size()});
 }
 
 void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
   Sent* const first = Find(round.parts[0].ticket);
-  if (round.operation == Operation::kCreateTable) return RunCreate(*first);
+  if (round.operation == CreateTableRequest::kOperation) return RunCreate(*first);
   // If one rank has no memory for the batch, nothing changes on any.
   if (decided_.back().batch_round && decided_.back().short_ranks != 0) {
     for (Sent* waiter : waiters) Expect(*waiter, StatusCode::kResourceExhausted);
@@ -82,20 +82,20 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
   }
   ModelTable& table = tables_.at(round.table);
   switch (round.operation) {
-    case Operation::kLookup:
+    case LookupRequest::kOperation:
       return round.ForEachTable([&](const Round& share) {
         std::vector<Sent*> parts;
         for (const RoundPart& part : share.parts) parts.push_back(Find(part.ticket));
         RunLookup(parts, tables_.at(share.table));
       });
-    case Operation::kPush:
+    case PushRequest::kOperation:
       return RunPush(round);
-    case Operation::kDropTable:
+    case DropTableRequest::kOperation:
       return RunDrop(round.table, *first);
-    case Operation::kSummarize:
+    case SummarizeRequest::kOperation:
       for (Sent* waiter : waiters) Expect(*waiter, Summary(table, first->ask.with_digest));
       return;
-    case Operation::kSetLearningRate:
+    case SetLearningRateRequest::kOperation:
       table.SetLearningRate(first->ask.learning_rate);
       return Expect(*first, StatusCode::kOk);
     default:
@@ -190,7 +190,7 @@ void Referee::RunDrop(TableId table, Sent& sent) {
   std::erase_if(ready_, [&](const Ready& ready) {
     const bool names_it =
         std::ranges::any_of(ready.parts, [&](const auto& part) { return part.second->ask.table == table; });
-    if (ready.first->ask.operation == Operation::kCreateTable || !names_it) return false;
+    if (ready.first->ask.operation == CreateTableRequest::kOperation || !names_it) return false;
     std::ranges::for_each(ready.waiters, end);
     return true;
   });
@@ -219,15 +219,15 @@ Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
 void Referee::RunRows(Sent& sent, ModelTable& table) {
   const Ask& ask = sent.ask;
   Expected expected;
-  if (ask.operation == Operation::kImport) {
+  if (ask.operation == ImportRequest::kOperation) {
     if (!table.oracle().Import(KeysIn(ask.batch), ask.values)) {
       expected.code = StatusCode::kResourceExhausted;
     } else {
       table.oracle().RaiseStep(ask.table_steps);
     }
-  } else if (ask.operation == Operation::kErase) {
+  } else if (ask.operation == EraseRequest::kOperation) {
     expected.reply.number = table.oracle().Erase(KeysIn(ask.batch));
-  } else if (ask.operation == Operation::kListKeys) {
+  } else if (ask.operation == ListKeysRequest::kOperation) {
     for (const std::uint64_t key : table.KeysOf(sent.rank)) expected.reply.keys.push_back(Key{key});
   } else {
     for (const Key key : ask.keys) {
@@ -254,7 +254,7 @@ void Referee::OnAnswer(Sent& sent, const Reply& reply) {
   }
   if (!reply.status.ok()) return;
   CompareReplies(sent, reply);
-  if (sent.ask.operation == Operation::kDropTable) gone_.insert(sent.ask.table);
+  if (sent.ask.operation == DropTableRequest::kOperation) gone_.insert(sent.ask.table);
 }
 
 void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
@@ -263,22 +263,22 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
     if (!same) Fail(sent.Describe() + " is answered with a wrong " + what);
   };
   switch (sent.ask.operation) {
-    case Operation::kLookup:
+    case LookupRequest::kOperation:
       CheckLineage(sent, reply.pooled.version.lineage);
       compare(reply.pooled.version.step == expected.pooled.version.step, "version");
       return compare(!sent.reads_values || IsAnswerOf(sent.ask, sent.expected->pooled, reply.pooled),
                      "value");
-    case Operation::kPush:
+    case PushRequest::kOperation:
       CheckLineage(sent, reply.applied.now.lineage);
       compare(reply.applied.now.step == expected.applied.now.step, "version");
       return compare(reply.applied.table_step == expected.applied.table_step, "step");
-    case Operation::kErase:
+    case EraseRequest::kOperation:
       return compare(reply.number == expected.number, "number");
-    case Operation::kCreateTable:
+    case CreateTableRequest::kOperation:
       return compare(
           reply.created.id == expected.created.id && reply.created.created == expected.created.created,
           "table");
-    case Operation::kSummarize: {
+    case SummarizeRequest::kOperation: {
       CheckLineage(sent, reply.summary.lineage);
       compare(reply.summary.steps == expected.summary.steps, "count of steps");
       compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
@@ -288,12 +288,12 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
                                         &ShardUsage::rows),
                      "count of rows");
     }
-    case Operation::kListKeys: {
+    case ListKeysRequest::kOperation: {
       std::vector<Key> keys = reply.keys;
       std::ranges::sort(keys);
       return compare(keys == expected.keys, "list of keys");
     }
-    case Operation::kReadRows:
+    case ReadRowsRequest::kOperation:
       return compare(
           reply.rows.keys == expected.rows.keys && SameBits(reply.rows.records, expected.rows.records),
           "row");

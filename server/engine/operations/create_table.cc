@@ -1,0 +1,101 @@
+#include "server/engine/operations/create_table.h"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "server/durability/table_options_text.h"
+#include "server/engine/operations/replay_context.h"
+#include "server/engine/operations/round_context.h"
+
+namespace slotwise::operations {
+namespace {
+
+// Ids that are larger leave none for tables that come later.
+constexpr std::uint32_t kMaxTableId = 0xFFFF'0000;
+
+}  // namespace
+
+void CreateTable::Run(RoundContext& context, const Round& round) {
+  Tables& tables = context.tables;
+  const Ticket& asker = round.parts[0].ticket;
+  const auto answer = [&](const Result<CreatedTable>& result) {
+    context.AnswerMineWith<Request>(round, result);
+  };
+  const TableOptions asked =
+      context.IsMine(asker) ? context.tickets.Get<Request>(asker.number).options : TableOptions{};
+  const TableOptions options =
+      AllGatherValues(context.collective, asked)[static_cast<std::size_t>(Value(asker.rank))];
+
+  if (const auto same_name = tables.Find(options.name.view())) {
+    if (same_name->options == options)
+      return context.AnswerMineOnceRecorded<Request>(round, CreatedTable{same_name->id, false});
+    return answer(AlreadyExists("table " + options.name.str() + " exists with other options: " +
+                                FirstDifference(same_name->options, options)));
+  }
+
+  if (tables.full()) {
+    return answer(ResourceExhausted("the server has " + std::to_string(tables.most()) +
+                                    " tables, the most that limits.max_tables allows"));
+  }
+
+  if (const Status room = context.AgreeOnRoomToRecord(); !room.ok()) return answer(room);
+
+  const TableId id = tables.NewId();
+  Result<Table> table = context.maker.Make(id, options, tables.LineageOf(id));
+  std::array<std::uint64_t, 1> failed{table.ok() ? 0U : 1U};
+  context.collective.AllReduceSum(failed);
+  if (failed[0] > 0) {
+    return answer(table.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
+                             : table.status());
+  }
+  const Record record{.table = id, .lineage = table->lineage, .options = options};
+  tables.Add(std::move(*table));
+  context.Record(kRecords.front(), [&] { return Write(record); });
+  // A client that hears of the table may use it at any rank: so every rank must know the table first.
+  context.collective.AllReduceSum(failed);
+  context.AnswerMineOnceRecorded<Request>(round, CreatedTable{id, true});
+}
+
+std::vector<JournalPiece> CreateTable::Write(const Record& record) {
+  const std::string text = ToText(record.options);
+  RecordWriter writer;
+  writer.Put(record.table);
+  writer.Put(record.lineage);
+  writer.Count(text);
+  writer.Elements(text);
+  return writer.Finish();
+}
+
+Result<CreateTable::Record> CreateTable::Read(RecordKind /*kind*/, Rank /*rank*/,
+                                              std::span<const std::byte> body) {
+  Record record;
+  RecordReader reader(body);
+  record.table = reader.Get<TableId>();
+  record.lineage = reader.Get<std::uint64_t>();
+  const auto text = reader.GetArray<char>(reader.Get<std::uint32_t>());
+  if (Status end = reader.End(); !end.ok()) return end;
+  Result<TableOptions> options = TableOptionsFromText({text.data(), text.size()});
+  if (!options.ok()) return options.status();
+  record.options = *options;
+  return record;
+}
+
+Status CreateTable::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  if (Status alike = CheckAlike(of_ranks); !alike.ok()) return alike;
+  const Record& record = of_ranks.front();
+  Tables& tables = context.tables;
+  if (tables.Get(record.table) != nullptr || tables.Find(record.options.name.view()))
+    return DoesNotFollow("table " + record.options.name.str() + " is there already");
+  if (Value(record.table) < tables.next_id() || Value(record.table) > kMaxTableId) {
+    return DoesNotFollow("a new table has id " + std::to_string(Value(record.table)) +
+                         ", and the next one is " + std::to_string(tables.next_id()));
+  }
+  if (record.lineage == 0) return DataLoss("a table's lineage is 0, which no table has");
+  Result<Table> table = context.maker.MakeForRowsOfBefore(record.table, record.options, record.lineage);
+  if (!table.ok()) return table.status();
+  tables.Add(std::move(*table));
+  return {};
+}
+
+}  // namespace slotwise::operations

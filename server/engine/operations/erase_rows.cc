@@ -1,0 +1,42 @@
+#include "server/engine/operations/erase_rows.h"
+
+#include "server/engine/operations/batch_round.h"
+#include "server/engine/operations/recorded_checks.h"
+#include "server/engine/operations/replay_context.h"
+
+namespace slotwise::operations {
+
+void EraseRows::Run(RoundContext& context, const Round& round) {
+  const std::array batches{KeysOf(context, round)};
+  Table& table = batches[0].table;
+  Stage& stage = context.stages.Next();
+  Status prepared = PrepareToErase(*table.shard, Gather(context, stage, batches).front().batch);
+  if (prepared.ok()) prepared = MakeRoomForBatches(context, round);
+  prepared = context.work.Agree(prepared);
+
+  std::array<std::uint64_t, 1> erased{0};
+  if (prepared.ok()) {
+    context.checkpointing.BeforeChange(*table.shard);
+    erased[0] = table.shard->Erase();
+    context.collective.AllReduceSum(erased);
+    RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage);
+  }
+  stage.Close(context.device.WorkStream());
+  prepared.ok() ? context.AnswerMineOnceRecorded<Request>(round, erased[0], &stage)
+                : context.AnswerMineWith<Request>(round, prepared, &stage);
+}
+
+Result<EraseRows::Record> EraseRows::Read(RecordKind /*kind*/, Rank rank, std::span<const std::byte> body) {
+  return ReadBatches(rank, body);
+}
+
+Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  if (Status alike = CheckRowsByKey(of_ranks); !alike.ok()) return alike;
+  const TableId id = of_ranks.front().shares.front().table;
+  if (Status there = CheckThereIs(context.tables, id); !there.ok()) return there;
+  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, 0, 0);
+  if (!batch.ok()) return batch.status();
+  return EraseKeys(*context.tables.Get(id)->shard, batch->view);
+}
+
+}  // namespace slotwise::operations

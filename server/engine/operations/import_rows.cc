@@ -1,0 +1,66 @@
+#include "server/engine/operations/import_rows.h"
+
+#include <algorithm>
+#include <string>
+
+#include "server/engine/operations/batch_round.h"
+#include "server/engine/operations/recorded_checks.h"
+#include "server/engine/operations/replay_context.h"
+
+namespace slotwise::operations {
+
+void ImportRows::Run(RoundContext& context, const Round& round) {
+  const auto asked = round.payload.As<Request::Asked>();
+  const std::array batches{KeysOf(context, round)};
+  Table& table = batches[0].table;
+  const TableOptions& options = table.info.options;
+  const std::uint32_t state = asked.with_state != 0 ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const std::uint32_t columns = options.dim + state;
+  Stage& stage = context.stages.Next();
+  const Status prepared = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kInsert,
+                                                        RoomForBatches(context, round));
+  if (prepared.ok()) {
+    context.checkpointing.BeforeChange(*table.shard);
+    const std::array<ValueShare, 1> share{{{.of = batches[0].share(), .columns = columns}}};
+    const float* const values = stage.gather().GatherBagValues(share).front();
+    stage.gather().OrderWorkAfterValues();
+    Apply(table, values, columns, std::max(table.steps, asked.table_steps));
+    RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage, asked.with_state != 0);
+  }
+  stage.Close(context.device.WorkStream());
+  prepared.ok() ? context.AnswerMineOnceRecorded<Request>(round, prepared, &stage)
+                : context.AnswerMineWith<Request>(round, prepared, &stage);
+}
+
+void ImportRows::Apply(Table& table, const float* values, std::uint32_t columns, std::uint64_t steps) {
+  table.shard->Assign(values, columns);
+  table.steps = steps;
+}
+
+Result<ImportRows::Record> ImportRows::Read(RecordKind /*kind*/, Rank rank, std::span<const std::byte> body) {
+  return ReadBatches(rank, body);
+}
+
+Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  if (Status alike = CheckRowsByKey(of_ranks); !alike.ok()) return alike;
+  const RecordedShare& share = of_ranks.front().shares.front();
+  if (Status there = CheckThereIs(context.tables, share.table); !there.ok()) return there;
+  Table& table = *context.tables.Get(share.table);
+  const TableOptions& options = table.info.options;
+  const std::uint32_t state =
+      of_ranks.front().with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  if (share.steps < table.steps)
+    return DoesNotFollow("an import sets a count of " + std::to_string(table.steps) + " steps to " +
+                         std::to_string(share.steps));
+  const std::uint32_t columns = options.dim + state;
+  const std::uint32_t squares =
+      state == 0 ? columns : options.dim + SquaresBegin(options.optimizer.kind, options.dim);
+  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns, squares);
+  if (!batch.ok()) return batch.status();
+  if (Status inserted = InsertPrepared(*table.shard, table.shard->Prepare(batch->view, true)); !inserted.ok())
+    return inserted;
+  Apply(table, batch->values, columns, share.steps);
+  return {};
+}
+
+}  // namespace slotwise::operations

@@ -1,0 +1,68 @@
+// ImportRows: all ranks take rows of given values, each its own.
+// Thread-safety: as RoundContext.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_IMPORT_ROWS_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_IMPORT_ROWS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "server/engine/operations/record_bytes.h"
+#include "server/engine/operations/recorded_batches.h"
+#include "server/engine/schedule/request.h"
+#include "slotwise/batch.h"
+#include "slotwise/data_type.h"
+#include "slotwise/status.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// One key a bag: bag b is batch.keys[b].
+struct ImportRequest {
+  static constexpr Operation kOperation{6};
+  static constexpr OperationClass kClass = OperationClass::kAlone;
+
+  TableId table{0};
+  BatchPart batch;  // its values are the rows: finite, float[keys][dim], or with_state [keys][dim + state]
+  bool with_state = false;
+  std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
+  std::function<void(Status)> done;
+  Caller caller = {};
+  // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
+  std::uint64_t lineage = 0;
+
+  // What all ranks are told.
+  struct Asked {
+    std::uint64_t table_steps = 0;
+    std::uint64_t with_state = 0;
+  };
+  Payload payload() const { return Payload(Asked{table_steps, with_state ? 1U : 0U}); }
+  BagShape BagsIn(const TableOptions& of) const {
+    return {1, of.dim + (with_state ? StateFloats(of.optimizer.kind, of.dim) : 0)};
+  }
+};
+
+struct ReplayContext;
+struct RoundContext;
+
+namespace operations {
+
+struct ImportRows {
+  using Request = ImportRequest;
+  using Record = RecordedBatches;
+  static constexpr std::array kRecords{RecordKind{3}};
+
+  static void Run(RoundContext& context, const Round& round);
+  static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
+  static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
+  // Overwrites the rows of a prepared batch, in which every key has a row: `columns` numbers each.
+  static void Apply(Table& table, const float* values, std::uint32_t columns, std::uint64_t steps);
+};
+
+}  // namespace operations
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_IMPORT_ROWS_H_

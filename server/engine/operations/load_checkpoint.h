@@ -1,0 +1,48 @@
+// LoadCheckpoint: a checkpoint's tables, or some of them, take the place of those that there are.
+// Thread-safety: as RoundContext.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_LOAD_CHECKPOINT_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_LOAD_CHECKPOINT_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/durability/manifest.h"
+#include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/operations/record_bytes.h"
+#include "slotwise/status.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+struct ReplayContext;
+struct RoundContext;
+
+namespace operations {
+
+struct LoadCheckpoint {
+  using Request = LoadCheckpointRequest;
+  struct Record {
+    std::uint64_t lineages = 0;  // what tables' lineages are drawn from
+    CheckpointName checkpoint;
+    bool some = false;  // of its tables:
+    std::vector<TableId> tables;
+    friend bool operator==(const Record&, const Record&) = default;
+  };
+  static constexpr RecordKind kAll{8};
+  static constexpr RecordKind kSome{10};
+  static constexpr std::array kRecords{kAll, kSome};
+  static constexpr bool kTakesLong = true;
+
+  static void Run(RoundContext& context, const Round& round);
+  static std::vector<JournalPiece> Write(const Record& record);
+  static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
+  static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
+};
+
+}  // namespace operations
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_LOAD_CHECKPOINT_H_

@@ -1,0 +1,378 @@
+#include "server/engine/operations/lookup.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "server/engine/operations/batch_round.h"
+#include "server/engine/operations/replay_context.h"
+#include "server/engine/operations/round_context.h"
+
+namespace slotwise::operations {
+namespace {
+
+// Numbers of a sample of a lookup.
+std::size_t WidthOf(const Table& table) {
+  return std::size_t{table.info.options.slots} * table.info.options.dim;
+}
+
+// Memory of answers, and the reservations that it is charged to: they end with the last of the answers.
+struct AnswerMemory {
+  std::vector<Reservation> reservations;
+  std::shared_ptr<std::byte[]> values;
+};
+// Lookups of this rank that follow each other in a round, and whose answers are of one type and lie behind
+// each other: numbers [first, end) of those that are pooled.
+struct LookupRun {
+  DataType type = DataType::kFloat32;
+  std::size_t first = 0;
+  std::size_t end = 0;
+  bool placed = false;     // where the lookups want it
+  bool reachable = false;  // the device can write there itself
+  std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
+
+  std::byte* values() const { return memory->values.get(); }
+  std::size_t size() const { return end - first; }
+  std::size_t bytes() const { return size() * BytesOf(type); }
+  // Whether a lookup's numbers, which are pooled at `at`, may be the run's next.
+  bool GoesOnWith(const LookupRequest& lookup, std::size_t at) const;
+};
+// Bags [first, last) of a table that follow each other in a run: its numbers from `at` on.
+struct PooledPiece {
+  std::size_t table = 0;  // of the round's
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+  std::size_t run = 0;
+  std::size_t at = 0;
+};
+// The numbers that lookups of this rank pool, one table's behind the other's.
+struct PooledNumbers {
+  std::vector<std::size_t> first;  // [tables] where the table's begin: at a multiple of kAlign
+  std::size_t size = 0;
+  std::vector<LookupRun> runs;
+  std::vector<std::size_t> run_of;  // of each of the lookups, in their order
+  std::vector<PooledPiece> pieces;
+
+  // Any table's numbers then begin at a multiple of 64 bytes.
+  static constexpr std::size_t kAlign = 32;
+};
+// The lookups of one round.
+class LookupRounds {
+ public:
+  explicit LookupRounds(RoundContext& context) : context_(context) {}
+
+  void Run(const Round& round);
+  // Records the keys that got rows: the round is one record, though its lookups may have inserted by table,
+  // or one after the other.
+  void RecordNewKeys();
+
+ private:
+  // Serves lookups of several tables, in one mode, which wait for the device and for the other ranks as often
+  // as those of one table. REQUIRES: no table twice.
+  void LookupTogether(std::span<const Round* const> rounds);
+  void LookupOneByOne(const Round& round);
+  PooledNumbers PooledBy(std::span<const TableBatch> batches);
+  // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
+  // values. They are there when the stage's stream is done.
+  void PoolMine(Stage& stage, std::span<const TableBatch> batches, std::span<const TableWork::Share> gathered,
+                PooledNumbers& numbers);
+  // Whether each piece can be pooled where its run lies, and does so.
+  bool PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
+  void PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
+                   std::span<const TableWork::Share> gathered, const PooledNumbers& numbers);
+  // Divides this rank's pooled bags [first, last) of a table as its combiner says.
+  void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
+                  std::size_t last, float* pooled);
+  // Writes the runs' values: `pooled`, in device memory, has all numbers of the runs.
+  void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
+  // Answers this rank's lookups when the device is done.
+  void AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers);
+
+  TableWork::RoomFor RoomForNewKeys(std::size_t of_tables) const;
+  void NoteNewKeysOf(const Table& table);
+
+  RoundContext& context_;
+  std::vector<std::pair<TableId, std::vector<Key>>> new_keys_;  // that got rows on this rank
+};
+
+void LookupRounds::Run(const Round& round) {
+  // Lookups that share a round may be of one table in two modes, or with weights and without.
+  std::vector<const Round*> together;
+  std::set<TableId> tables;
+  round.ForEachTable([&](const Round& share) {
+    if (tables.contains(share.table) || (!together.empty() && together.back()->mode != share.mode)) {
+      LookupTogether(together);
+      together.clear();
+      tables.clear();
+    }
+    together.push_back(&share);
+    tables.insert(share.table);
+  });
+  LookupTogether(together);
+}
+
+void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
+  const Round& first = *rounds.front();
+  std::vector<TableBatch> batches;
+  for (const Round* round : rounds) batches.push_back(BagsOf(context_, *round));
+  Stage& stage = context_.stages.Next();
+  const std::vector<TableWork::Share> gathered = Gather(context_, stage, batches);
+  const bool inserts = first.mode == LookupMode::kTrain;
+  const Status prepared =
+      inserts ? context_.work.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomForNewKeys(rounds.size()))
+              : context_.work.Prepare(gathered);
+  if (!prepared.ok()) {
+    stage.Close(context_.device.WorkStream());
+    if (rounds.size() > 1) {
+      for (const Round* const& round : rounds) LookupTogether({&round, 1});
+      return;
+    }
+    if (first.parts.size() > 1) return LookupOneByOne(first);
+    return context_.AnswerMine<LookupRequest>(
+        first, [&](LookupRequest& request) { request.done(prepared); }, &stage);
+  }
+  // The ranks that insert have waited for each other, and for their devices.
+  if (inserts) {
+    for (const TableBatch& batch : batches) NoteNewKeysOf(batch.table);
+    context_.stages.FinishDone();
+  }
+  PooledNumbers numbers = PooledBy(batches);
+  PoolMine(stage, batches, gathered, numbers);
+  AnswerWithPooled(stage, batches, numbers);
+}
+
+// Requests that only share a round do not share its failure: a request whose keys fit is served.
+void LookupRounds::LookupOneByOne(const Round& round) {
+  Round alone = round;
+  alone.others.clear();
+  for (const RoundPart& part : round.parts) {
+    alone.parts = {part};
+    alone.waiters = {part.ticket};
+    Run(alone);
+  }
+}
+
+PooledNumbers LookupRounds::PooledBy(std::span<const TableBatch> batches) {
+  PooledNumbers numbers;
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    const TableBatch& batch = batches[t];
+    std::uint32_t bag = 0;
+    std::size_t at =
+        (numbers.size + PooledNumbers::kAlign - 1) / PooledNumbers::kAlign * PooledNumbers::kAlign;
+    numbers.first.push_back(at);
+    for (const RoundPart& part : batch.round.parts) {
+      if (!context_.IsMine(part.ticket)) continue;
+      const auto& lookup = context_.tickets.Get<LookupRequest>(part.ticket.number);
+      LookupRun* run = numbers.runs.empty() ? nullptr : &numbers.runs.back();
+      if (run == nullptr || !run->GoesOnWith(lookup, at)) {
+        run = &numbers.runs.emplace_back(LookupRun{.type = lookup.type, .first = at});
+        run->memory->values = lookup.place;
+        run->placed = lookup.place != nullptr;
+        run->reachable = context_.device.SharesHostMemory() || lookup.place_on_device;
+      }
+      const std::size_t index = numbers.runs.size() - 1;
+      numbers.run_of.push_back(index);
+      if (numbers.pieces.empty() || numbers.pieces.back().table != t || numbers.pieces.back().run != index) {
+        numbers.pieces.push_back({.table = t, .first = bag, .last = bag, .run = index, .at = at});
+      }
+      bag += part.samples * batch.table.info.options.slots;
+      numbers.pieces.back().last = bag;
+      at += part.samples * WidthOf(batch.table);
+      run->end = numbers.size = at;
+    }
+  }
+  return numbers;
+}
+
+// Memory of different owners may be side by side, and does not end together. What lies between two places is
+// somebody else's.
+bool LookupRun::GoesOnWith(const LookupRequest& lookup, std::size_t at) const {
+  if (lookup.type != type) return false;
+  if (!placed || lookup.place == nullptr) return !placed && lookup.place == nullptr;
+  const std::shared_ptr<std::byte[]>& first_place = memory->values;
+  return at == end && !first_place.owner_before(lookup.place) && !lookup.place.owner_before(first_place) &&
+         lookup.place.get() == values() + bytes();
+}
+
+void LookupRounds::AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches,
+                                    PooledNumbers& numbers) {
+  auto run_of = numbers.run_of.begin();
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    std::size_t at = numbers.first[t];
+    for (const RoundPart& part : batches[t].round.parts) {
+      if (!context_.IsMine(part.ticket)) continue;
+      Request request = context_.tickets.Take(part.ticket.number);
+      LookupRequest& lookup = request.As<LookupRequest>();
+      const LookupRun& run = numbers.runs[*run_of++];
+      const std::size_t size = part.samples * WidthOf(batches[t].table);
+      const std::byte* const values = run.values() + (at - run.first) * BytesOf(run.type);
+      at += size;
+      run.memory->reservations.push_back(std::move(lookup.answer_reservation));
+      stage.AnswerLater([done = std::move(lookup.done),
+                         answer = PooledValues{
+                             {run.memory, values}, size, run.type, batches[t].table.version()}]() mutable {
+        done(std::move(answer));
+      });
+      stage.Keep(std::move(request));
+    }
+  }
+}
+
+void LookupRounds::PoolMine(Stage& stage, std::span<const TableBatch> batches,
+                            std::span<const TableWork::Share> gathered, PooledNumbers& numbers) {
+  std::vector<LookupRun>& runs = numbers.runs;
+  for (LookupRun& run : runs) {
+    if (!run.placed)
+      run.memory->values = context_.arrays.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+  }
+  if (PoolsInPlace(batches, numbers)) return PoolInPlace(stage, batches, gathered, numbers);
+  // A single run is pooled as what it is to become, if all tables can be, and where it is to lie.
+  const bool single =
+      runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
+        return context_.work.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
+      });
+  const DataType type = single ? runs.front().type : DataType::kFloat32;
+  void* const where = single && runs.front().reachable ? static_cast<void*>(runs.front().values())
+                                                       : stage.pooled().Reserve(numbers.size);
+  const auto pooled_of = [&](std::size_t t) {
+    return Numbers{static_cast<std::byte*>(where) + numbers.first[t] * BytesOf(type), type};
+  };
+  Stream* pooled = nullptr;  // in whose order all is pooled
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    pooled = &context_.work.Pool(batches[t].table, batches[t].bags(), stage.travel_arrays(t), pooled_of(t));
+  }
+  stage.stream().OrderAfter(*pooled);
+  if (type == DataType::kFloat32) {
+    for (std::size_t t = 0; t < batches.size(); ++t) {
+      DivideMine(stage, batches[t], gathered[t].batch, 0, batches[t].bags_of(context_.collective.rank()),
+                 static_cast<float*>(pooled_of(t).data));
+    }
+  }
+  BringToHost(stage, {where, type}, runs);
+}
+
+bool LookupRounds::PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const {
+  return context_.work.CanPoolRanges() && std::ranges::all_of(numbers.runs, &LookupRun::reachable) &&
+         std::ranges::all_of(numbers.pieces, [&](const PooledPiece& piece) {
+           const DataType type = numbers.runs[piece.run].type;
+           return context_.work.TypeOfPooled(batches[piece.table].table, type) == type;
+         });
+}
+
+void LookupRounds::PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
+                               std::span<const TableWork::Share> gathered, const PooledNumbers& numbers) {
+  for (const PooledPiece& piece : numbers.pieces) {
+    if (piece.first == piece.last) continue;
+    const TableBatch& batch = batches[piece.table];
+    const LookupRun& run = numbers.runs[piece.run];
+    std::byte* const to = run.values() + (piece.at - run.first) * BytesOf(run.type);
+    stage.stream().OrderAfter(context_.work.PoolRange(batch.table, piece.first, piece.last, {to, run.type}));
+    if (run.type != DataType::kFloat32) continue;  // nothing is divided
+    DivideMine(stage, batch, gathered[piece.table].batch, piece.first, piece.last,
+               reinterpret_cast<float*>(to));
+  }
+}
+
+void LookupRounds::DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
+                              std::size_t last, float* pooled) {
+  const auto me = static_cast<std::size_t>(Value(context_.collective.rank()));
+  const std::vector<std::size_t>& bags_of = batch.layout.bags_of;
+  const std::size_t first_bag =
+      std::accumulate(bags_of.begin(), bags_of.begin() + static_cast<std::ptrdiff_t>(me), std::size_t{0});
+  const float* weights = view.weights.empty() ? nullptr : view.weights.data();
+  batch.table.shard->DivideBags(stage.stream(), view.offsets.subspan(first_bag + first, last - first + 1),
+                                weights, pooled);
+}
+
+void LookupRounds::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
+  std::size_t narrow_bytes = 0;  // the most of a run that is to be converted
+  for (const LookupRun& run : runs) {
+    if (run.type != pooled.type && !run.reachable) narrow_bytes = std::max(narrow_bytes, run.bytes());
+  }
+  // A device with memory of its own converts there, one run after the other, so that fewer bytes travel.
+  std::byte* const there = stage.narrow().Reserve(narrow_bytes);
+  for (const LookupRun& run : runs) {
+    const std::byte* result = static_cast<std::byte*>(pooled.data) + run.first * BytesOf(pooled.type);
+    if (run.type != pooled.type) {
+      std::byte* const to = run.reachable ? run.values() : there;
+      stage.stream().Convert({result, pooled.type}, run.size(), {to, run.type});
+      result = to;
+    }
+    stage.stream().Copy(run.values(), result, run.bytes());
+  }
+}
+
+TableWork::RoomFor LookupRounds::RoomForNewKeys(std::size_t of_tables) const {
+  if (!context_.log.on()) return {};
+  return [this, of_tables](std::uint64_t new_rows) {
+    if (new_rows == 0) return Status();
+    constexpr std::uint64_t kHead = 32;  // what is written of a table beside its new keys, at most
+    // What the round's lookups before these have added goes into the same record.
+    std::uint64_t bytes = kSmallRecord + of_tables * kHead + new_rows * sizeof(Key);
+    for (const auto& [table, keys] : new_keys_) bytes += kHead + keys.size() * sizeof(Key);
+    return context_.log.Reserve(bytes);
+  };
+}
+
+void LookupRounds::NoteNewKeysOf(const Table& table) {
+  if (!context_.work.inserted_new_keys()) return;
+  context_.log.NoteChange(context_.round);
+  if (context_.log.on()) new_keys_.emplace_back(table.info.id, table.shard->InsertedKeys());
+}
+
+void LookupRounds::RecordNewKeys() {
+  if (new_keys_.empty()) return;
+  context_.Record(Lookup::kRecords.front(), [&] { return Lookup::Write(std::move(new_keys_)); });
+}
+
+}  // namespace
+
+void Lookup::Run(RoundContext& context, const Round& round) {
+  LookupRounds lookups(context);
+  lookups.Run(round);
+  lookups.RecordNewKeys();
+}
+
+std::vector<JournalPiece> Lookup::Write(std::vector<std::pair<TableId, std::vector<Key>>> tables) {
+  RecordWriter writer;
+  writer.Put(static_cast<std::uint32_t>(tables.size()));
+  for (auto& [table, keys] : tables) {
+    writer.Put(table);
+    writer.Put(static_cast<std::uint64_t>(keys.size()));
+    const JournalPiece piece = OwnedPiece(std::move(keys));
+    writer.PutArray(piece.bytes, piece.owner);
+  }
+  return writer.Finish();
+}
+
+Result<Lookup::Record> Lookup::Read(RecordKind /*kind*/, Rank /*rank*/, std::span<const std::byte> body) {
+  Record record;
+  RecordReader reader(body);
+  const std::uint32_t tables = reader.GetCount(sizeof(std::uint64_t));
+  for (std::uint32_t t = 0; t < tables && !reader.failed(); ++t) {
+    const auto table = reader.Get<TableId>();
+    const auto count = reader.Get<std::uint64_t>();
+    record.push_back({table, reader.GetArray<Key>(count)});
+  }
+  if (Status end = reader.End(); !end.ok()) return end;
+  return record;
+}
+
+Status Lookup::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  for (const Record& record : of_ranks) {
+    for (const NewKeys& recorded : record) {
+      if (Status there = CheckThereIs(context.tables, recorded.table); !there.ok()) return there;
+      if (recorded.keys.empty()) continue;
+      Shard& shard = *context.tables.Get(recorded.table)->shard;
+      const BatchView batch = context.gather.GatherKeys(recorded.table, recorded.keys);
+      if (Status inserted = InsertPrepared(shard, shard.Prepare(batch, true)); !inserted.ok())
+        return inserted;
+    }
+  }
+  return {};
+}
+
+}  // namespace slotwise::operations

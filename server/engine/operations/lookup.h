@@ -1,0 +1,88 @@
+// Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on
+// the rank that a bag came from.
+// Thread-safety: as RoundContext.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_LOOKUP_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_LOOKUP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "server/engine/operations/record_bytes.h"
+#include "server/engine/schedule/request.h"
+#include "slotwise/batch.h"
+#include "slotwise/data_type.h"
+#include "slotwise/status.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+// Numbers[samples · slots · dim]: a part of the round's output, which it keeps alive. They lie in host
+// memory, or where the lookup wanted them.
+struct PooledValues {
+  std::shared_ptr<const void> values;
+  std::size_t size = 0;  // numbers
+  DataType type = DataType::kFloat32;
+  TableVersion version = {};  // of the table that the rows are of
+
+  std::size_t bytes() const { return size * BytesOf(type); }
+  // REQUIRES: `type` is float32.
+  std::span<const float> floats() const { return {static_cast<const float*>(values.get()), size}; }
+};
+
+struct LookupRequest {
+  static constexpr Operation kOperation{0};
+  static constexpr OperationClass kClass = OperationClass::kLookup;
+
+  TableId table{0};
+  LookupMode mode = LookupMode::kTrain;
+  BatchPart batch;
+  std::function<void(Result<PooledValues>)> done;
+  DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
+  bool joined = false;                 // it came by LookupMany, whose lookups may share a round
+  std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
+  // Where the answer's numbers go, which the client may write and read at any time; null: to memory of the
+  // engine's.
+  std::shared_ptr<std::byte[]> place = nullptr;
+  bool place_on_device = false;  // the place is of the rank's device's memory, not of the host's
+  // What the answer is charged to; it ends when the memory of the answer's numbers ends.
+  Reservation answer_reservation = {};
+  Caller caller = {};
+  std::function<void(const Status&)> refused_with_others = nullptr;
+
+  void SizeAnswer(const TableOptions& of) {
+    answer_bytes = std::uint64_t{batch.samples} * of.slots * of.dim * BytesOf(type);
+  }
+};
+
+struct ReplayContext;
+struct RoundContext;
+
+namespace operations {
+
+struct Lookup {
+  using Request = LookupRequest;
+  // The keys that the rank's shards gave rows, by table.
+  struct NewKeys {
+    TableId table{0};
+    std::span<const Key> keys;
+  };
+  using Record = std::vector<NewKeys>;
+  static constexpr std::array kRecords{RecordKind{2}};
+  static constexpr bool kOverlaps = true;
+
+  static void Run(RoundContext& context, const Round& round);
+  static std::vector<JournalPiece> Write(std::vector<std::pair<TableId, std::vector<Key>>> tables);
+  static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
+  static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
+};
+
+}  // namespace operations
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_LOOKUP_H_

@@ -1,0 +1,164 @@
+#include "server/engine/operations/push.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "server/engine/operations/batch_round.h"
+#include "server/engine/operations/recorded_checks.h"
+#include "server/engine/operations/replay_context.h"
+#include "server/engine/operations/round_context.h"
+
+namespace slotwise::operations {
+namespace {
+
+// Refuses a step that could not be prepared. Those hear it first who sent parts of the table that is why.
+void RefuseStep(RoundContext& context, std::span<const TableBatch> batches, const Status& why, Stage& stage) {
+  for (const bool of_another : {false, true}) {
+    for (const TableBatch& batch : batches) {
+      if ((batches.size() > 1 && context.work.refused() != &batch.table) != of_another) continue;
+      context.AnswerMine<PushRequest>(
+          batch.round,
+          [&](PushRequest& request) {
+            of_another&& request.refused_with_others ? request.refused_with_others(why) : request.done(why);
+          },
+          &stage);
+    }
+  }
+}
+
+// Counts this rank's parts of a step that will be the table's next one.
+void CountParts(RoundContext& context, const TableBatch& batch) {
+  const Table& table = batch.table;
+  for (const RoundPart& part : batch.round.parts) {
+    if (!context.IsMine(part.ticket) || part.samples == 0) continue;
+    const auto& push = context.tickets.Get<PushRequest>(part.ticket.number);
+    // A client may say what it likes: a state that the table has not been in counts as nothing.
+    const bool known = push.looked_up.lineage != 0 && push.looked_up.lineage == table.lineage;
+    if (known && push.looked_up.step <= table.steps)
+      table.counters->CountStaleness(table.steps - push.looked_up.step);
+    table.counters->CountGradients(push.gradients);
+  }
+}
+
+// Updates the tables' rows by a step that was prepared and inserted.
+void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch> batches) {
+  TableWork& work = context.work;
+  for (const TableBatch& batch : batches) context.checkpointing.BeforeChange(*batch.table.shard);
+  std::vector<ValueShare> shares;
+  for (const TableBatch& batch : batches) {
+    shares.push_back({.of = batch.share(),
+                      .columns = batch.table.info.options.dim,
+                      .mine_alone = work.TakesMineAlone(batch.bags(), batch.layout.in_part_order)});
+  }
+  // What an update does before it needs gradients goes on while they come.
+  const auto for_grouped = [&](auto f) {
+    for (std::size_t t = 0; t < batches.size(); ++t) {
+      if (!shares[t].mine_alone) f(*batches[t].table.shard);
+    }
+  };
+  for_grouped([](Shard& shard) { shard.GroupRows(); });
+  const std::vector<const float*> gradients = stage.gather().GatherBagValues(shares);
+  for_grouped([](Shard& shard) { shard.PlanSums(); });
+  stage.gather().OrderWorkAfterValues();
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    Table& table = batches[t].table;
+    work.Update(table, batches[t].bags(), {gradients[t], shares[t].mine_alone},
+                ScalarsOfStep(table.optimizer(batches[t].round.learning_rate), table.steps + 1),
+                stage.travel_arrays());
+  }
+}
+
+// A step is its tables' next one, and is known by its name.
+struct Step {
+  TableId first_table{0};
+  StepId name;
+  std::vector<Table*> tables;         // in order of place
+  std::vector<std::uint32_t> bodies;  // of all parts, by place and part
+};
+
+// REQUIRES: the step has updated the rows. Returns each table's count of steps.
+std::vector<std::uint64_t> Apply(Tables& tables, const Step& step) {
+  std::vector<Ledger::TableStep> applied;
+  std::vector<std::uint64_t> counts;
+  for (Table* const table : step.tables) {
+    applied.push_back({table->info.id, ++table->steps});
+    counts.push_back(table->steps);
+  }
+  tables.Record({KeyOf(step.first_table, step.name).table, step.name.session}, step.name, applied,
+                step.bodies);
+  return counts;
+}
+
+}  // namespace
+
+void Push::Run(RoundContext& context, const Round& round) {
+  std::vector<TableBatch> batches;
+  Step step{.first_table = round.table, .name = round.step, .tables = {}, .bodies = {}};
+  round.ForEachTable([&](const Round& share) {
+    batches.push_back(BagsOf(context, share));
+    step.tables.push_back(&batches.back().table);
+    step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
+  });
+  Stage& stage = context.stages.Next();
+  const Status prepared = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kPush,
+                                                        RoomForBatches(context, round));
+  if (prepared.ok()) {
+    context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
+    UpdateRows(context, stage, batches);
+    for (const TableBatch& batch : batches) CountParts(context, batch);
+    const std::vector<std::uint64_t> counts = Apply(context.tables, step);
+    RecordBatchRound(context, BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
+  }
+  stage.Close(context.device.WorkStream());
+  if (!prepared.ok()) return RefuseStep(context, batches, prepared, stage);
+  // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
+  // the updates, and a device that fails ends the server.
+  for (const TableBatch& batch : batches) {
+    context.AnswerMineOnceRecorded<Request>(batch.round,
+                                            AppliedStep{batch.table.steps, batch.table.version()}, &stage);
+  }
+}
+
+Result<Push::Record> Push::Read(RecordKind kind, Rank rank, std::span<const std::byte> body) {
+  return ReadBatches(rank, body, kind == kAtOwnRates);
+}
+
+Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  if (Status alike = CheckBatches(of_ranks); !alike.ok()) return alike;
+  const Record& first = of_ranks.front();
+  if (Status step = CheckStep(first); !step.ok()) return step;
+  const Ledger& ledger = context.tables.ledger();
+  const Ledger::Sequence sequence{KeyOf(first.shares.front().table, first.step).table, first.step.session};
+  const std::uint64_t number = first.step.number;
+  if (ledger.Find(sequence, number) != nullptr || ledger.IsTooOld(sequence, number))
+    return DoesNotFollow("step " + std::to_string(number) + " of its session was applied before");
+  Step step{.first_table = first.shares.front().table, .name = first.step, .tables = {}, .bodies = {}};
+  for (std::size_t s = 0; s < first.shares.size(); ++s) {
+    const RecordedShare& share = first.shares[s];
+    if (Status there = CheckThereIs(context.tables, share.table); !there.ok()) return there;
+    Table& table = *context.tables.Get(share.table);
+    const TableOptions& options = table.info.options;
+    if (share.learning_rate) {
+      if (const Status rate = ValidateStepRate(*share.learning_rate, options); !rate.ok())
+        return DataLoss(rate.message());
+    }
+    if (table.steps + 1 != share.steps) {
+      return DoesNotFollow("step " + std::to_string(share.steps) + " of table " + options.name.str() +
+                           " comes behind step " + std::to_string(table.steps));
+    }
+    const auto batch = context.gather.Gather(of_ranks, s, &options, options.dim, options.dim);
+    if (!batch.ok()) return batch.status();
+    const Status inserted = InsertPrepared(*table.shard, table.shard->PreparePush(batch->view));
+    if (!inserted.ok()) return inserted;
+    table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(share.learning_rate), share.steps));
+    step.tables.push_back(&table);
+    std::vector<RecordedPart> parts = share.parts;
+    std::ranges::sort(parts, {}, &RecordedPart::part);
+    for (const RecordedPart& part : parts) step.bodies.push_back(part.body);
+  }
+  Apply(context.tables, step);
+  return {};
+}
+
+}  // namespace slotwise::operations

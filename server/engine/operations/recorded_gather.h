@@ -1,0 +1,62 @@
+// RecordedGather: makes the batch of a round, in device memory, of the parts that its records have.
+// Thread-safety: the engine's thread only.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORDED_GATHER_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORDED_GATHER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/device_array.h"
+#include "server/engine/key_batch.h"
+#include "server/engine/operations/recorded_batches.h"
+#include "server/engine/tables.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+
+namespace slotwise {
+
+class RecordedGather {
+ public:
+  // The arguments outlive it.
+  RecordedGather(Device& device, Tables& tables)
+      : device_(device),
+        tables_(tables),
+        key_batch_(device),
+        device_keys_(device),
+        device_offsets_(device),
+        device_weights_(device),
+        device_values_(device) {}
+
+  struct Batch {
+    BatchView view;
+    const float* values = nullptr;
+  };
+  // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag, those from
+  // `squares` on sums or means of squares. `pushed_to`: the table's options, of a push, whose parts come in
+  // their order. Valid until the next call. DATA_LOSS: arrays that no server has written.
+  Result<Batch> Gather(std::span<const RecordedBatches> of_ranks, std::size_t share,
+                       const TableOptions* pushed_to, std::uint32_t columns, std::uint32_t squares);
+  // The same of keys alone, one a bag.
+  BatchView GatherKeys(TableId table, std::span<const Key> keys);
+
+ private:
+  // Says that the table's shard is about to work on a batch that counts as so many bytes.
+  void UseScratch(TableId table, std::uint64_t bytes);
+
+  Device& device_;
+  Tables& tables_;
+  KeyBatch key_batch_;
+  std::vector<Key> keys_;
+  std::vector<std::uint32_t> offsets_;
+  std::vector<float> weights_, values_;
+  DeviceArray<Key> device_keys_;
+  DeviceArray<std::uint32_t> device_offsets_;
+  DeviceArray<float> device_weights_, device_values_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORDED_GATHER_H_

@@ -1,0 +1,71 @@
+// ReplayContext: what an operation works with when a recovery applies its rounds again.
+//
+// A round's records, of all ranks that recorded it, are its whole batch. Each rank of the server that
+// recovers applies that batch to its own shards, which keep the keys that are theirs. So nothing travels
+// between ranks, and any number of ranks recovers what any number recorded. What was applied once fits:
+// a recovery asks no limit but the memory that there is.
+// Thread-safety: the engine's thread only. Throws as Shard does.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_CONTEXT_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_CONTEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "kernels/shard.h"
+#include "server/engine/checkpoint_loader.h"
+#include "server/engine/operations/recorded_gather.h"
+#include "server/engine/table_maker.h"
+#include "server/engine/tables.h"
+#include "slotwise/status.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+struct ReplayContext {
+  // The arguments outlive it.
+  ReplayContext(Device& device, Tables& all_tables, const TableMaker& table_maker,
+                CheckpointLoader& of_checkpoints)
+      : tables(all_tables), maker(table_maker), loader(of_checkpoints), gather(device, all_tables) {}
+
+  Tables& tables;
+  const TableMaker& maker;
+  CheckpointLoader& loader;
+  RecordedGather gather;
+  std::size_t reads_of = 0;          // the rank whose record is read
+  bool loaded_a_checkpoint = false;  // a round has put a checkpoint's tables in the place of others
+};
+
+inline Status DoesNotFollow(const std::string& what) {
+  return DataLoss("the journal does not follow the state that it is to be applied to: " + what);
+}
+
+// DATA_LOSS: there is no table that a record names.
+inline Status CheckThereIs(const Tables& tables, TableId id) {
+  if (tables.Get(id) != nullptr) return {};
+  return DoesNotFollow("there is no table " + std::to_string(Value(id)));
+}
+
+// Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends
+// on how many ranks recover.
+inline Status InsertPrepared(Shard& shard, const Result<NewRows>& prepared) {
+  if (!prepared.ok()) return prepared.status();
+  shard.Insert();
+  return {};
+}
+
+// Checks that what all ranks have recorded is the same.
+template <class Record>
+Status CheckAlike(std::span<const Record> of_ranks) {
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    if (!(of_ranks[rank] == of_ranks.front()))
+      return DataLoss("ranks 0 and " + std::to_string(rank) + " have recorded different rounds");
+  }
+  return {};
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_CONTEXT_H_

@@ -1,0 +1,114 @@
+// RoundContext: what an operation works with when a round runs it: this rank's tables, device and ranks, the
+// requests of the round that came here, and the journal.
+//
+// Thread-safety: the engine's thread only. The constructor is collective.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/shard.h"
+#include "server/collective/collective.h"
+#include "server/collective/exchange.h"
+#include "server/engine/array_pool.h"
+#include "server/engine/carried_batches.h"
+#include "server/engine/checkpointing.h"
+#include "server/engine/operations/record_bytes.h"
+#include "server/engine/round_log.h"
+#include "server/engine/schedule/round.h"
+#include "server/engine/schedule/ticket_book.h"
+#include "server/engine/stage.h"
+#include "server/engine/table_maker.h"
+#include "server/engine/table_work.h"
+#include "server/engine/tables.h"
+
+namespace slotwise {
+
+// At most so many bytes record a round without a batch: a table's options are the most.
+inline constexpr std::uint64_t kSmallRecord = 8192;
+
+struct RoundContext {
+  // A batch may bring one rank new rows of so many rounds' bytes.
+  static constexpr std::uint64_t kRoundsOfNewRows = 8;
+
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_round_bytes`:
+  // what a round gathers at most. Rounds that change state go into `log`.
+  RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
+               std::uint64_t max_round_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
+               TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
+
+  bool IsMine(const Ticket& ticket) const { return ticket.rank == collective.rank(); }
+
+  // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses
+  // them.
+  template <class R, class Reply>
+  void AnswerMine(const Round& of, Reply reply, Stage* stage = nullptr) {
+    for (const Ticket& waiter : of.waiters) {
+      if (!IsMine(waiter)) continue;
+      Request request = tickets.Take(waiter.number);
+      // Where rounds do not overlap, all is done by now: whoever hears the answer finds the room.
+      if (BatchPart* const batch = request.batch(); batch != nullptr && !stages.overlap())
+        batch->DropArrays();
+      reply(request.As<R>());
+      if (stage != nullptr) stage->Keep(std::move(request));
+    }
+  }
+  // The same with request.done(outcome).
+  template <class R, class Outcome>
+  void AnswerMineWith(const Round& of, const Outcome& outcome, Stage* stage = nullptr) {
+    AnswerMine<R>(
+        of, [&](R& request) { request.done(outcome); }, stage);
+  }
+  // The same once the round is on every rank's disk, if there is a journal.
+  template <class R, class Outcome>
+  void AnswerMineOnceRecorded(const Round& of, const Outcome& outcome, Stage* stage = nullptr) {
+    AnswerMine<R>(
+        of,
+        [&](R& request) {
+          const auto kept = std::make_shared<R>();  // with what the answer is charged to
+          kept->done = std::move(request.done);
+          if (log.on() && !request.caller.is_server())
+            request.caller.times().NoteApplied(CallTimes::Clock::now(), collective.watchdog().waited());
+          if constexpr (requires { request.answer_reservation; })
+            kept->answer_reservation = std::move(request.answer_reservation);
+          log.Answer([kept, outcome] {
+            kept->done(outcome);
+            *kept = {};
+          });
+        },
+        stage);
+  }
+
+  // The ranks agree that each can record a round without a batch. Room is made before anything changes. If
+  // the log is off, there is room.
+  Status AgreeOnRoomToRecord(std::uint64_t more_bytes = 0);
+  // REQUIRES: there is room. The round changed state, and is recorded so, as write() says, if the log is on.
+  template <class Write>
+  void Record(RecordKind kind, const Write& write) {
+    log.NoteChange(round);
+    if (log.on()) log.Append(round, static_cast<std::uint32_t>(kind), write());
+  }
+
+  Device& device;
+  Collective& collective;
+  const TableMaker& maker;
+  ArrayPool& arrays;
+  Tables& tables;
+  TicketBook& tickets;
+  RoundLog& log;
+  Checkpointing& checkpointing;
+  TableWork work;
+  Stages stages;
+  std::uint64_t round = 0;             // the number of the one that is run
+  CarriedBatches carried;              // with its announcement
+  std::vector<TableId> replaced = {};  // by a checkpoint's, in the last round
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_

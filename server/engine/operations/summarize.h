@@ -1,0 +1,67 @@
+// Summarize: what a table is over all ranks, and its digest.
+// Thread-safety: as RoundContext.
+#ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
+#define SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "server/engine/operations/definition.h"
+
+namespace slotwise {
+
+// A table over all ranks.
+struct TableSummary {
+  std::uint64_t steps = 0;
+  float learning_rate = 0;         // of the next step
+  float base_learning_rate = 0;    // what the schedule starts from
+  DigestSums digest;               // zeros unless asked for
+  std::vector<ShardUsage> shards;  // in rank order
+  TravelledRounds rounds;
+  std::uint64_t lineage = 0;
+};
+
+struct SummarizeRequest {
+  static constexpr Operation kOperation{4};
+  static constexpr OperationClass kClass = OperationClass::kShared;
+
+  TableId table{0};
+  bool with_digest = false;
+  std::function<void(Result<TableSummary>)> done;
+  Caller caller = {};
+
+  Payload payload() const { return Payload(with_digest); }
+};
+
+namespace operations {
+
+struct Summarize {
+  using Request = SummarizeRequest;
+  static constexpr bool kTakesLong = true;
+
+  static void Run(RoundContext& context, const Round& round) {
+    const Table& table = *context.tables.Get(round.table);
+    TableSummary summary;
+    summary.steps = table.steps;
+    summary.lineage = table.lineage;
+    summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
+    summary.base_learning_rate = table.learning_rate;
+    summary.shards = AllGatherValues(context.collective, table.shard->Usage());
+    summary.rounds = table.rounds;
+    if (round.payload.As<bool>()) {
+      const DigestSums mine = table.shard->Digest();
+      std::array<std::uint64_t, 2> sums{mine.low, mine.high};
+      context.collective.AllReduceSum(sums);
+      summary.digest = {sums[0], sums[1]};
+    }
+    context.AnswerMineWith<Request>(round, summary);
+  }
+};
+
+}  // namespace operations
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_

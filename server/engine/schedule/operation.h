@@ -1,0 +1,59 @@
+// Operation: what a round does, as the schedule knows it: a number, a class that says how requests become
+// rounds, and a few bytes that it hands on unread. What an operation is besides is in operations/.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_OPERATION_H_
+#define SLOTWISE_SERVER_ENGINE_SCHEDULE_OPERATION_H_
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace slotwise {
+
+// An operation's number, by which all ranks know it: each operation's file says its own.
+enum class Operation : std::uint8_t {};
+
+// How requests of an operation become rounds.
+enum class OperationClass : std::uint8_t {
+  kAlone,     // each has a round of its own
+  kShared,    // those of a table that wait, with the same payload, share a round
+  kLookup,    // those of a table and mode, with weights or without, share a round, as far as it can hold
+              // them (ready_rounds.h)
+  kStepPart,  // the parts of a step, of all its tables, are one round (incomplete_steps.h)
+};
+
+// What an operation tells all ranks of its request, beside what every announcement has.
+class Payload {
+ public:
+  static constexpr std::size_t kBytes = 16;
+
+  Payload() = default;
+  // Two payloads are the same if their bytes are, so `value` has no padding.
+  template <class T>
+    requires(!std::is_same_v<T, Payload>)
+  explicit Payload(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kBytes);
+    static_assert(std::has_unique_object_representations_v<T> || std::is_floating_point_v<T>);
+    std::memcpy(bytes_.data(), &value, sizeof(T));
+  }
+
+  // REQUIRES: the payload was made of a T.
+  template <class T>
+  T As() const {
+    T value;
+    std::memcpy(&value, bytes_.data(), sizeof(T));
+    return value;
+  }
+
+  friend auto operator<=>(const Payload&, const Payload&) = default;
+
+ private:
+  std::array<std::byte, kBytes> bytes_{};
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_OPERATION_H_

@@ -1,0 +1,294 @@
+// Request: what somebody asks of the engine, as the schedule sees it: who asks, a batch, what all of it is
+// charged to, what other ranks are told of it, and a way to refuse it. What is asked for is the operation's:
+// its file (operations/) has a type of requests, of which a Request is made.
+//
+// A type of requests R has these members; those that are optional say something of the request where they
+// are there:
+//
+//     static constexpr Operation kOperation     and kClass, an OperationClass; kDropsTable, optional
+//     Caller caller                             who asks
+//     done                                      called once, with a Result or Status
+//     TableId table                             optional; without it the request is of no table
+//     BatchPart batch                           optional; one of `BagsIn(options)` bags, if that is there
+//     Payload payload() const                   optional: what all ranks are told
+//     Reservation reservation, answer_reservation
+//                                               optional: what it, and its answer, are charged to
+//     std::uint64_t answer_bytes                optional: of the answer's arrays; SizeAnswer(options) sets
+//                                               it
+//     std::vector<Key> keys                     optional
+//     std::uint64_t lineage                     optional: of the table as the caller knows it
+//     refused_with_others                       optional: called in the place of `done`, if it is given,
+//                                               for a refusal whose reason is not the request's own
+//     mode, joined                              of class kLookup
+//     step, body, learning_rate                 of class kStepPart
+//
+// Thread-safety: a plain value, which can be moved. `done` is called once, by the engine's thread or the
+// caller's, and must not block.
+#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_H_
+#define SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_H_
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "server/engine/batch_part.h"
+#include "server/engine/budget.h"
+#include "server/engine/caller.h"
+#include "server/engine/schedule/announcement.h"
+#include "server/engine/schedule/round.h"
+#include "server/engine/tables.h"
+#include "slotwise/batch.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+template <class R>
+concept RequestType = requires(R request, const Status& status) {
+  { R::kOperation } -> std::convertible_to<Operation>;
+  { R::kClass } -> std::convertible_to<OperationClass>;
+  { request.caller } -> std::convertible_to<const Caller&>;
+  request.done(status);
+};
+
+// Bags of a batch in a table: slots a sample, and numbers a bag.
+struct BagShape {
+  std::uint32_t slots = 1;
+  std::uint32_t columns = 0;
+};
+
+class Request {
+ public:
+  template <RequestType R>
+  Request(R request)  // NOLINT(google-explicit-constructor): it is that request
+      : body_(std::make_unique<Of<R>>(std::move(request))) {}
+
+  template <RequestType R>
+  bool Is() const {
+    return body_->operation() == R::kOperation;
+  }
+  // Throws std::logic_error: the request is of another operation.
+  template <RequestType R>
+  R& As() {
+    return const_cast<R&>(std::as_const(*this).As<R>());
+  }
+  template <RequestType R>
+  const R& As() const {
+    if (!Is<R>()) throw std::logic_error("a request is of another operation than asked for");
+    return static_cast<const Of<R>&>(*body_).request;
+  }
+
+  const Caller& caller() const { return body_->caller(); }
+  // Returns what other ranks are told of the request, without its ticket.
+  Announcement announcement() const { return body_->Announce(); }
+
+  // Return the batch, and what its arrays are charged to; null if the request has none.
+  BatchPart* batch() { return body_->batch(); }
+  const BatchPart* batch() const { return body_->batch(); }
+  Reservation* reservation() { return body_->reservation(); }
+  // Returns what the answer is charged to; null if answers of its kind are charged nothing.
+  Reservation* answer_reservation() { return body_->answer_reservation(); }
+  // Return the bytes of the arrays that the request holds, and of those that its answer will have.
+  std::uint64_t bytes() const { return body_->bytes(); }
+  std::uint64_t answer_bytes() const { return body_->answer_bytes(); }
+  // REQUIRES: batch(). Returns the bytes that the request takes in its round.
+  std::uint64_t BytesInRound(const TableOptions& table) const { return body_->BytesInRound(table); }
+  // Fills in answer_bytes().
+  void SizeAnswer(const TableOptions& table) { body_->SizeAnswer(table); }
+
+  // Returns the table that the request names, 0 if none; and that table's lineage as the caller knows it, 0
+  // if it does not say.
+  TableId table() const { return body_->table(); }
+  std::uint64_t lineage() const { return body_->lineage(); }
+  // Returns the step that the request is a part of; null if it is none.
+  const StepId* step() const { return body_->step(); }
+
+  // Returns whether nobody needs the request any more: its caller is gone. A part of a step of several is
+  // always needed, because the others may wait for it.
+  bool is_abandoned() const;
+  // Returns whether the request is about a whole table, without keys or a batch. Such a request is charged
+  // nothing.
+  bool is_about_table() const { return body_->is_about_table(); }
+
+  // Answers with an error.
+  void Refuse(const Status& why) { body_->Refuse(why); }
+  // The same for a reason that is not the request's own.
+  void RefuseWithOthers(const Status& why) { body_->RefuseWithOthers(why); }
+  // Answers with an error, and keeps the request: a part of a step, whose caller goes now.
+  void RefuseAndKeep(const Status& why) { body_->RefuseAndKeep(why); }
+  // REQUIRES: step(). Answers a part that was applied before.
+  void AnswerApplied(const AppliedStep& applied) { body_->AnswerApplied(applied); }
+
+ private:
+  struct Body {
+    virtual ~Body() = default;
+    virtual Operation operation() const = 0;
+    virtual const Caller& caller() const = 0;
+    virtual Announcement Announce() const = 0;
+    virtual BatchPart* batch() = 0;
+    virtual Reservation* reservation() = 0;
+    virtual Reservation* answer_reservation() = 0;
+    virtual std::uint64_t bytes() const = 0;
+    virtual std::uint64_t answer_bytes() const = 0;
+    virtual std::uint64_t BytesInRound(const TableOptions& table) const = 0;
+    virtual void SizeAnswer(const TableOptions& table) = 0;
+    virtual TableId table() const = 0;
+    virtual std::uint64_t lineage() const = 0;
+    virtual const StepId* step() const = 0;
+    virtual bool is_about_table() const = 0;
+    virtual void Refuse(const Status& why) = 0;
+    virtual void RefuseWithOthers(const Status& why) = 0;
+    virtual void RefuseAndKeep(const Status& why) = 0;
+    virtual void AnswerApplied(const AppliedStep& applied) = 0;
+  };
+
+  template <class R>
+  struct Of;
+
+  std::unique_ptr<Body> body_;
+};
+
+template <class R>
+struct Request::Of final : Body {
+  static constexpr bool kHasBatch = requires(R r) { r.batch; };
+  static constexpr bool kHasKeys = requires(R r) { r.keys; };
+  static constexpr bool kOfTable = requires(R r) { r.table; };
+  static constexpr bool kIsPart = R::kClass == OperationClass::kStepPart;
+  static constexpr bool kIsLookup = R::kClass == OperationClass::kLookup;
+  static_assert(kOfTable || R::kClass == OperationClass::kAlone, "such requests are of a table");
+  static_assert(kHasBatch || (!kIsPart && !kIsLookup), "such requests have a batch");
+  static_assert(
+      !requires(R r) { r.payload(); } || requires(const R r) { r.payload(); },
+      "payload() has to be const: else it would not be found");
+
+  explicit Of(R r) : request(std::move(r)) {}
+
+  Operation operation() const override { return R::kOperation; }
+  const Caller& caller() const override { return request.caller; }
+
+  Announcement Announce() const override {
+    Announcement a;
+    a.operation = R::kOperation;
+    a.operation_class = R::kClass;
+    a.of_table = kOfTable;
+    a.table = table();
+    if constexpr (requires { R::kDropsTable; }) a.drops_table = R::kDropsTable;
+    if constexpr (requires { request.payload(); }) a.payload = request.payload();
+    if constexpr (kHasBatch) {
+      a.samples = request.batch.samples;
+      a.keys = static_cast<std::uint32_t>(request.batch.keys.size());
+      a.weighted = request.batch.weights.size() > 0;
+    }
+    if constexpr (kIsLookup) {
+      a.mode = request.mode;
+      a.joined = request.joined;
+    }
+    if constexpr (kIsPart) {
+      a.step = request.step;
+      a.body = request.body;
+      a.learning_rate = request.learning_rate;
+    }
+    return a;
+  }
+
+  BatchPart* batch() override {
+    if constexpr (kHasBatch) {
+      return &request.batch;
+    } else {
+      return nullptr;
+    }
+  }
+  Reservation* reservation() override {
+    if constexpr (requires { request.reservation; }) {
+      return &request.reservation;
+    } else if constexpr (kHasBatch) {
+      return &request.batch.reservation;
+    } else {
+      return nullptr;
+    }
+  }
+  Reservation* answer_reservation() override {
+    if constexpr (requires { request.answer_reservation; }) {
+      return &request.answer_reservation;
+    } else {
+      return nullptr;
+    }
+  }
+  std::uint64_t bytes() const override {
+    if constexpr (kHasBatch) {
+      return request.batch.bytes();
+    } else if constexpr (kHasKeys) {
+      return request.keys.size() * sizeof(Key);
+    } else {
+      return 0;
+    }
+  }
+  std::uint64_t answer_bytes() const override {
+    if constexpr (requires { request.answer_bytes; }) {
+      return request.answer_bytes;
+    } else {
+      return 0;
+    }
+  }
+  std::uint64_t BytesInRound(const TableOptions& options) const override {
+    if constexpr (kHasBatch) {
+      BagShape bags{options.slots, options.dim};
+      if constexpr (requires { request.BagsIn(options); }) bags = request.BagsIn(options);
+      const BatchPart& part = request.batch;
+      return (kIsPart ? StepBytes : RoundBytes)(part.samples, part.keys.size(), bags.slots, bags.columns,
+                                                part.weights.size() > 0);
+    } else {
+      return 0;
+    }
+  }
+  void SizeAnswer(const TableOptions& options) override {
+    if constexpr (requires { request.SizeAnswer(options); }) request.SizeAnswer(options);
+  }
+  TableId table() const override {
+    if constexpr (requires { request.table; }) {
+      return request.table;
+    } else {
+      return TableId{0};
+    }
+  }
+  std::uint64_t lineage() const override {
+    if constexpr (requires { request.lineage; }) {
+      return request.lineage;
+    } else {
+      return 0;
+    }
+  }
+  const StepId* step() const override {
+    if constexpr (kIsPart) {
+      return &request.step;
+    } else {
+      return nullptr;
+    }
+  }
+  bool is_about_table() const override { return !kHasBatch && !kHasKeys; }
+  void Refuse(const Status& why) override { request.done(why); }
+  void RefuseWithOthers(const Status& why) override {
+    if constexpr (requires { request.refused_with_others; }) {
+      if (request.refused_with_others) return request.refused_with_others(why);
+    }
+    request.done(why);
+  }
+  void RefuseAndKeep(const Status& why) override {
+    request.caller = {};
+    if constexpr (requires { request.refused_with_others; }) request.refused_with_others = nullptr;
+    std::exchange(request.done, [](const auto&) {})(why);
+  }
+  void AnswerApplied(const AppliedStep& applied) override {
+    if constexpr (kIsPart) request.done(applied);
+  }
+
+  R request;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_H_

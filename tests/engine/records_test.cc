@@ -1,0 +1,257 @@
+// What a journal has of a round comes back as it was, and bytes that are no record are refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "server/engine/operations/create_table.h"
+#include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/load_checkpoint.h"
+#include "server/engine/operations/lookup.h"
+#include "server/engine/operations/push.h"
+#include "server/engine/operations/recorded_batches.h"
+#include "server/engine/operations/replay.h"
+#include "server/engine/operations/set_learning_rate.h"
+
+namespace slotwise {
+namespace {
+
+using operations::CreateTable;
+using operations::DropTable;
+using operations::LoadCheckpoint;
+using operations::Lookup;
+using operations::Push;
+using operations::SetLearningRate;
+
+// The bytes of pieces, aligned as a recovery reads them.
+struct Bytes {
+  explicit Bytes(const std::vector<JournalPiece>& pieces) {
+    std::vector<std::byte> all;
+    for (const JournalPiece& piece : pieces) all.insert(all.end(), piece.bytes.begin(), piece.bytes.end());
+    size = all.size();
+    memory.resize((size + 7) / 8);
+    std::memcpy(memory.data(), all.data(), size);
+  }
+  std::span<const std::byte> span() const { return std::as_bytes(std::span(memory)).first(size); }
+
+  std::vector<std::uint64_t> memory;
+  std::size_t size = 0;
+};
+
+template <class T>
+BatchArray<T> ArrayOf(const std::vector<T>& values) {
+  BatchArray<T> array(values.size());
+  std::ranges::copy(values, array.data());
+  return array;
+}
+
+std::shared_ptr<const BatchPart> PartOf(std::uint32_t samples, std::uint64_t first_key, bool weighted,
+                                        DataType type = DataType::kFloat32) {
+  auto part = std::make_shared<BatchPart>();
+  part->samples = samples;
+  std::vector<Key> keys;
+  std::vector<std::uint32_t> offsets{0};
+  for (std::uint32_t s = 0; s < samples; ++s) {
+    for (std::uint32_t k = 0; k <= s % 3; ++k) keys.push_back(Key{first_key + keys.size()});
+    offsets.push_back(static_cast<std::uint32_t>(keys.size()));
+  }
+  part->keys = ArrayOf(keys);
+  part->offsets = ArrayOf(offsets);
+  if (weighted) part->weights = ArrayOf(std::vector<float>(keys.size(), 0.5F));
+  part->values = ArrayOf(std::vector<float>(samples, -1.25F));
+  part->value_type = type;
+  return part;
+}
+
+RoundPart Of(Rank rank, TicketNumber ticket, std::uint32_t number, const BatchPart& part) {
+  return {.ticket = {rank, ticket},
+          .samples = part.samples,
+          .keys = static_cast<std::uint32_t>(part.keys.size()),
+          .part = number,
+          .weighted = part.weights.size() > 0,
+          .body = 77 + number};
+}
+
+template <class T>
+void ExpectEqual(std::span<const T> read, std::span<const T> written) {
+  EXPECT_TRUE(std::ranges::equal(read, written));
+}
+
+Round RoundOf(TableId table) {
+  Round round;
+  round.table = table;
+  return round;
+}
+
+TEST(Records, HasAStepOfSeveralTablesWithThePartsThatCameToTheRank) {
+  const Rank me{1};
+  const std::vector<std::shared_ptr<const BatchPart>> parts{
+      PartOf(3, 10, false), PartOf(5, 100, true, DataType::kBFloat16), PartOf(1, 7, false)};
+  Round round = RoundOf(TableId{4});
+  round.step = {.session = 9, .number = 12, .parts = 2, .epoch = 3, .tables = 2};
+  round.parts = {Of(Rank{0}, 1, 1, *parts[0]), Of(me, 1, 0, *parts[1])};
+  Round other = RoundOf(TableId{2});
+  other.parts = {Of(me, 2, 0, *parts[2])};
+  round.others = {other};
+  const std::vector<std::uint64_t> steps{41, 7};
+  const auto arrays_of = [&](const Ticket& ticket) { return parts[ticket.number]; };
+  const Bytes bytes(RecordBatches(round, me, steps, false, arrays_of));
+  EXPECT_LE(bytes.size, RecordBytes(round, me, [&](const Ticket& t) { return parts[t.number]->bytes(); }));
+
+  const auto read = ReadBatches(me, bytes.span());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->step, round.step);
+  ASSERT_EQ(read->shares.size(), 2U);
+  EXPECT_EQ(read->shares[0].table, TableId{4});
+  EXPECT_EQ(read->shares[0].steps, 41U);
+  EXPECT_EQ(read->shares[1].steps, 7U);
+  ASSERT_EQ(read->shares[0].parts.size(), 2U);
+  EXPECT_EQ(read->shares[0].parts[0].rank, 0U);
+  EXPECT_EQ(read->shares[0].parts[0].part, 1U);
+  EXPECT_EQ(read->shares[0].parts[1].weighted, 1U);
+  EXPECT_EQ(read->shares[0].parts[1].body, 77U);
+  ASSERT_EQ(read->arrays.size(), 2U) << "those of rank 0 are in its record";
+  for (std::size_t i = 0; i < 2; ++i) {
+    const BatchPart& written = *parts[i + 1];
+    const RecordedArrays& arrays = read->arrays[i];
+    ExpectEqual(arrays.keys, written.keys.span());
+    ExpectEqual(arrays.offsets, written.offsets.span());
+    ExpectEqual(arrays.weights, written.weights.span());
+    ExpectEqual(arrays.values, std::as_bytes(written.values.span()));
+    EXPECT_EQ(arrays.value_type, written.value_type);
+  }
+  for (std::size_t size = 0; size < bytes.size; ++size) {
+    EXPECT_FALSE(ReadBatches(me, bytes.span().first(size)).ok()) << size;
+  }
+}
+
+TEST(Records, OfARankWithoutPartsSaysWhatTheOthersHave) {
+  const auto part = PartOf(2, 1, false);
+  Round round = RoundOf(TableId{4});
+  round.parts = {Of(Rank{0}, 1, 0, *part)};
+  const std::vector<std::uint64_t> steps{5};
+  const Bytes bytes(RecordBatches(round, Rank{3}, steps, false, [&](const Ticket&) { return part; }));
+  const auto read = ReadBatches(Rank{3}, bytes.span());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->shares[0].parts.size(), 1U);
+  EXPECT_TRUE(read->arrays.empty());
+}
+
+TEST(Records, HasTheKeysThatGotRows) {
+  const Bytes bytes(Lookup::Write({{TableId{1}, {Key{5}, Key{6}}}, {TableId{9}, {}}}));
+  const auto read = Lookup::Read(Lookup::kRecords[0], Rank{0}, bytes.span());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  ASSERT_EQ(read->size(), 2U);
+  EXPECT_EQ((*read)[0].table, TableId{1});
+  ExpectEqual((*read)[0].keys, std::span<const Key>(std::vector<Key>{Key{5}, Key{6}}));
+  EXPECT_TRUE((*read)[1].keys.empty());
+}
+
+TEST(Records, HasATablesOptionsToTheBit) {
+  TableOptions options;
+  options.name = TableName("ads.v1");
+  options.dim = 7;
+  options.optimizer.kind = OptimizerKind::kFtrl;
+  options.optimizer.learning_rate = 0.1F;
+  options.initializer.seed = 0xFFFF'FFFF'FFFF'FFFE;
+  options.max_load = 0.3F;
+  const Bytes bytes(CreateTable::Write({TableId{3}, 0xABCD'EF01'2345'6789, options}));
+  const auto read = CreateTable::Read(CreateTable::kRecords[0], Rank{0}, bytes.span());
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->table, TableId{3});
+  EXPECT_EQ(read->options, options);
+  EXPECT_EQ(read->lineage, 0xABCD'EF01'2345'6789);
+}
+
+TEST(Records, HasDropsAndLearningRates) {
+  const auto drop = ReadPlainRecord<DropTable>(Bytes(WrittenRecord<DropTable>({TableId{3}})).span());
+  ASSERT_TRUE(drop.ok());
+  EXPECT_EQ(drop->table, TableId{3});
+  const Bytes bytes(WrittenRecord<SetLearningRate>({TableId{8}, 0.03F}));
+  const auto rate = ReadPlainRecord<SetLearningRate>(bytes.span());
+  ASSERT_TRUE(rate.ok());
+  EXPECT_EQ(rate->table, TableId{8});
+  EXPECT_EQ(rate->learning_rate, 0.03F);
+}
+
+TEST(Records, HasWhichCheckpointWasLoaded) {
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  const Bytes bytes(LoadCheckpoint::Write({77, name, false, {}}));
+  const auto loaded = LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->checkpoint, name);
+  EXPECT_EQ(loaded->lineages, 77U);
+  EXPECT_FALSE(
+      LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
+}
+
+TEST(Records, HasWhichTablesOfACheckpointWereLoaded) {
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  const std::vector tables{TableId{2}, TableId{5}, TableId{9}};
+  const Bytes bytes(LoadCheckpoint::Write({77, name, true, tables}));
+  const auto loaded = LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span());
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->checkpoint, name);
+  EXPECT_EQ(loaded->lineages, 77U);
+  EXPECT_EQ(loaded->tables, tables);
+  for (std::size_t size = 0; size < bytes.span().size(); size += 8)
+    EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span().first(size)).ok()) << size;
+  EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()).ok());
+}
+
+// A push without such rates is recorded without a word of them.
+TEST(Records, HasEachTablesRateOfAPushThatBringsSome) {
+  const auto part = PartOf(2, 7, false);
+  Round round = RoundOf(TableId{3});
+  round.step = {.session = 5, .number = 6, .parts = 1, .epoch = 1, .tables = 2};
+  round.parts = {Of(Rank{0}, 1, 0, *part)};
+  round.others = {round};
+  round.others[0].table = TableId{4};
+  const std::vector<std::uint64_t> steps{11, 12};
+  const auto written = [&] {
+    return Bytes(RecordBatches(round, Rank{0}, steps, false, [&](const Ticket&) { return part; }));
+  };
+  EXPECT_FALSE(BringsRates(round));
+  const Bytes without = written();
+
+  round.others[0].learning_rate = 0.0F;
+  EXPECT_TRUE(BringsRates(round));
+  const Bytes bytes = written();
+  EXPECT_EQ(bytes.size - without.size, 16U);
+  const auto record = Push::Read(Push::kAtOwnRates, Rank{0}, bytes.span());
+  ASSERT_TRUE(record.ok()) << record.status().message();
+  EXPECT_EQ(record->shares.at(0).learning_rate, std::nullopt);
+  EXPECT_EQ(record->shares.at(1).learning_rate, std::optional(0.0F));
+  EXPECT_EQ(record->shares.at(1).steps, 12U);
+  EXPECT_FALSE(Push::Read(Push::kAtTablesRates, Rank{0}, bytes.span()).ok());
+}
+
+// What servers have written is read by all that come later.
+TEST(Records, HaveTheBytesThatTheyHadBefore) {
+  const auto hex = [](const std::vector<JournalPiece>& pieces) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text;
+    for (const JournalPiece& piece : pieces) {
+      for (const std::byte byte : piece.bytes) {
+        text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+        text += kDigits[std::to_integer<unsigned>(byte) & 15];
+      }
+    }
+    return text;
+  };
+  EXPECT_EQ(hex(WrittenRecord<SetLearningRate>({TableId{8}, 0.03F})), "080000008fc2f53c");
+  EXPECT_EQ(hex(WrittenRecord<DropTable>({TableId{3}})), "0300000000000000");
+  EXPECT_EQ(hex(Lookup::Write({{TableId{1}, {Key{5}, Key{6}}}, {TableId{9}, {}}})),
+            "02000000010000000200000000000000050000000000000006000000000000000900000000000000"
+            "0000000000000000");
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  EXPECT_EQ(hex(LoadCheckpoint::Write({77, name, true, {TableId{2}, TableId{5}, TableId{9}}})),
+            "4d000000000000001032547698badcfe1d000000030000003030303030303030303031322d303132"
+            "3334353637383961626364656600000002000000050000000900000000000000");
+}
+
+}  // namespace
+}  // namespace slotwise
