@@ -21,9 +21,9 @@ class ChainFolder {
   // Waits for the work.
   void Stop() { worker_.reset(); }
 
-  // Whether a chain is being folded, and is still read.
+  // Returns whether a chain is being folded, and so is still read.
   bool busy() const { return folding_ > 0; }
-  // Whether the newest checkpoint is of a chain that was folded, or is being folded.
+  // Returns whether the newest checkpoint is of a chain that was folded, or is being folded.
   bool folds_newest() const { return folds_newest_; }
   // The newest checkpoint is a base, or there is none.
   void NoteNewChain() { folds_newest_ = false; }

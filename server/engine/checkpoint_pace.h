@@ -24,7 +24,7 @@ class CheckpointPace {
     if (!std::exchange(in_own_round_, false) && !idle) busy_ms_ = now_ms;
     at_rest_ = !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs;
   }
-  // What was done since the last turn was a round of a checkpoint.
+  // The engine has run a round of a checkpoint since the last turn.
   void NoteOwnRound() { in_own_round_ = true; }
 
   // Returns how many bytes may be read in this turn; 0: none yet. `bytes`: of this rank's rows in the

@@ -7,7 +7,7 @@ namespace slotwise {
 void CheckpointSchedule::OnDecision(std::uint64_t now_ms, std::uint64_t changed, bool under_way) {
   now_ms_ = now_ms;
   changed_ = changed;
-  // What is on disk is the state of now, if nothing has changed. But a server's first checkpoint is due by
+  // If nothing has changed, the disk has the state of now. But a server's first checkpoint is due by
   // the age of the one that its start has found: a server that starts again and again would make none.
   const bool unchanged = !under_way && !something_changed();
   if (unchanged || !decided_) durable_.ms = now_ms;

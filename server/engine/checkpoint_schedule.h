@@ -15,7 +15,8 @@ namespace slotwise {
 
 class CheckpointSchedule {
  public:
-  // The next checkpoint is due by the age of the newest one, whoever made that. `options` outlive it.
+  // The next checkpoint is due by the age of the newest one, of this start or an earlier one. `options`
+  // outlive it.
   void Begin(const DurabilityOptions& options, std::chrono::milliseconds age) {
     options_ = &options;
     age_ = age;
@@ -27,7 +28,7 @@ class CheckpointSchedule {
   // The round of a load has changed state, before the next decision says so.
   void NoteChange(std::uint64_t round) { changed_ = round; }
 
-  // What a checkpoint is of.
+  // A cut says what state a checkpoint is of.
   struct Cut {
     std::uint64_t ms = 0;       // the time
     std::uint64_t changed = 0;  // the last round that changed state
@@ -44,14 +45,14 @@ class CheckpointSchedule {
   // due at once, but not if the one before could not be restored either.
   void NoteLost(const std::string& checkpoint);
 
-  // Whether this rank should ask for one by its clock. Once it has, it says no until NoteRound or
-  // NoteAnswered.
+  // Returns whether this rank should ask for one by its clock. Once it has said so, it says no until
+  // NoteRound or NoteAnswered.
   bool AsksAt(std::uint64_t now_ms);
   void NoteAnswered() { asked_ = false; }
 
-  // Whether some state is in no checkpoint.
+  // Returns whether some state is in no checkpoint.
   bool something_changed() const { return changed_ != durable_.changed; }
-  // How often a checkpoint is made without being asked for; 0: never.
+  // Returns how often a checkpoint is made without being asked for; 0: never.
   std::chrono::milliseconds every() const;
   // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has lost what
   // was written.

@@ -1,9 +1,9 @@
 // IdleWait: how a rank waits where no rank has work, until its own inbox or another rank has some.
 //
-// A rank with a bell is woken by that, and one that is alone by its inbox; any other looks whether somebody
-// has woken it: often at first, then seldom, to leave the core alone. A rank that has just served a batch by
-// its device's memory stays awake for a moment: whoever sent it asks again soon, and whoever sleeps hears of
-// that tens of microseconds later.
+// A bell wakes a rank that has one, and its inbox one that is alone. Any other rank looks whether it was
+// woken: often at first, then seldom, to leave the core alone. A rank that has just served a batch by its
+// device's memory stays awake for a moment, because the next batch comes soon, and a rank that sleeps hears
+// of it tens of microseconds later.
 // Thread-safety: the engine's thread only. Await is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_
 #define SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_

@@ -1,4 +1,4 @@
-// CreateTable: makes a table. Whoever asks for one that is there with the same options is given that.
+// CreateTable: makes a table, or returns the one of that name, if its options are the same.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
