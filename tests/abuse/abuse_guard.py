@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -40,12 +41,18 @@ def needs(what: str) -> pytest.MarkDecorator:
 class Guard:
     """`with Guard(cluster):` around an attack. Raises AssertionError at its end if something did not hold."""
 
-    def __init__(self, cluster: Cluster, busy: float = BUSY_MACHINE, mib: float = BUDGET_MIB) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        busy: float = BUSY_MACHINE,
+        mib: float = BUDGET_MIB,
+        mib_a_second: float = 0,
+    ) -> None:
         """`busy`: the seconds that others' 99th percentile may be slower beyond SLOWER times.
 
-        `mib`: what a rank may take.
+        `mib`: what a rank may take, and `mib_a_second` more for each second of the attack.
         """
-        self._cluster, self._mib = cluster, mib
+        self._cluster, self._mib, self._mib_a_second = cluster, mib, mib_a_second
         self._busy = busy
         self._table = cluster.create(dim=8)
         keys = np.arange(1000, dtype=np.uint64)
@@ -57,6 +64,7 @@ class Guard:
         self._bystander.p99("as it began")  # not counted: it connects
         self._quiet = self._bystander.p99("before the attack")
         self._memory = _Memory([self._cluster.pid(rank) for rank in range(len(self._cluster.ranks))])
+        self._began = time.monotonic()
         return self
 
     def __exit__(
@@ -75,8 +83,9 @@ class Guard:
         quiet = f"others' p99 during the attack, {1000 * self._quiet:.1f} ms before it"
         expect_time(quiet, during, SLOWER * self._quiet + self._busy)
         print(f"memory beyond what was there: {[round(mib) for mib in self._memory.peaks()]} MiB")
+        most = self._mib + self._mib_a_second * (time.monotonic() - self._began)
         for rank, peak in enumerate(self._memory.peaks()):
-            assert peak <= self._mib, f"rank {rank} took {peak:.0f} MiB, more than {self._mib}"
+            assert peak <= most, f"rank {rank} took {peak:.0f} MiB, more than {most:.0f}"
         assert self._cluster.digest(self._table) == self._digest
 
 

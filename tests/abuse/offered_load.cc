@@ -81,6 +81,9 @@ class Exchange final : public client::DataExchange {
  public:
   Exchange(const Lookup& lookup, std::vector<std::byte>& values) : lookup_(lookup), values_(values) {}
 
+  std::string method() const override { return "/slotwise.v1.Embedding/Lookup"; }
+  const grpc::ByteBuffer& Message() override { return lookup_.bytes; }
+  Status ReadMessage(const grpc::ByteBuffer& /*reply*/) override { return {}; }
   void Write(v1::DataCall& call, Body& body) override {
     *call.add_lookups() = lookup_.message;
     v1::DataArrays& arrays = *call.add_arrays();
@@ -170,18 +173,15 @@ class Load {
     }
     const auto begin = steady_clock::now();
     std::vector<client::Request> requests;
-    requests.push_back({.method = "/slotwise.v1.Embedding/Lookup",
-                        .message = lookup_.bytes,
-                        .data = std::make_shared<Exchange>(lookup_, values_[channel]),
-                        .channel = channel});
+    requests.push_back(
+        {.exchange = std::make_shared<Exchange>(lookup_, values_[channel]), .channel = channel});
     const client::Call call{.timeout = options_.timeout,
                             .deadline = begin + options_.timeout,
                             .stop = {},
                             .retry_for = std::chrono::milliseconds(0)};
-    std::make_shared<client::Run>(
-        channels_, call, std::move(requests), [](std::size_t, const grpc::ByteBuffer&) { return Status(); },
-        [this, begin](const Status& status) { End(status, steady_clock::now() - begin); })
-        ->Start();
+    std::make_shared<client::Run>(channels_, call, std::move(requests), [this, begin](const Status& status) {
+      End(status, steady_clock::now() - begin);
+    })->Start();
   }
 
   void End(const Status& status, std::chrono::duration<double, std::milli> took) {

@@ -45,7 +45,7 @@ def test_many_trainers_steps_are_applied(start_cluster: StartCluster, ranks: int
             ps.create_table(name, dim=DIM, slots=1, optimizer=slotwise.SGD(lr=0.5))
 
         def train(_: int) -> None:
-            with slotwise.connect(cluster.ranks[0].address, timeout=40.0) as trainer:
+            with slotwise.connect(cluster.ranks[0].address, timeout=300.0) as trainer:
                 for _ in range(steps):
                     trainer.push_many({name: (KEYS[:samples], None, ONES[:samples]) for name in names})
 
