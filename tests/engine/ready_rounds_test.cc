@@ -81,6 +81,49 @@ TEST(ReadyRounds, FindsACompleteStepUntilItsRound) {
   EXPECT_EQ(ready.FindStep({kAds, 1, 7}), nullptr);
 }
 
+TEST(ReadyRounds, ATableThatWaitsForItsRowsLetsOthersGoOn) {
+  ReadyRounds ready;
+  AddLookup(ready, 1);
+  AddLookup(ready, 2, 0, kUsers);
+  ready.Add(PushOf(3, 1));
+  ready.Add(PushOf(4, 1, kUsers));
+  AddLookup(ready, 5, 1, kUsers);
+  ready.Hold(kAds);
+  EXPECT_EQ(Next(ready, 100), (Tickets{2, 5}));
+  EXPECT_EQ(Next(ready, 100), (Tickets{4}));
+  EXPECT_FALSE(ready.TakeNext(100, Keys)) << "the rest is of the table that waits";
+  EXPECT_FALSE(ready.empty());
+  AddLookup(ready, 6, 0, kUsers);
+  EXPECT_EQ(Next(ready, 100), (Tickets{6}));
+  ready.Release(kAds);
+  EXPECT_EQ(Next(ready, 100), (Tickets{1}));
+  EXPECT_EQ(Next(ready, 100), (Tickets{3}));
+  EXPECT_TRUE(ready.empty());
+}
+
+TEST(ReadyRounds, AStepWaitsWithAnyOfItsTablesAndLaterRoundsBehindIt) {
+  constexpr TableId kOther{3};
+  ReadyRounds ready;
+  Round step = PushOf(1, 1, kUsers);
+  step.others.push_back(PushOf(2, 1));
+  ready.Add(std::move(step));
+  AddLookup(ready, 3, 0, kUsers);
+  AddLookup(ready, 4, 0, kOther);
+  Round of_no_table;
+  of_no_table.operation_class = OperationClass::kAlone;
+  of_no_table.waiters = {{Rank{0}, 5}};
+  ready.Add(std::move(of_no_table));
+  AddLookup(ready, 6, 0, kOther);
+  ready.Hold(kAds);
+  EXPECT_EQ(Next(ready, 1), (Tickets{4}));
+  EXPECT_FALSE(ready.TakeNext(100, Keys)) << "a round of no table waits behind the step, and 6 behind that";
+  ready.Release(kAds);
+  EXPECT_EQ(Next(ready, 100), (Tickets{1}));
+  EXPECT_EQ(Next(ready, 100), (Tickets{3}));
+  EXPECT_EQ(ready.TakeNext(100, Keys)->waiters.front().number, 5U);
+  EXPECT_EQ(Next(ready, 100), (Tickets{6}));
+}
+
 TEST(ReadyRounds, GivesATablesRoundsAndNoOthers) {
   ReadyRounds ready;
   Round create;

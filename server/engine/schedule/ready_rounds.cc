@@ -74,9 +74,40 @@ Round ReadyRounds::TakeRound(Turn turn) {
 
 std::optional<Round> ReadyRounds::TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   if (empty()) return std::nullopt;
+  if (!held_.empty()) return TakeNextOfOthers(max_bytes, bytes_of);
   const bool lookup_is_first =
       rounds_.empty() || (!lookup_turns_.empty() && lookup_turns_.begin()->first < rounds_.begin()->first);
   return lookup_is_first ? TakeJoinedLookups(max_bytes, bytes_of) : TakeRound(rounds_.begin()->first);
+}
+
+std::optional<Round> ReadyRounds::TakeNextOfOthers(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
+  std::set<TableId> waiting = held_;
+  bool some_wait = false;
+  auto round = rounds_.begin();
+  for (auto lookup = lookup_turns_.begin();;) {
+    while (lookup != lookup_turns_.end() && IsTaken(*lookup)) ++lookup;
+    const bool is_lookup =
+        lookup != lookup_turns_.end() && (round == rounds_.end() || lookup->first < round->first);
+    if (is_lookup) {
+      std::uint64_t bytes = 0;
+      if (!waiting.contains(lookups_[lookup->second].kind.table))
+        return TakeLookups(lookup->second, max_bytes, bytes_of, bytes);
+      some_wait = true;
+      ++lookup;
+      continue;
+    }
+    if (round == rounds_.end()) return std::nullopt;
+    bool waits = !round->second.of_table && some_wait;
+    const auto for_tables = [&](const auto& f) {
+      if (round->second.of_table) round->second.ForEachTable([&](const Round& share) { f(share.table); });
+    };
+    for_tables([&](TableId table) { waits = waits || waiting.contains(table); });
+    if (!waits) return TakeRound(round->first);
+    if (!round->second.of_table) return std::nullopt;  // all that comes behind waits for it
+    for_tables([&](TableId table) { waiting.insert(table); });
+    some_wait = true;
+    ++round;
+  }
 }
 
 RoundPart ReadyRounds::TakeFirst(Queue& queue) {
@@ -89,18 +120,18 @@ RoundPart ReadyRounds::TakeFirst(Queue& queue) {
 }
 
 void ReadyRounds::ForgetTurnsTaken() {
-  const auto taken = [&](const auto& entry) { return lookups_[entry.second].turn != entry.first; };
-  while (!lookup_turns_.empty() && taken(lookup_turns_.front())) lookup_turns_.pop_front();
+  while (!lookup_turns_.empty() && IsTaken(lookup_turns_.front())) lookup_turns_.pop_front();
 }
 
 Round ReadyRounds::TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of) {
   const auto next = [&]() -> const Lookup& { return lookups_[lookup_turns_.front().second]; };
   std::uint64_t bytes = 0;
   const bool joined = next().part.joined;
-  Round round = TakeLookups(max_bytes, bytes_of, bytes);
+  const auto take = [&] { return TakeLookups(lookup_turns_.front().second, max_bytes, bytes_of, bytes); };
+  Round round = take();
   while (joined && !lookup_turns_.empty() && next().part.joined && next().kind.operation == round.operation &&
          bytes + bytes_of(next().kind.table, next().part) <= max_bytes) {
-    round.others.push_back(TakeLookups(max_bytes, bytes_of, bytes));
+    round.others.push_back(take());
   }
   return round;
 }
@@ -109,12 +140,13 @@ Round ReadyRounds::TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart&
 // results leave by all ranks, and the slowest rank sets the round's pace. So it takes the lookup that became
 // ready first, then each rank's first, then each rank's second, and so on; a rank whose next lookup does not
 // fit is done.
-Round ReadyRounds::TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of, std::uint64_t& bytes) {
+Round ReadyRounds::TakeLookups(Place of_first, std::uint64_t max_bytes, const BytesOfPart& bytes_of,
+                               std::uint64_t& bytes) {
   struct Candidate {
     Turn turn;
     Place place;
   };
-  const Lookup& first = lookups_[lookup_turns_.front().second];
+  const Lookup& first = lookups_[of_first];
   const auto kind = queues_.find(first.kind);
   Queues& queues = kind->second;
   std::vector<std::uint32_t> taken(queues.size());  // by rank
@@ -186,7 +218,8 @@ void ReadyRounds::AddTo(Fingerprint& fingerprint) const {
     fingerprint.Add(part.ticket.rank, part.ticket.number, part.samples, part.keys, part.part, part.weighted,
                     part.body, part.joined);
   };
-  fingerprint.Add(rounds_.size(), queues_.size());
+  fingerprint.Add(rounds_.size(), queues_.size(), held_.size());
+  for (const TableId table : held_) fingerprint.Add(table);
   for (const auto& [turn, round] : rounds_) {
     fingerprint.Add(turn, round.operation, round.step.session, round.step.number);
     round.ForEachTable([&](const Round& share) {

@@ -57,6 +57,13 @@ class ReadyRounds {
   // ready first is a joined one and fits.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
+  // The batch of the table that became ready first waits for its rows: nothing of the table is taken until
+  // Release, and what became ready behind it keeps its order. Rounds of other tables go on; a step that has
+  // the table among others waits with it, and so do those others' later rounds. A round of no table waits
+  // behind whatever waits. Every rank calls these between the same two rounds.
+  void Hold(TableId table) { held_.insert(table); }
+  void Release(TableId table) { held_.erase(table); }
+
   // Takes off every round of the table; each lookup is a round of its own then.
   std::vector<Round> TakeAllOf(TableId table);
 
@@ -90,11 +97,15 @@ class ReadyRounds {
 
   // Takes the round off, out of every index.
   Round TakeRound(Turn turn);
-  // The round of the lookup that became ready first, with those of its kind that it takes along. Adds the
-  // parts' bytes to `bytes`, which stay at most `max_bytes` but for the first lookup.
-  Round TakeLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of, std::uint64_t& bytes);
+  // The round of a lookup that became ready first of its table, with those of its kind that it takes along.
+  // Adds the parts' bytes to `bytes`, which stay at most `max_bytes` but for the first lookup.
+  Round TakeLookups(Place of_first, std::uint64_t max_bytes, const BytesOfPart& bytes_of,
+                    std::uint64_t& bytes);
   // Such a round, and, if its first lookup is a joined one, further tables'.
   Round TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+  // What TakeNext takes while a table is held.
+  std::optional<Round> TakeNextOfOthers(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
+  bool IsTaken(const std::pair<Turn, Place>& turn) const { return lookups_[turn.second].turn != turn.first; }
   // Takes off the first lookup of the queue, which has one.
   RoundPart TakeFirst(Queue& queue);
   // Forgets the turns of lookups that were taken, up to the first that waits.
@@ -111,6 +122,7 @@ class ReadyRounds {
   // (and which may hold another turn's now).
   std::deque<std::pair<Turn, Place>> lookup_turns_;
   Turn next_turn_ = 0;
+  std::set<TableId> held_;
 };
 
 }  // namespace slotwise
