@@ -97,15 +97,30 @@ void KeepInFlight(std::size_t in_flight, const char* what, Start start) {
   }
 }
 
+// Starts a call, which gives its answer to the callback that `start` is given, and returns the answer's
+// future.
+template <class Answer, class Start>
+std::future<Answer> Later(const Start& start) {
+  const auto answer = std::make_shared<std::promise<Answer>>();
+  start([answer](Answer said) { answer->set_value(std::move(said)); });
+  return answer->get_future();
+}
+
 void LookUp(Client& client, Batch& batch, const CallOptions& call) {
   KeepInFlight(batch.values.size(), "lookup", [&](std::size_t i) {
-    return client.LookupAsync(kTable, {batch.keys, {}}, LookupMode::kTrain, batch.values[i], call);
+    const TableLookup lookup{kTable, {batch.keys, {}}, batch.values[i]};
+    return Later<Status>([&](auto done) {
+      client.LookupAsync({&lookup, 1}, LookupMode::kTrain, std::move(done), call);
+    });
   });
 }
 
 void Push(Client& client, const Batch& batch, const CallOptions& call) {
   KeepInFlight(batch.values.size(), "push", [&](std::size_t) {
-    return client.PushAsync(kTable, {batch.keys, {}}, batch.gradients, client.session().Next(), call);
+    const TablePush push{kTable, {batch.keys, {}}, batch.gradients};
+    return Later<Result<std::vector<std::uint64_t>>>([&](auto done) {
+      client.PushAsync({&push, 1}, client.session().Next(), std::move(done), call);
+    });
   });
 }
 

@@ -30,9 +30,10 @@ class EmptyCalls {
 
   void Call() {
     std::promise<bool> ok;
-    link_.Send(
-        nothing_, std::chrono::steady_clock::now() + std::chrono::seconds(30),
-        [&ok](const grpc::Status& answer, const Status& read) { ok.set_value(answer.ok() && read.ok()); });
+    link_.Send(nothing_, {.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30)},
+               [&ok](const Status& answer, const client::Transport::Read& read) {
+                 ok.set_value(answer.ok() && read().ok());
+               });
     Must(ok.get_future().get(), "an empty call is refused");
   }
 

@@ -136,12 +136,15 @@ void RpcTraffic::Send(Stream& stream) {
   const Batch& batch = stream.batches[stream.turns++ % stream.batches.size()];
   if (device_ != nullptr) return SendOnDevice(stream, batch);
   if (pushes_) {
-    client_.PushAsync(
-        table_, {batch.keys, offsets_}, no_gradients_, std::nullopt,
-        [this, &stream](const Result<std::uint64_t>& step) { Answered(stream, step.status()); });
+    const TablePush push{table_, {batch.keys, offsets_}, no_gradients_};
+    client_.PushAsync({&push, 1}, std::nullopt,
+                      [this, &stream](const Result<std::vector<std::uint64_t>>& steps) {
+                        Answered(stream, steps.status());
+                      });
   } else {
     stream.looked_up = &batch;
-    client_.LookupAsync(table_, {batch.keys, offsets_}, LookupMode::kEval, stream.out,
+    const TableLookup lookup{table_, {batch.keys, offsets_}, stream.out};
+    client_.LookupAsync({&lookup, 1}, LookupMode::kEval,
                         [this, &stream](const Status& status) { Answered(stream, status); });
   }
 }

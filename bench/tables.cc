@@ -60,7 +60,7 @@ class Bench {
     Must(client_.Lookup(kWhole, {keys_, {}}, mode, values_), "lookup");
   }
   void LookUpEach(LookupMode mode = LookupMode::kEval) {
-    Must(client_.LookupMany(lookups_, mode), "lookup of several tables");
+    Must(client_.Lookup(lookups_, mode), "lookup of several tables");
   }
   void StepWhole() {
     LookUpWhole(LookupMode::kTrain);
@@ -68,7 +68,7 @@ class Bench {
   }
   void StepEach() {
     LookUpEach(LookupMode::kTrain);
-    Must(client_.PushMany(pushes_, client_.session().Next()), "push to several tables");
+    Must(client_.Push(pushes_, client_.session().Next()), "push to several tables");
   }
 
   // Looks up both ways; every row must be what was imported.

@@ -71,7 +71,7 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"spdlog"},
     ),
     "client/cpp": ({"proto", "wire"}, {"grpc", "asio"}),
-    "client/c": ({"proto", "wire"}, {"grpc"}),
+    "client/c": ({"wire"}, set()),
     "client/ctl": ({"proto", "wire"}, {"grpc"}),
 }
 

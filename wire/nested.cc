@@ -85,16 +85,19 @@ Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& byte
     in.PushLimit(static_cast<int>(shared.Length()));
     if (!FindMessages(in, shared.Length(), field, places)) {
       return InvalidArgument("the request is not a valid " + std::string(type) +
-                             ": cut short or malformed near byte " + std::to_string(in.CurrentPosition()));
+                             ": cut short or malformed near byte " + std::to_string(in.CurrentPosition()))
+          .Because(Reason::kMalformed);
     }
     if (places.size() > kMostMessages) {
       return InvalidArgument("the " + std::string(type) + " holds more than " +
-                             std::to_string(kMostMessages) + " requests");
+                             std::to_string(kMostMessages) + " requests")
+          .Because(Reason::kMalformed);
     }
   }
   std::vector<grpc::Slice> slices;
   if (!shared.Dump(&slices).ok())
-    return InvalidArgument("the request is compressed in a way that is not known");
+    return InvalidArgument("the request is compressed in a way that is not known")
+        .Because(Reason::kMalformed);
   std::vector<grpc::ByteBuffer> messages;
   messages.reserve(places.size());
   Cutter cutter(slices);

@@ -41,6 +41,17 @@ constexpr std::uint32_t WireCode(StatusCode code) {
   return 2;  // gRPC's UNKNOWN
 }
 
+// Returns the code of a number on the wire; kInternal if it is none that a server of ours gives.
+constexpr StatusCode FromWireCode(std::uint32_t number) {
+  using enum StatusCode;
+  for (const StatusCode code :
+       {kOk, kCancelled, kInvalidArgument, kDeadlineExceeded, kNotFound, kAlreadyExists, kPermissionDenied,
+        kResourceExhausted, kFailedPrecondition, kUnavailable, kDataLoss, kUnauthenticated}) {
+    if (WireCode(code) == number) return code;
+  }
+  return kInternal;
+}
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_WIRE_STATUS_CODE_H_

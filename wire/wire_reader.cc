@@ -66,8 +66,9 @@ bool Split(CodedInputStream& in, std::size_t message_size, std::span<const Array
 Status Malformed(const google::protobuf::MessageLite& message, int position) {
   const std::string type = message.GetTypeName();
   return InvalidArgument(
-      (type.ends_with("Reply") ? "the reply is not a valid " : "the request is not a valid ") + type +
-      ": cut short or malformed near byte " + std::to_string(position));
+             (type.ends_with("Reply") ? "the reply is not a valid " : "the request is not a valid ") + type +
+             ": cut short or malformed near byte " + std::to_string(position))
+      .Because(Reason::kMalformed);
 }
 
 }  // namespace

@@ -62,27 +62,50 @@ Result<std::shared_ptr<Batches>> Read(std::span<const slotwise_batch> given) {
   return batches;
 }
 
-slotwise_call* Lookup(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                      std::int32_t mode_number, const slotwise_call_options* options) {
+slotwise_call* LookupOnHost(slotwise_client* client, std::span<const slotwise_batch> given, LookupMode mode,
+                            const slotwise_call_options* options) {
   return slotwise_call::Start(options, [&](const CallOptions& call, const End& end) {
-    const auto mode = ModeOf(mode_number);
-    if (!mode.ok()) return end(mode.status());
     const auto read = Read(given);
     if (!read.ok()) return end(read.status());
     const Batches& batches = **read;
-    const auto done = [end, keep = *read](Status status) {
-      end(status.ok() ? Outcome(slotwise_call::Answer{}) : Outcome(std::move(status)));
-    };
-    if (!many) {
-      return client->client.LookupAsync(batches.tables[0], batches.views[0], *mode, batches.values[0], done,
-                                        call);
-    }
     std::vector<TableLookup> lookups;
     for (std::size_t i = 0; i < given.size(); ++i) {
       lookups.push_back({batches.tables[i], batches.views[i], batches.values[i]});
     }
-    client->client.LookupManyAsync(lookups, *mode, done, call);
+    client->client.LookupAsync(
+        lookups, mode,
+        [end, keep = *read](Status status) {
+          end(status.ok() ? Outcome(slotwise_call::Answer{}) : Outcome(std::move(status)));
+        },
+        call);
   });
+}
+
+slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given,
+                            const PushNotes& notes, const slotwise_step* step,
+                            const slotwise_call_options* options) {
+  return slotwise_call::Start(options, [&](CallOptions call, const End& end) {
+    notes.AddTo(call, given.size());
+    const auto read = Read(given);
+    if (!read.ok()) return end(read.status());
+    const Batches& batches = **read;
+    std::vector<TablePush> pushes;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      pushes.push_back({batches.tables[i], batches.views[i], batches.values[i]});
+    }
+    client->client.PushAsync(
+        pushes, StepOf(step),
+        [end, keep = *read](const Result<std::vector<std::uint64_t>>& steps) {
+          end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
+        },
+        call);
+  });
+}
+
+// Returns a call that has failed.
+slotwise_call* Refused(Status why, const slotwise_call_options* options) {
+  return slotwise_call::Start(options,
+                              [&](const CallOptions&, const End& end) { return end(std::move(why)); });
 }
 
 }  // namespace
@@ -97,56 +120,20 @@ void PushNotes::AddTo(CallOptions& call, std::size_t batches) const {
   }
 }
 
-slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                            const PushNotes& notes, const slotwise_step* step,
-                            const slotwise_call_options* options) {
-  return slotwise_call::Start(options, [&](CallOptions call, const End& end) {
-    notes.AddTo(call, given.size());
-    const auto read = Read(given);
-    if (!read.ok()) return end(read.status());
-    const Batches& batches = **read;
-    const std::optional<Step> named = StepOf(step);
-    const auto done = [end, keep = *read](const Result<std::vector<std::uint64_t>>& steps) {
-      end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
-    };
-    if (!many) {
-      const auto done_one = [done](const Result<std::uint64_t>& table_step) {
-        if (!table_step.ok()) return done(table_step.status());
-        done(std::vector{*table_step});
-      };
-      return client->client.PushAsync(batches.tables[0], batches.views[0], batches.values[0], named, done_one,
-                                      call);
-    }
-    std::vector<TablePush> pushes;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      pushes.push_back({batches.tables[i], batches.views[i], batches.values[i]});
-    }
-    client->client.PushManyAsync(pushes, named, done, call);
-  });
-}
-
 }  // namespace slotwise::c
 
 using slotwise::c::OrNull;
 
-slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch, std::int32_t mode,
+slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
+                               std::int32_t mode, const slotwise_gpu* gpu, const slotwise_call* behind,
                                const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::Lookup(client, {batch, 1}, false, mode, call); });
-}
-
-slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
-                                    std::int32_t mode, const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::Lookup(client, {batches, count}, true, mode, call); });
-}
-
-slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batch, const slotwise_step* step,
-                             const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::PushFromHost(client, {batch, 1}, false, {}, step, call); });
-}
-
-slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
-                                  const slotwise_step* step, const slotwise_call_options* call) {
-  return OrNull([&] { return slotwise::c::PushFromHost(client, {batches, count}, true, {}, step, call); });
+  return OrNull([&] {
+    const std::span given(batches, count);
+    const auto read = slotwise::c::ModeOf(mode);
+    if (!read.ok()) return slotwise::c::Refused(read.status(), call);
+    return gpu == nullptr ? slotwise::c::LookupOnHost(client, given, *read, call)
+                          : slotwise::c::LookupOnGpu(client, given, *read, *gpu, behind, call);
+  });
 }
 
 void slotwise_client_looked_up(slotwise_client* client, const char* table, slotwise_looked_up* state) {
@@ -154,14 +141,14 @@ void slotwise_client_looked_up(slotwise_client* client, const char* table, slotw
   *state = {.lineage = of.lineage, .table_step = of.table_step};
 }
 
-slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
-                                const slotwise_looked_up* looked_up, const float* learning_rates,
-                                const slotwise_step* step, const slotwise_gpu* gpu,
-                                const slotwise_call_options* call) {
+slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
+                             const slotwise_looked_up* looked_up, const float* learning_rates,
+                             const slotwise_step* step, const slotwise_gpu* gpu,
+                             const slotwise_call_options* call) {
   return OrNull([&] {
     const std::span given(batches, count);
     const slotwise::c::PushNotes notes{looked_up, learning_rates};
-    return gpu == nullptr ? slotwise::c::PushFromHost(client, given, count != 1, notes, step, call)
-                          : slotwise::c::PushFromGpu(client, given, notes, step, gpu, call);
+    return gpu == nullptr ? slotwise::c::PushFromHost(client, given, notes, step, call)
+                          : slotwise::c::PushFromGpu(client, given, notes, step, *gpu, call);
   });
 }

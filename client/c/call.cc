@@ -50,7 +50,7 @@ Status Thrown() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("this process has no memory left");
+    return ResourceExhausted("this process has no memory left").Because(Reason::kNoMemory);
   } catch (const std::system_error& error) {
     return ResourceExhausted(std::string("this process cannot start a thread: ") + error.what());
   } catch (const std::exception& error) {
@@ -90,6 +90,7 @@ void slotwise_call::Finish(const std::shared_ptr<State>& state, const slotwise_c
     if (state->code != SLOTWISE_RUNNING) return;
     state->message = outcome.status().message();
     state->retry_after = outcome.status().retry_after();
+    state->reason = outcome.status().reason();
     if (outcome.ok()) state->answer = std::move(*outcome);
     state->teller = std::this_thread::get_id();
     state->code = slotwise::c::CodeOf(outcome.status().code());
@@ -188,6 +189,9 @@ void slotwise_call_cancel(slotwise_call* call) { call->Cancel(); }
 void slotwise_call_free(slotwise_call* call) { delete call; }
 const char* slotwise_call_message(const slotwise_call* call) { return call->message().c_str(); }
 std::int64_t slotwise_call_retry_after_ms(const slotwise_call* call) { return call->retry_after().count(); }
+const char* slotwise_call_reason(const slotwise_call* call) {
+  return slotwise::ToString(call->reason()).data();
+}
 const char* slotwise_call_json(const slotwise_call* call) { return call->answer().json.c_str(); }
 
 const std::uint64_t* slotwise_call_numbers(const slotwise_call* call, std::size_t* count) {

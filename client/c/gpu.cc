@@ -41,13 +41,11 @@ Result<GpuBatches> Read(std::span<const slotwise_batch> given) {
   return batches;
 }
 
-Gpu GpuOf(const slotwise_gpu* gpu) {
-  return gpu == nullptr ? Gpu{} : Gpu{.name = Text(gpu->name), .stream = gpu->stream};
-}
+Gpu GpuOf(const slotwise_gpu& gpu) { return {.name = Text(gpu.name), .stream = gpu.stream}; }
 
 // Returns whether the device is a GPU. The processors of a host that stands for one have more to do than to
 // wait.
-bool IsGpu(const slotwise_gpu* gpu) { return gpu != nullptr && Text(gpu->name) != "host"; }
+bool IsGpu(const slotwise_gpu& gpu) { return Text(gpu.name) != "host"; }
 
 // DLPack's tensor as its header has it (https://dmlc.github.io/dlpack, version 0).
 struct DlTensor {
@@ -77,8 +75,36 @@ struct Rows {
 
 }  // namespace
 
+slotwise_call* LookupOnGpu(slotwise_client* client, std::span<const slotwise_batch> given, LookupMode mode,
+                           const slotwise_gpu& gpu, const slotwise_call* behind,
+                           const slotwise_call_options* options) {
+  return slotwise_call::Start(
+      options,
+      [&](const CallOptions& call, const End& end) {
+        const auto push = behind == nullptr ? nullptr : behind->push();
+        if (behind != nullptr && push == nullptr) {
+          return end(InvalidArgument("behind: is no push by a GPU's memory that has begun"));
+        }
+        const auto read = Read(given);
+        if (!read.ok()) return end(read.status());
+        std::vector<GpuLookup> lookups;
+        for (std::size_t i = 0; i < given.size(); ++i)
+          lookups.push_back({read->tables[i], read->views[i], read->wide_offsets[i]});
+        client->client.LookupOnGpuAsync(
+            lookups, mode, GpuOf(gpu),
+            [end](Result<std::vector<GpuRows>> rows) {
+              if (!rows.ok()) return end(rows.status());
+              slotwise_call::Answer answer;
+              answer.gpu_rows = std::move(*rows);
+              end(std::move(answer));
+            },
+            call, push);
+      },
+      IsGpu(gpu));
+}
+
 slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
-                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu* gpu,
+                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu& gpu,
                            const slotwise_call_options* options) {
   std::shared_ptr<GpuPushUnderWay> under_way;
   return slotwise_call::Start(
@@ -102,15 +128,8 @@ slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_bat
 
 }  // namespace slotwise::c
 
-using slotwise::InvalidArgument;
 using slotwise::c::DlManaged;
-using slotwise::c::End;
-using slotwise::c::GpuOf;
-using slotwise::c::IsGpu;
-using slotwise::c::ModeOf;
 using slotwise::c::OrNull;
-using slotwise::c::Outcome;
-using slotwise::c::Read;
 using slotwise::c::Rows;
 
 std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size_t size) {
@@ -118,44 +137,6 @@ std::size_t slotwise_client_gpus(slotwise_client* client, char* names, std::size
   for (const std::string& gpu : client->client.Gpus()) all += gpu + "\n";
   if (all.size() < size) std::memcpy(names, all.c_str(), all.size() + 1);
   return all.size() + 1;
-}
-
-slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
-                                      std::size_t count, std::int32_t mode_number, const slotwise_gpu* gpu,
-                                      const slotwise_call* behind, const slotwise_call_options* options) {
-  return OrNull([&] {
-    return slotwise_call::Start(
-        options,
-        [&](const slotwise::CallOptions& call, const End& end) {
-          const auto mode = ModeOf(mode_number);
-          if (!mode.ok()) return end(mode.status());
-          const auto push = behind == nullptr ? nullptr : behind->push();
-          if (behind != nullptr && push == nullptr) {
-            return end(InvalidArgument("behind: is no call of slotwise_push_on_gpu that has begun"));
-          }
-          const auto read = Read({batches, count});
-          if (!read.ok()) return end(read.status());
-          std::vector<slotwise::GpuLookup> lookups;
-          for (std::size_t i = 0; i < count; ++i)
-            lookups.push_back({read->tables[i], read->views[i], read->wide_offsets[i]});
-          client->client.LookupOnGpuAsync(
-              lookups, *mode, GpuOf(gpu),
-              [end](slotwise::Result<std::vector<slotwise::GpuRows>> rows) {
-                if (!rows.ok()) return end(rows.status());
-                slotwise_call::Answer answer;
-                answer.gpu_rows = std::move(*rows);
-                end(std::move(answer));
-              },
-              call, push);
-        },
-        IsGpu(gpu));
-  });
-}
-
-slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches, std::size_t count,
-                                    const slotwise_step* step, const slotwise_gpu* gpu,
-                                    const slotwise_call_options* options) {
-  return OrNull([&] { return slotwise::c::PushFromGpu(client, {batches, count}, {}, step, gpu, options); });
 }
 
 std::int32_t slotwise_call_has_arrays(const slotwise_call* call) {

@@ -68,6 +68,7 @@ struct slotwise_call {
   // REQUIRES: the call has ended.
   const std::string& message() const { return state_->message; }
   std::chrono::milliseconds retry_after() const { return state_->retry_after; }
+  slotwise::Reason reason() const { return state_->reason; }
   Answer& answer() const { return state_->answer; }
 
   // Of a push by a GPU's memory; else null.
@@ -88,6 +89,7 @@ struct slotwise_call {
 
     std::string message;
     std::chrono::milliseconds retry_after{0};
+    slotwise::Reason reason = slotwise::Reason::kNone;
     Answer answer;
     std::stop_source stop;
     std::atomic<bool> ended = false;  // the code is another
@@ -133,12 +135,12 @@ struct PushNotes {
   void AddTo(CallOptions& call, std::size_t batches) const;
 };
 
-// Start a push by the host's memory (batches.cc), and by a GPU's (gpu.cc).
-slotwise_call* PushFromHost(slotwise_client* client, std::span<const slotwise_batch> given, bool many,
-                            const PushNotes& notes, const slotwise_step* step,
-                            const slotwise_call_options* options);
+// Start calls whose arrays lie in a GPU's memory (gpu.cc).
+slotwise_call* LookupOnGpu(slotwise_client* client, std::span<const slotwise_batch> given, LookupMode mode,
+                           const slotwise_gpu& gpu, const slotwise_call* behind,
+                           const slotwise_call_options* options);
 slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
-                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu* gpu,
+                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu& gpu,
                            const slotwise_call_options* options);
 
 // Returns a wait that can be added to the clock.

@@ -109,4 +109,7 @@ const char* slotwise_rows_message(const slotwise_rows* rows) { return rows->fail
 std::int64_t slotwise_rows_retry_after_ms(const slotwise_rows* rows) {
   return rows->failure.retry_after().count();
 }
+const char* slotwise_rows_reason(const slotwise_rows* rows) {
+  return slotwise::ToString(rows->failure.reason()).data();
+}
 void slotwise_rows_free(slotwise_rows* rows) { delete rows; }

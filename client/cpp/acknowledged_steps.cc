@@ -50,12 +50,12 @@ Status AcknowledgedSteps::Check(std::string_view table, const TableState& before
     }
   }
   const std::string name = "table " + std::string(table);
-  if (!same) return DataLoss(name + WhyOfAnotherLineage(before, met));
+  if (!same) return DataLoss(name + WhyOfAnotherLineage(before, met)).Because(Reason::kStepsLost);
   std::string text = name + " has lost its steps " + std::to_string(kept + 1) + " to " +
                      std::to_string(before.step) + ": this client saw its step " +
                      std::to_string(before.step) + " acknowledged, and the server's table ";
   if (kept < met.step) text += "went on from step " + std::to_string(kept) + ", and ";
-  return DataLoss(text + "is at step " + std::to_string(met.step));
+  return DataLoss(text + "is at step " + std::to_string(met.step)).Because(Reason::kStepsLost);
 }
 
 void AcknowledgedSteps::Acknowledge(std::string_view table, const TableState& state) {

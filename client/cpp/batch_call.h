@@ -23,23 +23,21 @@ class Client::BatchCall {
                      Done done);
   // `named`: nothing for the next step of the client's own session.
   static void Push(Impl& impl, const client::Call& call, client::Batches pushes,
-                   const std::optional<Step>& named, PushManyDone done);
+                   const std::optional<Step>& named, PushDone done);
 
  private:
   // Called with the batches checked. Cuts them, and returns the requests.
-  using MakeRequests = std::function<Result<std::vector<client::Request>>(
-      Impl&, const client::Call&, const std::shared_ptr<client::Batches>&)>;
+  using MakeRequests = std::function<Result<std::vector<client::Request>>()>;
 
   static void Start(Impl& impl, const client::Call& call, const std::shared_ptr<client::Batches>& batches,
-                    MakeRequests make_requests, client::Run::OnReply on_reply, Done done);
+                    MakeRequests make_requests, Done done);
   // Asks what became of the client's other tables, so that a restart or a load is heard of once. What cannot
   // be asked is heard of by a later call.
   static void AddOtherLosses(Impl& impl, const client::Call& call, const Status& loss, const Done& done);
   // `parts`: that a step has; 0 if it does not matter.
   static Status CutFor(Impl& impl, const client::Call& call, client::Batches& batches, std::uint32_t parts);
   static void PushAs(Impl& impl, const client::Call& call, const std::shared_ptr<client::Batches>& batches,
-                     const Step& step, const std::shared_ptr<std::atomic<bool>>& sent_again,
-                     PushManyDone done);
+                     const Step& step, const std::shared_ptr<std::atomic<bool>>& sent_again, PushDone done);
 };
 
 }  // namespace slotwise

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "client/cpp/messages.h"
+#include "slotwise/v1/embedding.pb.h"
+#include "wire/nested.h"
 
 namespace slotwise::client {
 namespace {
@@ -15,7 +17,41 @@ std::uint64_t Add(std::span<const T> array, DataExchange::Body& body) {
   return array.size_bytes();
 }
 
+// LookupMany and PushMany, and their replies, have one field.
+constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
+static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
+              kMany == v1::PushManyRequest::kPushesFieldNumber);
+
 }  // namespace
+
+std::string BatchExchange::method() const {
+  return std::string("/slotwise.v1.Embedding/") + (batches_->pushes ? "Push" : "Lookup") +
+         (batches_->many() ? "Many" : "");
+}
+
+const grpc::ByteBuffer& BatchExchange::Message() {
+  if (!message_) {
+    std::vector<grpc::ByteBuffer> parts;
+    for (const Piece& piece : pieces())
+      parts.push_back(messages_->Write(batches_->tables[piece.table], piece));
+    message_ = batches_->many() ? JoinMessages(kMany, parts) : parts.front();
+  }
+  return *message_;
+}
+
+Status BatchExchange::ReadMessage(const grpc::ByteBuffer& reply) {
+  if (!batches_->many()) return messages_->Read(request_, {reply});
+  const auto replies = SplitMessages(reply, kMany, "reply");
+  if (!replies.ok()) {
+    return {StatusCode::kInternal, "the reply is malformed: " + replies.status().message()};
+  }
+  if (replies->size() != pieces().size()) {
+    return {StatusCode::kInternal, "the reply has " + std::to_string(replies->size()) +
+                                       " messages, not one for each of the request's " +
+                                       std::to_string(pieces().size())};
+  }
+  return messages_->Read(request_, *replies);
+}
 
 void BatchExchange::AddArrays(const TableBatch& table, const Piece& piece, v1::DataArrays& bytes,
                               Body& body) {
@@ -53,10 +89,10 @@ void BatchExchange::AddArrays(const TableBatch& table, const Piece& piece, v1::D
 void BatchExchange::Write(v1::DataCall& call, Body& body) {
   offsets_.clear();
   narrow_.clear();
-  call.set_many(batches_->many);
+  call.set_many(batches_->many());
   for (const Piece& piece : pieces()) {
     const TableBatch& table = batches_->tables[piece.table];
-    add_message_(table, piece, call);
+    messages_->AddTo(call, table, piece);
     AddArrays(table, piece, *call.add_arrays(), body);
   }
 }
@@ -111,7 +147,7 @@ Status BatchExchange::Read(const v1::DataReply& reply) {
   if (!batches_->pushes && type_ != DataType::kFloat32) {
     for (const Piece& piece : pieces()) Widen((narrow++)->data(), type_, OutOf(piece));
   }
-  return read_reply_(reply);
+  return messages_->Read(request_, reply);
 }
 
 }  // namespace slotwise::client

@@ -68,7 +68,7 @@ std::string TooLarge(const std::string& what, std::uint64_t bytes, std::string_v
 }
 
 std::string NameOf(const Batches& batches, std::size_t table, SampleRange samples) {
-  const std::string of_table = batches.many ? " of table " + batches.tables[table].table : "";
+  const std::string of_table = batches.many() ? " of table " + batches.tables[table].table : "";
   if (samples.size() <= 1) return "sample " + std::to_string(samples.first) + of_table;
   return "the part of samples " + std::to_string(samples.first) + " to " + std::to_string(samples.last - 1) +
          of_table;
@@ -79,13 +79,15 @@ Status CheckPiece(const Batches& batches, const CutOptions& options, const Piece
   const std::uint64_t in_round = RoundBytes(batches, piece.table, piece.samples);
   if (in_round > options.limits.round) {
     return ResourceExhausted(TooLarge(NameOf(batches, piece.table, piece.samples), in_round, "a round",
-                                      "limits.max_round_mib", options.limits.round));
+                                      "limits.max_round_mib", options.limits.round))
+        .Because(Reason::kTooLarge);
   }
   // The few bytes around the arrays are not counted here, so the server has the last word.
   const std::uint64_t in_message = ArrayBytes(batches, options.type, piece.table, piece.samples);
   if (in_message <= options.limits.message) return {};
   return ResourceExhausted(TooLarge(NameOf(batches, piece.table, piece.samples), in_message, "a request",
-                                    "limits.max_message_mib", options.limits.message));
+                                    "limits.max_message_mib", options.limits.message))
+      .Because(Reason::kTooLarge);
 }
 
 // Refuses a step that no round can hold, before any of its parts is sent. A step of several tables is
@@ -98,7 +100,8 @@ Status CheckStep(const Batches& batches, const CutOptions& options, const Pieces
                                ? "the step of table " + batches.tables.front().table
                                : "the step of " + std::to_string(batches.tables.size()) + " tables";
   return ResourceExhausted(TooLarge(what, bytes, "a round", "limits.max_round_mib", options.limits.round) +
-                           "; a step is applied whole, so it cannot be cut: push fewer samples a step");
+                           "; a step is applied whole, so it cannot be cut: push fewer samples a step")
+      .Because(Reason::kTooLarge);
 }
 
 // Returns whether a request of these samples alone fits.
@@ -179,7 +182,7 @@ Status Check(Batches& batches, const std::vector<TableOptions>& options) {
                               : CheckSize(batch, "out", batch.out.size());
     }
     if (status.ok()) continue;
-    return batches.many ? Status(status.code(), "table " + batch.table + ": " + status.message()) : status;
+    return batches.many() ? status.InWords("table " + batch.table + ": " + status.message()) : status;
   }
   return {};
 }
@@ -264,7 +267,7 @@ Status WithAnsweredParts(const Status& refusal, const Batches& batches, const An
   } else if (!batches.requests.empty() && batches.tables.size() > 1) {
     more = "; keys of the call's other tables may have got rows, which hold first values";
   }
-  return {refusal.code(), refusal.message() + more, refusal.retry_after()};
+  return refusal.InWords(refusal.message() + more);
 }
 
 }  // namespace slotwise::client

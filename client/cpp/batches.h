@@ -52,12 +52,15 @@ struct GpuBatches {
 // The state of one call, which its callbacks share.
 struct Batches {
   TableBatches tables;
-  bool many = false;  // one message of many messages
   bool pushes = false;
   std::vector<Pieces> requests = {};          // the pieces of each, once the batches are cut
   std::shared_ptr<GpuBatches> gpu = nullptr;  // null: the arrays lie in the host's memory
   std::uint64_t known_start = 0;              // the incarnation that the client had met when the call began
   std::vector<Answer> answers = {};           // to each request; whoever reads a request's reply sets it
+
+  // Returns whether the call is of several tables: then a message is of many messages, and errors name the
+  // table.
+  bool many() const { return tables.size() != 1; }
 };
 
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.

@@ -4,7 +4,6 @@
 #define SLOTWISE_CLIENT_CPP_CALL_H_
 
 #include <chrono>
-#include <cstdint>
 #include <stop_token>
 #include <string>
 #include <vector>

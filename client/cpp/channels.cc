@@ -31,7 +31,7 @@ grpc::ChannelArguments Arguments() {
 }  // namespace
 
 Connections::Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
-                         std::size_t channels_per_rank, DataThreads& threads)
+                         std::size_t channels_per_rank, DataThreads& threads, grpc::CompletionQueue& queue)
     : addresses_(std::move(addresses)), channels_per_rank_(channels_per_rank) {
   grpc::ChannelArguments arguments = Arguments();
   access->SetArguments(arguments);
@@ -39,8 +39,8 @@ Connections::Connections(const std::shared_ptr<Access>& access, std::vector<Rank
     for (std::size_t i = 0; i < channels_per_rank_; ++i) {
       Channel& made = channels_.emplace_back();
       made.address = address.address;
-      made.channel = grpc::CreateCustomChannel(address.address, access->channel(), arguments);
-      made.stub = std::make_unique<grpc::GenericStub>(made.channel);
+      made.grpc = std::make_unique<GrpcTransport>(
+          address, grpc::CreateCustomChannel(address.address, access->channel(), arguments), *access, queue);
       if (address.data) made.data = std::make_unique<DataLink>(threads, address, access);
     }
     // Ranks that share a device are one way: the first rank's.
@@ -73,7 +73,8 @@ Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addr
       log_(std::move(log)),
       on_lost_(std::move(on_lost)),
       data_threads_(threads),
-      now_(std::make_shared<Connections>(access_, std::move(addresses), channels_per_rank_, data_threads_)) {
+      now_(std::make_shared<Connections>(access_, std::move(addresses), channels_per_rank_, data_threads_,
+                                         queue_)) {
   KeepFreedMemory();
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
@@ -88,13 +89,13 @@ Channels::~Channels() { queue_.Shutdown(); }
 void Channels::MoveTo(const std::vector<RankAddress>& addresses) {
   // Connections are made again by themselves.
   if (now()->addresses() == addresses) return;
-  auto next = std::make_shared<Connections>(access_, addresses, channels_per_rank_, data_threads_);
+  auto next = std::make_shared<Connections>(access_, addresses, channels_per_rank_, data_threads_, queue_);
   const std::lock_guard lock(mutex_);
   now_ = std::move(next);
 }
 
 std::shared_ptr<Connections> Channels::To(std::vector<RankAddress> addresses) {
-  return std::make_shared<Connections>(access_, std::move(addresses), 1, data_threads_);
+  return std::make_shared<Connections>(access_, std::move(addresses), 1, data_threads_, queue_);
 }
 
 void Channels::ReadArrivals() {

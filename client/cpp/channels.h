@@ -6,14 +6,13 @@
 #ifndef SLOTWISE_CLIENT_CPP_CHANNELS_H_
 #define SLOTWISE_CLIENT_CPP_CHANNELS_H_
 
-#include <grpcpp/channel.h>
 #include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,39 +21,36 @@
 #include <thread>
 #include <vector>
 
+#include "client/cpp/arrival.h"
 #include "client/cpp/data_link.h"
+#include "client/cpp/grpc_transport.h"
 #include "client/cpp/rank_address.h"
 #include "wire/access.h"
 
 namespace slotwise::client {
 
-// An Arrival is an event in the completion queue. It owns itself, and Arrive deletes it.
-class Arrival {
- public:
-  virtual ~Arrival() = default;
-  virtual void Arrive(bool ok) = 0;
-};
-
 // The connections to the ranks of one start of the server.
 class Connections {
  public:
   struct Channel {
-    std::string address;  // of the rank
-    std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<grpc::GenericStub> stub;
+    std::string address;                  // of the rank
+    std::unique_ptr<GrpcTransport> grpc;  // null: of a GPU's channel
     std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC; of a GPU's channel: by its memory
 
+    // Returns the transport that carries an exchange.
+    Transport& For(Exchange& exchange) const {
+      if (data && exchange.data() != nullptr) return *data;
+      return *grpc;
+    }
     // Called before a request is sent: notices whether the connection over which answers came is gone.
     void NoteState() {
-      if (state_ != State::kAnswers) return;
-      const bool there = data ? data->connected() : channel->GetState(false) == GRPC_CHANNEL_READY;
-      if (!there) state_ = State::kLost;
+      if (state_ == State::kAnswers && !(data ? data->connected() : grpc->connected())) state_ = State::kLost;
     }
     void NoteFailure() { state_ = State::kLost; }
     // Begins to connect, if there is no connection.
     void Connect() {
       if (data) data->Connect();
-      if (channel) channel->GetState(true);
+      if (grpc) grpc->Connect();
     }
     // Returns whether this is the first answer since something was lost: it may be of another server.
     bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
@@ -64,10 +60,10 @@ class Connections {
     std::atomic<State> state_ = State::kNew;
   };
 
-  // Each channel connects when first used. `threads` and `access` outlive the connections. REQUIRES: an
-  // address, a number above 0.
+  // Each channel connects when first used. `threads`, `queue` and `access` outlive the connections. REQUIRES:
+  // an address, a number above 0.
   Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
-              std::size_t channels_per_rank, DataThreads& threads);
+              std::size_t channels_per_rank, DataThreads& threads, grpc::CompletionQueue& queue);
 
   // Ends connections of the data transport. REQUIRES: their calls are over, and none follows.
   void Close();
@@ -115,6 +111,9 @@ class Channels {
   }
   std::size_t ranks() const { return now()->ranks(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
+  // The most bytes that a message to the server may have: what it says; at first no bound is known.
+  std::uint64_t most_message_bytes() const { return most_message_bytes_; }
+  void TakeAtMost(std::uint64_t message_bytes) { most_message_bytes_ = message_bytes; }
   // What is sent from now on goes to these addresses. REQUIRES: an address.
   void MoveTo(const std::vector<RankAddress>& addresses);
   // Returns other connections than those to use now, with one channel to each address.
@@ -137,9 +136,10 @@ class Channels {
   const LogLine log_;
   const OnLost on_lost_;
   DataThreads data_threads_;
+  std::atomic<std::uint64_t> most_message_bytes_ = std::numeric_limits<std::uint64_t>::max();
+  grpc::CompletionQueue queue_;
   mutable std::mutex mutex_;
   std::shared_ptr<Connections> now_;  // guarded by mutex_
-  grpc::CompletionQueue queue_;
   std::vector<std::jthread> threads_;
 };
 

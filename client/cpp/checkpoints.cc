@@ -35,8 +35,7 @@ Result<CheckpointCreation> Client::SaveCheckpoint(bool delta, DataType value_typ
   request.set_delta(delta);
   request.set_value_type(ToProto(value_type));
   v1::SaveCheckpointReply reply;
-  if (Status status = impl_->AskLong(call, "Admin/SaveCheckpoint", request, reply); !status.ok())
-    return status;
+  if (Status status = impl_->Ask(call, "SaveCheckpoint", request, reply); !status.ok()) return status;
   return CheckpointCreation{.id = reply.id(),
                             .delta = reply.delta(),
                             .round = reply.round(),
@@ -47,7 +46,7 @@ Result<CheckpointCreation> Client::SaveCheckpoint(bool delta, DataType value_typ
 Result<std::vector<CheckpointDescription>> Client::ListCheckpoints(const CallOptions& call) {
   v1::ListCheckpointsReply reply;
   const v1::ListCheckpointsRequest request;
-  if (Status status = impl_->Ask(call, "Admin/ListCheckpoints", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "ListCheckpoints", request, reply); !status.ok()) return status;
   std::vector<CheckpointDescription> checkpoints;
   for (const auto& info : reply.checkpoints()) checkpoints.push_back(DescriptionOf(info));
   return checkpoints;
@@ -57,8 +56,7 @@ Result<CheckpointDetails> Client::DescribeCheckpoint(std::string_view id, const 
   v1::DescribeCheckpointRequest request;
   request.set_id(std::string(id));
   v1::DescribeCheckpointReply reply;
-  if (Status status = impl_->Ask(call, "Admin/DescribeCheckpoint", request, reply); !status.ok())
-    return status;
+  if (Status status = impl_->Ask(call, "DescribeCheckpoint", request, reply); !status.ok()) return status;
   return CheckpointDetails{.checkpoint = DescriptionOf(reply.checkpoint()),
                            .chain = {reply.chain().begin(), reply.chain().end()},
                            .folder = reply.folder(),
@@ -69,8 +67,7 @@ Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, con
   v1::VerifyCheckpointRequest request;
   request.set_id(std::string(id));
   v1::VerifyCheckpointReply reply;
-  if (Status status = impl_->AskLong(call, "Admin/VerifyCheckpoint", request, reply); !status.ok())
-    return status;
+  if (Status status = impl_->Ask(call, "VerifyCheckpoint", request, reply); !status.ok()) return status;
   return CheckpointVerification{
       .chain = {reply.chain().begin(), reply.chain().end()}, .files = reply.files(), .bytes = reply.bytes()};
 }
@@ -85,10 +82,7 @@ Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, std::span
     request.mutable_some()->mutable_tables()->Assign(tables.begin(), tables.end());
   }
   v1::LoadCheckpointReply reply;
-  if (Status status = impl_->AskLongOnce(call, "Admin/LoadCheckpoint", request, reply); !status.ok())
-    return status;
-  if (tables.empty()) impl_->ForgetTables();
-  for (const std::string& table : tables) impl_->ForgetAllOf(table);
+  if (Status status = impl_->Ask(call, "LoadCheckpoint", request, reply); !status.ok()) return status;
   return CheckpointCreation{
       .id = reply.id(), .delta = false, .round = reply.round(), .rows = reply.rows(), .bytes = reply.bytes()};
 }
@@ -97,22 +91,21 @@ Status Client::PinCheckpoint(std::string_view id, const CallOptions& call) {
   v1::PinCheckpointRequest request;
   request.set_id(std::string(id));
   v1::PinCheckpointReply reply;
-  return impl_->Ask(call, "Admin/PinCheckpoint", request, reply);
+  return impl_->Ask(call, "PinCheckpoint", request, reply);
 }
 
 Status Client::ReleaseCheckpoint(std::string_view id, const CallOptions& call) {
   v1::ReleaseCheckpointRequest request;
   request.set_id(std::string(id));
   v1::ReleaseCheckpointReply reply;
-  return impl_->Ask(call, "Admin/ReleaseCheckpoint", request, reply);
+  return impl_->Ask(call, "ReleaseCheckpoint", request, reply);
 }
 
 Result<CheckpointDescription> Client::CompactCheckpoint(std::string_view id, const CallOptions& call) {
   v1::CompactCheckpointRequest request;
   request.set_id(std::string(id));
   v1::CompactCheckpointReply reply;
-  if (Status status = impl_->AskLong(call, "Admin/CompactCheckpoint", request, reply); !status.ok())
-    return status;
+  if (Status status = impl_->Ask(call, "CompactCheckpoint", request, reply); !status.ok()) return status;
   return DescriptionOf(reply.checkpoint());
 }
 

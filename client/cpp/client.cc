@@ -20,10 +20,6 @@ namespace {
 constexpr int kDefaultPort = 7070;
 constexpr int kMost = 1024;  // channels to a rank, and threads
 
-Status NotOfThisVersion(const Status& status) {
-  return {StatusCode::kInternal, "the reply is not of this version: " + status.message()};
-}
-
 Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptions& options) {
   if (addresses.empty()) return InvalidArgument("addresses is empty: name at least one rank");
   if (options.timeout.count() <= 0) {
@@ -90,8 +86,10 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   if (Status status = CheckOptions(addresses, options); !status.ok()) return status;
   if (ProcessOfGrpc() != getpid()) {
     return FailedPrecondition(
-        "this process was forked from one that had connected, which gRPC does not survive: connect after the "
-        "fork, or start processes by \"spawn\"");
+               "this process was forked from one that had connected, which gRPC does not survive: connect "
+               "after the "
+               "fork, or start processes by \"spawn\"")
+        .Because(Reason::kClientClosed);
   }
   std::vector<std::string> seeds;
   for (const std::string& address : addresses) {
@@ -108,8 +106,8 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   one_channel.channels_per_rank = one_channel.threads = 1;
   auto topology = Client(std::make_unique<Impl>(seeds, one_channel, *access)).Topology({.stop = stop});
   if (!topology.ok()) {
-    const Status& why = topology.status();
-    return Status(why.code(), "cannot connect: " + why.message(), why.retry_after());
+    const Status why = topology.status();
+    return why.InWords("cannot connect: " + why.message());
   }
   if (topology->ranks.empty()) return Unavailable("cannot connect: " + seeds.front() + " names no ranks");
   for (const ServerRank& rank : topology->ranks) {
@@ -122,29 +120,27 @@ Result<TableCreation> Client::CreateTable(const TableOptions& options, const Cal
   v1::CreateTableRequest request;
   *request.mutable_options() = ToProto(options);
   v1::CreateTableReply reply;
-  if (Status status = impl_->Ask(call, "Admin/CreateTable", request, reply); !status.ok()) return status;
-  const auto made = FromProto(reply.options());
-  if (!made.ok()) return NotOfThisVersion(made.status());
-  impl_->Remember(*made);
+  if (Status status = impl_->Ask(call, "CreateTable", request, reply); !status.ok()) return status;
+  const auto made = client::OptionsIn(reply.options());
+  if (!made.ok()) return made.status();
   return TableCreation{.options = *made, .created = reply.created()};
 }
 
 Status Client::DropTable(std::string_view table, const CallOptions& call) {
-  impl_->ForgetAllOf(table);
   v1::DropTableRequest request;
   request.set_table(std::string(table));
   v1::DropTableReply reply;
-  return impl_->Ask(call, "Admin/DropTable", request, reply);
+  return impl_->Ask(call, "DropTable", request, reply);
 }
 
 Result<std::vector<TableOptions>> Client::ListTables(const CallOptions& call) {
   v1::ListTablesReply reply;
-  if (Status status = impl_->Ask(call, "Admin/ListTables", v1::ListTablesRequest(), reply); !status.ok())
+  if (Status status = impl_->Ask(call, "ListTables", v1::ListTablesRequest(), reply); !status.ok())
     return status;
   std::vector<TableOptions> tables;
   for (const auto& wire : reply.tables()) {
-    const auto table = FromProto(wire);
-    if (!table.ok()) return NotOfThisVersion(table.status());
+    const auto table = client::OptionsIn(wire);
+    if (!table.ok()) return table.status();
     tables.push_back(*table);
   }
   return tables;
@@ -154,10 +150,9 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
   v1::DescribeTableRequest request;
   request.set_table(std::string(table));
   v1::DescribeTableReply reply;
-  if (Status status = impl_->Ask(call, "Admin/DescribeTable", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "DescribeTable", request, reply); !status.ok()) return status;
   const auto options = client::DescribedOptions(reply, table);
   if (!options.ok()) return options.status();
-  impl_->Remember(*options);
   TableDescription description{
       .options = *options,
       .steps = reply.steps(),
@@ -176,7 +171,7 @@ Result<TableDigest> Client::Digest(std::string_view table, const CallOptions& ca
   v1::DigestRequest request;
   request.set_table(std::string(table));
   v1::DigestReply reply;
-  if (Status status = impl_->Ask(call, "Admin/Digest", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "Digest", request, reply); !status.ok()) return status;
   return TableDigest{.digest = reply.digest(), .rows = reply.rows(), .steps = reply.steps()};
 }
 
@@ -185,37 +180,34 @@ Status Client::SetLearningRate(std::string_view table, float learning_rate, cons
   request.set_table(std::string(table));
   request.set_learning_rate(learning_rate);
   v1::SetLearningRateReply reply;
-  return impl_->Ask(call, "Admin/SetLearningRate", request, reply);
+  return impl_->Ask(call, "SetLearningRate", request, reply);
 }
 
 Result<ServerTopology> Client::Topology(const CallOptions& call) {
   v1::GetTopologyReply reply;
-  if (Status status = impl_->Ask(call, "Admin/GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
+  if (Status status = impl_->Ask(call, "GetTopology", v1::GetTopologyRequest(), reply); !status.ok())
     return status;
-  ServerTopology topology = client::TopologyOf(reply);
-  impl_->Meet(topology);
-  return topology;
+  return client::TopologyOf(reply);
 }
 
 Result<std::vector<RankStats>> Client::Stats(const CallOptions& call) {
   client::Call all = impl_->Begin(call);
   const auto topology = Topology(call);
   if (!topology.ok()) return topology.status();
-  std::vector<client::Request> requests(topology->ranks.size());
-  for (std::size_t rank = 0; rank < requests.size(); ++rank) {
-    requests[rank] = {.method = "/slotwise.v1.Admin/GetStats",
-                      .message = client::Serialize(v1::GetStatsRequest()),
-                      .rank = rank,
-                      .once = true};
+  std::vector<client::Request> requests;
+  std::vector<RankStats> stats(topology->ranks.size());
+  for (std::size_t rank = 0; rank < stats.size(); ++rank) {
+    const auto read = [&stats, rank](const grpc::ByteBuffer& bytes) {
+      v1::GetStatsReply reply;
+      Status status = client::Deserialize(bytes, reply);
+      if (status.ok()) stats[rank] = FromProto(reply);
+      return status;
+    };
+    client::Request& request = requests.emplace_back(client::ToAsk("GetStats", v1::GetStatsRequest(), read));
+    request.rank = rank;
+    request.once = true;
   }
-  std::vector<RankStats> stats(requests.size());
-  const auto read = [&stats](std::size_t rank, const grpc::ByteBuffer& bytes) {
-    v1::GetStatsReply reply;
-    Status status = client::Deserialize(bytes, reply);
-    if (status.ok()) stats[rank] = FromProto(reply);
-    return status;
-  };
-  if (Status status = impl_->RunToEnd(all, std::move(requests), read); !status.ok()) return status;
+  if (Status status = impl_->RunToEnd(all, std::move(requests)); !status.ok()) return status;
   return stats;
 }
 
@@ -225,7 +217,7 @@ Result<SessionDescription> Client::DescribeSession(std::uint64_t session, std::u
   request.set_session(session);
   request.set_epoch(epoch);
   v1::DescribeSessionReply reply;
-  if (Status status = impl_->Ask(call, "Admin/DescribeSession", request, reply); !status.ok()) return status;
+  if (Status status = impl_->Ask(call, "DescribeSession", request, reply); !status.ok()) return status;
   SessionDescription description{.known = reply.known(),
                                  .last_step = reply.last_step(),
                                  .epoch = reply.epoch(),

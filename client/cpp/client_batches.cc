@@ -1,5 +1,5 @@
 // Lookups and pushes: the client checks batches, cuts them, sends their parts, and answers when every part is
-// answered. A call of one table and a call of several differ in their methods and in how messages are nested.
+// answered.
 #include <future>
 #include <memory>
 #include <optional>
@@ -14,25 +14,6 @@ using client::Batches;
 
 namespace {
 
-Batches OneLookup(std::string_view table, const BatchView& batch, std::span<float> out) {
-  return {.tables = {{.table = std::string(table),
-                      .view = batch,
-                      .out = out,
-                      .gradients = {},
-                      .checked = {},
-                      .before = {}}}};
-}
-
-Batches OnePush(std::string_view table, const BatchView& batch, std::span<const float> gradients) {
-  return {.tables = {{.table = std::string(table),
-                      .view = batch,
-                      .out = {},
-                      .gradients = gradients,
-                      .checked = {},
-                      .before = {}}},
-          .pushes = true};
-}
-
 // Returns a callback that keeps its answer for a future.
 template <class Answer>
 auto Promise() {
@@ -43,32 +24,18 @@ auto Promise() {
 
 }  // namespace
 
-void Client::LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                         std::span<float> out, Done done, const CallOptions& call) {
-  BatchCall::Lookup(*impl_, impl_->Begin(call), OneLookup(table, batch, out), mode, std::move(done));
-}
-
-void Client::LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
-                             const CallOptions& call) {
-  Batches batches{.tables = {}, .many = true};
+void Client::LookupAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
+                         const CallOptions& call) {
+  Batches batches;
   for (const TableLookup& lookup : lookups) {
     batches.tables.push_back({std::string(lookup.table), lookup.batch, lookup.out, {}, {}, {}});
   }
   BatchCall::Lookup(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done));
 }
 
-void Client::PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                       const std::optional<Step>& step, PushDone done, const CallOptions& call) {
-  BatchCall::Push(*impl_, impl_->Begin(call), OnePush(table, batch, gradients), step,
-                  [done = std::move(done)](const Result<std::vector<std::uint64_t>>& table_steps) {
-                    if (!table_steps.ok()) return done(table_steps.status());
-                    done(table_steps->front());
-                  });
-}
-
-void Client::PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step,
-                           PushManyDone done, const CallOptions& call) {
-  Batches batches{.tables = {}, .many = true, .pushes = true};
+void Client::PushAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushDone done,
+                       const CallOptions& call) {
+  Batches batches{.tables = {}, .pushes = true};
   for (const TablePush& push : pushes) {
     batches.tables.push_back({.table = std::string(push.table),
                               .view = push.batch,
@@ -82,10 +49,10 @@ void Client::PushManyAsync(std::span<const TablePush> pushes, const std::optiona
 namespace {
 
 // Returns batches of one request without their tables, or says why the GPU cannot be had.
-Result<Batches> OnGpu(const Gpu& gpu, std::size_t tables) {
+Result<Batches> OnGpu(const Gpu& gpu) {
   auto access = client::DeviceAccess::Find(gpu.name);
   if (!access.ok()) return access.status();
-  Batches batches{.tables = {}, .many = tables != 1};
+  Batches batches;
   batches.gpu = std::make_shared<client::GpuBatches>();
   batches.gpu->gpu = gpu.name;
   batches.gpu->of = {.access = std::move(*access), .stream = gpu.stream};
@@ -110,7 +77,7 @@ void AddOnGpu(const Given& given, Batches& batches) {
 void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu,
                               GpuRowsDone done, const CallOptions& call,
                               const std::shared_ptr<GpuPushUnderWay>& behind) {
-  auto batches = OnGpu(gpu, lookups.size());
+  auto batches = OnGpu(gpu);
   if (!batches.ok()) return done(batches.status());
   batches->gpu->of.behind = std::static_pointer_cast<client::Turn>(behind);
   for (const GpuLookup& lookup : lookups) AddOnGpu(lookup, *batches);
@@ -124,9 +91,9 @@ void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mod
 
 std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush> pushes,
                                                         const std::optional<Step>& step, const Gpu& gpu,
-                                                        PushManyDone done, const CallOptions& call) {
+                                                        PushDone done, const CallOptions& call) {
   const auto turn = std::make_shared<client::Turn>();
-  auto batches = OnGpu(gpu, pushes.size());
+  auto batches = OnGpu(gpu);
   if (!batches.ok()) {
     turn->End(false);
     done(batches.status());
@@ -161,49 +128,31 @@ std::vector<std::string> Client::Gpus() const {
   return here;
 }
 
-std::future<Status> Client::LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                                        std::span<float> out, const CallOptions& call) {
-  auto [done, answer] = Promise<Status>();
-  LookupAsync(table, batch, mode, out, done, call);
-  return std::move(answer);
-}
-
-std::future<Result<std::uint64_t>> Client::PushAsync(std::string_view table, const BatchView& batch,
-                                                     std::span<const float> gradients,
-                                                     const std::optional<Step>& step,
-                                                     const CallOptions& call) {
-  auto [done, answer] = Promise<Result<std::uint64_t>>();
-  PushAsync(table, batch, gradients, step, done, call);
-  return std::move(answer);
-}
-
 Status Client::Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                       const CallOptions& call) {
-  return LookupAsync(table, batch, mode, out, call).get();
+  const TableLookup one{table, batch, out};
+  return Lookup(std::span(&one, 1), mode, call);
 }
 
-Status Client::LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call) {
+Status Client::Lookup(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call) {
   auto [done, answer] = Promise<Status>();
-  LookupManyAsync(lookups, mode, done, call);
+  LookupAsync(lookups, mode, done, call);
   return answer.get();
-}
-
-Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
-                                   std::span<const float> gradients, const CallOptions& call) {
-  return Push(table, batch, gradients, std::nullopt, call);
 }
 
 Result<std::uint64_t> Client::Push(std::string_view table, const BatchView& batch,
                                    std::span<const float> gradients, const std::optional<Step>& step,
                                    const CallOptions& call) {
-  return PushAsync(table, batch, gradients, step, call).get();
+  const TablePush one{table, batch, gradients};
+  const auto steps = Push(std::span(&one, 1), step, call);
+  if (!steps.ok()) return steps.status();
+  return steps->front();
 }
 
-Result<std::vector<std::uint64_t>> Client::PushMany(std::span<const TablePush> pushes,
-                                                    const std::optional<Step>& step,
-                                                    const CallOptions& call) {
+Result<std::vector<std::uint64_t>> Client::Push(std::span<const TablePush> pushes,
+                                                const std::optional<Step>& step, const CallOptions& call) {
   auto [done, answer] = Promise<Result<std::vector<std::uint64_t>>>();
-  PushManyAsync(pushes, step, done, call);
+  PushAsync(pushes, step, done, call);
   return answer.get();
 }
 

@@ -24,15 +24,11 @@ namespace {
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
 
-Status Closed() { return FailedPrecondition("the client is closed"); }
-// Checked before any lock: a thread that a forked child does not have may have held the mutex.
-Status OfAnotherProcess() {
-  return FailedPrecondition("the client was made before a fork, which gRPC does not survive");
-}
+Status Closed() { return FailedPrecondition("the client is closed").Because(Reason::kClientClosed); }
 
 std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) {
   std::vector<client::RankAddress> addresses;
-  for (const std::string& seed : seeds) addresses.push_back({.address = seed});
+  for (const std::string& seed : seeds) addresses.push_back({.address = seed, .gives_reasons = true});
   return addresses;
 }
 
@@ -70,6 +66,7 @@ std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const
     made.only_local = options.door == Door::kShm;
     made.gpu = by_gpu ? rank.gpu : "";
     made.only_gpu = options.door == Door::kGpu;
+    made.gives_reasons = topology.gives_reasons;
   }
   return addresses;
 }
@@ -90,7 +87,14 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
       incarnation_(topology.incarnation),
       limits_(topology),
       channels_(access, AddressesIn(options, topology, *access), options.channels_per_rank, options.threads,
-                options.log, [this] { LookForNewStart(); }) {}
+                options.log, [this] { LookForNewStart(); }) {
+  channels_.TakeAtMost(limits_.message);
+}
+
+Status Client::Impl::OfAnotherProcess() {
+  return FailedPrecondition("the client was made before a fork, which gRPC does not survive")
+      .Because(Reason::kClientClosed);
+}
 
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
@@ -108,6 +112,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
     {
       const std::lock_guard guarded(mutex_);
       limits_ = client::ServerLimits(topology);
+      channels_.TakeAtMost(limits_.message);
     }
     incarnation_ = topology.incarnation;
   }
@@ -169,12 +174,12 @@ void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
   changed_.notify_all();
 }
 
-void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnReply on_reply,
-                         Run::OnDone on_done, std::shared_ptr<client::Connections> to) {
+void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
+                         std::shared_ptr<client::Connections> to) {
   // The run needs its own address to leave; being ongoing keeps it alive until then.
   auto self = std::make_shared<std::weak_ptr<Run>>();
   const auto run = std::make_shared<Run>(
-      channels_, call, std::move(requests), std::move(on_reply),
+      channels_, call, std::move(requests),
       [this, self, done = std::move(on_done)](const Status& status) {
         done(status);
         if (const auto entered = self->lock()) Leave(entered);
@@ -185,47 +190,10 @@ void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::O
   run->Start();
 }
 
-Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests, Run::OnReply on_reply) {
+Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests) {
   std::promise<Status> answer;
-  Start(call, std::move(requests), std::move(on_reply),
-        [&answer](const Status& status) { answer.set_value(status); });
+  Start(call, std::move(requests), [&answer](const Status& status) { answer.set_value(status); });
   return answer.get_future().get();
-}
-
-Status Client::Impl::Ask(const CallOptions& options, std::string_view method,
-                         const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply) {
-  return Ask(Begin(options), method, request, reply);
-}
-
-Status Client::Impl::AskLong(const CallOptions& options, std::string_view method,
-                             const google::protobuf::MessageLite& request,
-                             google::protobuf::MessageLite& reply) {
-  Call call = BeginLong(options);
-  call.retry_for = options_.timeout;
-  return Ask(call, method, request, reply);
-}
-
-Status Client::Impl::AskLongOnce(const CallOptions& options, std::string_view method,
-                                 const google::protobuf::MessageLite& request,
-                                 google::protobuf::MessageLite& reply) {
-  Call call = BeginLong(options);
-  call.retry_for = {};
-  return Ask(call, method, request, reply);
-}
-
-client::Call Client::Impl::BeginLong(const CallOptions& options) const {
-  CallOptions patient = options;
-  if (!patient.timeout) patient.timeout = kLongCall;
-  return Begin(patient);
-}
-
-Status Client::Impl::Ask(const Call& call, std::string_view method,
-                         const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply) {
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1." + std::string(method), .message = client::Serialize(request)};
-  return RunToEnd(call, std::move(requests), [&reply](std::size_t, const grpc::ByteBuffer& bytes) {
-    return client::Deserialize(bytes, reply);
-  });
 }
 
 void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
@@ -247,10 +215,8 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
   if (tables.size() == names.size()) return then(tables);
   v1::DescribeTableRequest describe;
   describe.set_table(missing);
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1.Admin/DescribeTable", .message = client::Serialize(describe)};
   auto options = std::make_shared<TableOptions>();
-  const auto read = [options, missing](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
+  const auto read = [options, missing](const grpc::ByteBuffer& bytes) -> Status {
     v1::DescribeTableReply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     const auto described = client::DescribedOptions(reply, missing);
@@ -258,7 +224,7 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
     *options = *described;
     return {};
   };
-  Start(call, std::move(requests), read,
+  Start(call, {client::ToAsk("DescribeTable", describe, read)},
         [this, call, options, names = std::move(names), then = std::move(then)](const Status& status) {
           if (!status.ok()) return then(status);
           Remember(*options);
@@ -268,16 +234,13 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
 
 void Client::Impl::RenewSession(const Call& call, std::uint64_t forgotten,
                                 std::function<void(const Status&)> then) {
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
-                 .message = client::Serialize(v1::GetTopologyRequest())};
-  const auto read = [this, forgotten](std::size_t, const grpc::ByteBuffer& bytes) -> Status {
+  const auto read = [this, forgotten](const grpc::ByteBuffer& bytes) -> Status {
     v1::GetTopologyReply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     session_.Renew(forgotten, reply.epoch());
     return {};
   };
-  Start(call, std::move(requests), read, std::move(then));
+  Start(call, {client::ToAsk("GetTopology", v1::GetTopologyRequest(), read)}, std::move(then));
 }
 
 void Client::Impl::Remember(const TableOptions& options) {
@@ -285,16 +248,28 @@ void Client::Impl::Remember(const TableOptions& options) {
   tables_.insert_or_assign(options.name.str(), options);
 }
 
+std::optional<TableOptions> Client::Impl::Known(std::string_view table) const {
+  if (!IsOfThisProcess()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto known = tables_.find(table);
+  return known == tables_.end() ? std::nullopt : std::optional(known->second);
+}
+
 void Client::Impl::Forget(std::string_view table) {
+  if (!IsOfThisProcess()) return;
   const std::lock_guard lock(mutex_);
   if (const auto known = tables_.find(table); known != tables_.end()) tables_.erase(known);
+}
+
+void Client::Impl::ForgetOptions() {
+  const std::lock_guard lock(mutex_);
+  tables_.clear();
 }
 
 void Client::Impl::ForgetTables() {
   acknowledged_.ForgetAll();
   looked_up_.ForgetAll();
-  const std::lock_guard lock(mutex_);
-  tables_.clear();
+  ForgetOptions();
 }
 
 void Client::Impl::ForgetAllOf(std::string_view table) {
@@ -312,11 +287,10 @@ std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
   return std::max<std::uint64_t>(1, std::min({fit, gathered, limits.round / sizing::kBytesOfKey}));
 }
 
-void Client::Impl::Address(std::vector<Request>& parts) {
+void Client::Impl::Address(std::vector<Request>& parts, bool pushes) {
   const std::size_t ranks = channels_.ranks();
   // A trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every
   // time.
-  const bool pushes = !parts.empty() && parts.front().method.find("/Push") != std::string::npos;
   // Parts that cannot be as many for every rank are more for others from call to call.
   const bool takes_turns = parts.size() == 1 || parts.size() % ranks != 0;
   const std::size_t turn = takes_turns ? turns_[pushes ? 0 : 1]++ : 0;

@@ -3,7 +3,7 @@
 #ifndef SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 #define SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 
-#include <google/protobuf/message_lite.h>
+#include <google/protobuf/message.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -46,28 +47,19 @@ class Client::Impl {
 
   // Returns what holds for a call that begins now.
   client::Call Begin(const CallOptions& options) const;
-  client::Call BeginLong(const CallOptions& options) const;  // waits for kLongCall
 
   // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
   // Start calls `on_done` at once.
   // `to`: where the requests go, if not to the server's ranks.
-  void Start(const client::Call& call, std::vector<client::Request> requests, client::Run::OnReply on_reply,
-             client::Run::OnDone on_done, std::shared_ptr<client::Connections> to = nullptr);
+  void Start(const client::Call& call, std::vector<client::Request> requests, client::Run::OnDone on_done,
+             std::shared_ptr<client::Connections> to = nullptr);
   // Starts and waits for the end.
-  Status RunToEnd(const client::Call& call, std::vector<client::Request> requests,
-                  client::Run::OnReply on_reply);
+  Status RunToEnd(const client::Call& call, std::vector<client::Request> requests);
 
-  // Makes one call of small messages and waits for its answer. `method` is for example "Admin/Digest".
-  Status Ask(const CallOptions& options, std::string_view method,
-             const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
-
-  // The same for a call that is answered once a checkpoint was written or read: it waits for kLongCall, if
-  // the options name no timeout, and tries again what fails within the client's own timeout.
-  Status AskLong(const CallOptions& options, std::string_view method,
-                 const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
-  // The same for a call that must not come twice: nothing is tried again.
-  Status AskLongOnce(const CallOptions& options, std::string_view method,
-                     const google::protobuf::MessageLite& request, google::protobuf::MessageLite& reply);
+  // Makes one call of small messages, of a method of the service Admin, and waits for its answer
+  // (client/cpp/methods.cc). `rank`: the rank that alone is asked; nothing: any.
+  Status Ask(const CallOptions& options, std::string_view method, const google::protobuf::Message& request,
+             google::protobuf::Message& reply, std::optional<std::size_t> rank = std::nullopt);
 
   // Moves to the ranks of `topology`, and keeps to its limits, if the server has been started again since the
   // last one.
@@ -92,16 +84,18 @@ class Client::Impl {
   void WithTables(const client::Call& call, std::vector<std::string> names,
                   std::function<void(const Result<Tables>&)> then);
   void Remember(const TableOptions& options);
+  std::optional<TableOptions> Known(std::string_view table) const;
   // Forgets a table's options. Called after an error, because the table may have been made again with other
   // options.
   void Forget(std::string_view table);
+  void ForgetOptions();  // of all tables
   // Forgets all tables' options and what is known to be in them: the caller has replaced them.
   void ForgetTables();
   void ForgetAllOf(std::string_view table);
 
   // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
   // order. Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more.
-  void Address(std::vector<client::Request>& parts);
+  void Address(std::vector<client::Request>& parts, bool pushes);
 
   const ClientOptions& options() const { return options_; }
   client::Channels& channels() { return channels_; }
@@ -120,11 +114,15 @@ class Client::Impl {
   client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
   client::LookedUpStates& looked_up() { return looked_up_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
+  // Both are asked before any lock: a thread that a forked child does not have may have held the mutex.
   bool IsOfThisProcess() const { return process_ == getpid(); }
+  static Status OfAnotherProcess();
 
  private:
-  Status Ask(const client::Call& call, std::string_view method, const google::protobuf::MessageLite& request,
-             google::protobuf::MessageLite& reply);
+  // Do what the client does besides for some methods: before their request is sent, which an error prevents,
+  // and once their reply is there.
+  Status NoteRequest(const google::protobuf::Message& request);
+  Status NoteReply(const google::protobuf::Message& request, const google::protobuf::Message& reply);
 
   using StopCallback = std::stop_callback<std::function<void()>>;
 

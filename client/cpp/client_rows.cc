@@ -52,10 +52,9 @@ std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
 
 // Adds to an error how much was done before it, if the call took several messages.
 Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, const char* done) {
-  return {error.code(),
-          error.message() + "; of the " + std::to_string(count) + " rows, which took several messages, " +
-              std::to_string(rows) + " were " + done + " before, and more may have been",
-          error.retry_after()};
+  return error.InWords(error.message() + "; of the " + std::to_string(count) +
+                       " rows, which took several messages, " + std::to_string(rows) + " were " + done +
+                       " before, and more may have been");
 }
 
 // Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded,
@@ -69,7 +68,8 @@ class OneLineage {
       if (reply.lineage() == 0 || lineage_.compare_exchange_strong(first, reply.lineage()) ||
           first == reply.lineage())
         return {};
-      return DataLoss("a checkpoint was loaded while rows were written, and some of them are gone");
+      return DataLoss("a checkpoint was loaded while rows were written, and some of them are gone")
+          .Because(Reason::kStepsLost);
     }
     return {};
   }
@@ -87,7 +87,7 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
                                    const MakeRequest& request) {
   std::atomic<std::uint64_t> rows{0};
   OneLineage lineage;
-  const auto read = [&](std::size_t, const grpc::ByteBuffer& bytes) {
+  const auto read = [&](const grpc::ByteBuffer& bytes) {
     Reply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     rows += reply.rows();
@@ -99,13 +99,13 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
     std::vector<Request> requests;
     do {
       const std::size_t some = std::min(most, count - first);
-      requests.push_back({.method = method,
-                          .message = client::Serialize(request(first, some)),
+      requests.push_back({.exchange = std::make_shared<client::MessageExchange>(
+                              method, client::Serialize(request(first, some)), read),
                           .rank = requests.size() % ranks,
                           .channel = requests.size() / ranks});
       first += some;
     } while (first < count && requests.size() < kAtOnce * ranks);
-    const Status status = impl.RunToEnd(impl.Begin(call), std::move(requests), read);
+    const Status status = impl.RunToEnd(impl.Begin(call), std::move(requests));
     if (!status.ok()) return count <= most ? status : WithRowsDone(status, rows, count, done);
   } while (first < count);
   return rows.load();

@@ -68,7 +68,9 @@ struct Driver {
  private:
   static Result<const Driver*> Load() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return FailedPrecondition("this process finds no CUDA driver (libcuda.so.1)");
+    if (library == nullptr)
+      return FailedPrecondition("this process finds no CUDA driver (libcuda.so.1)")
+          .Because(Reason::kNoSharedGpu);
     static Driver driver;
     const char* missing = nullptr;
     const auto find = [&](const char* name, auto& function) {
@@ -252,7 +254,7 @@ Result<std::shared_ptr<DeviceAccess>> FindCudaDevice(const std::string& uuid) {
     }
     return std::shared_ptr<DeviceAccess>(std::make_shared<CudaAccess>(**driver, device, context));
   }
-  return FailedPrecondition("this process sees no GPU " + uuid);
+  return FailedPrecondition("this process sees no GPU " + uuid).Because(Reason::kNoSharedGpu);
 }
 
 }  // namespace slotwise::client

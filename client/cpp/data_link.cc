@@ -17,6 +17,7 @@
 #include "client/cpp/from_grpc.h"
 #include "client/cpp/when_passed.h"
 #include "wire/brisk_loop.h"
+#include "wire/error_details.h"
 #include "wire/frame_stream.h"
 #include "wire/status_code.h"
 
@@ -30,8 +31,9 @@ constexpr std::chrono::seconds kStuckLimit{1};
 // Calls with fewer bytes, those of their values included, go by the socket.
 constexpr std::uint64_t kLeastInArena = 4096;
 
-grpc::Status Gone(const std::string& why) { return {grpc::StatusCode::UNAVAILABLE, why}; }
-grpc::Status Late() { return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}; }  // as gRPC says it
+Status Gone(const std::string& why) { return Unavailable(why); }
+// As gRPC says it: this client's own clock has ended the call.
+Status Late() { return DeadlineExceeded("Deadline Exceeded").Because(Reason::kNone); }
 
 }  // namespace
 
@@ -72,8 +74,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
         access_(std::move(access)),
         timer_(loop.context()) {}
 
-  std::uint64_t Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline, Done done,
-                     std::string traceparent) {
+  std::uint64_t Send(std::shared_ptr<DataExchange> exchange, const Sending& how, Done done) {
     std::uint64_t id = 0;
     std::shared_ptr<Stream> stream;
     {
@@ -82,24 +83,26 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       const auto call = calls_
                             .emplace(id, Pending{.exchange = std::move(exchange),
                                                  .done = std::move(done),
-                                                 .deadline = deadline,
-                                                 .traceparent = std::move(traceparent)})
+                                                 .deadline = how.deadline,
+                                                 .traceparent = how.traceparent})
                             .first;
-      call->second.watch = Watch(deadline, id);
       stream = stream_;
-      if (stream == nullptr) {
-        waiting_.push_back(id);
-        ConnectLocked();
+      try {
+        call->second.watch = Watch(how.deadline, id);
+        if (stream == nullptr) waiting_.push_back(id);
+      } catch (...) {  // there is no memory: the caller hears that by the exception alone
+        if (call->second.watch) deadlines_.erase(*call->second.watch);
+        calls_.erase(call);
+        throw;
       }
+      if (stream == nullptr) ConnectLocked();
     }
     if (stream != nullptr) Write(stream, id);
     return id;
   }
 
   void Cancel(std::uint64_t id) {
-    asio::post(context_, [self = shared_from_this(), id] {
-      self->GiveUp(id, {grpc::StatusCode::CANCELLED, "CANCELLED"});
-    });
+    asio::post(context_, [self = shared_from_this(), id] { self->GiveUp(id, Cancelled("CANCELLED")); });
   }
 
   bool connected() {
@@ -136,7 +139,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     bool copying = false;  // the device may read the exchange's arrays
     bool sending = false;  // the stream may
     bool reading = false;  // the stream may write where its values go
-    std::optional<grpc::Status> outcome = std::nullopt;
+    std::optional<Status> outcome = std::nullopt;
     Status read = {};
     std::optional<Deadlines::iterator> watch = std::nullopt;
   };
@@ -256,8 +259,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       connect_asked_ = false;
       waiting.swap(waiting_);
     }
-    const grpc::Status status(static_cast<grpc::StatusCode>(WireCode(why.code())),
-                              "cannot connect: " + why.message());
+    const Status status = why.InWords("cannot connect: " + why.message());
     for (const std::uint64_t id : waiting) GiveUp(id, status);
   }
 
@@ -286,7 +288,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       exchange.Write(written->head, written->frame.body);
       status = stream->UseArena(id, exchange, written->head, written->frame);
     } catch (const std::bad_alloc&) {
-      status = ResourceExhausted("there is no memory for a request");
+      status = ResourceExhausted("there is no memory for a request").Because(Reason::kNoMemory);
     }
     if (!status.ok()) return NotSent(id, std::move(status));
     if (exchange.on_device() == nullptr) return Send(*written);
@@ -382,9 +384,17 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     EndIfOver(call);
   }
 
+  // Returns what a server's refusal says. A server that is older than reasons has its code's first one.
+  Status Refusal(const v1::DataReply& reply) const {
+    const Reason said = FromProto(reply.reason());
+    return AnswerOf(reply.code(), reply.message(), std::chrono::milliseconds(reply.retry_after_ms()),
+                    said == Reason::kNone ? DefaultReason(FromWireCode(reply.code())) : said,
+                    address_.address);
+  }
+
   // Ends a call that has no outcome yet, and does not send it again.
   static void Refuse(Pending& call, Status why) {
-    call.outcome = grpc::Status::OK;
+    call.outcome = Status();
     call.read = std::move(why);
   }
 
@@ -426,7 +436,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
         !room.ok() ? room.status()
                    : Status(StatusCode::kInternal, "a reply has " + std::to_string(body_bytes) +
                                                        " bytes of values, not " + std::to_string(bytes));
-    if (!call->second.outcome) call->second.outcome = grpc::Status::OK;
+    if (!call->second.outcome) call->second.outcome = Status();
     EndIfOver(call);
     return FrameStream::Room{.skip = true};
   }
@@ -440,8 +450,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       if (call == calls_.end()) return;
       if (!call->second.reading) {
         if (call->second.outcome) return;
-        call->second.outcome = WithRetryAfter({static_cast<grpc::StatusCode>(reply.code()), reply.message()},
-                                              std::chrono::milliseconds(reply.retry_after_ms()));
+        call->second.outcome = Refusal(reply);
         return EndIfOver(call);
       }
       if (!call->second.outcome) exchange = call->second.exchange;
@@ -451,7 +460,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     const auto call = calls_.find(reply.id());
     call->second.reading = false;
     if (!call->second.outcome) {
-      call->second.outcome = grpc::Status::OK;
+      call->second.outcome = Status();
       call->second.read = std::move(read);
     }
     EndIfOver(call);
@@ -475,7 +484,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   // Ends a call that is not over, once nothing of it is on its way. The io_context's thread's.
-  void GiveUp(std::uint64_t id, const grpc::Status& status) {
+  void GiveUp(std::uint64_t id, const Status& status) {
     const std::lock_guard lock(mutex_);
     const auto call = calls_.find(id);
     if (call == calls_.end()) return;
@@ -496,7 +505,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     asio::post(context_, [done = std::move(pending.done), answer = *pending.outcome,
                           read = std::move(pending.read), exchange = std::move(pending.exchange)]() mutable {
       exchange.reset();
-      done(answer, read);
+      done(answer, [&read] { return read; });
     });
     calls_.erase(call);
   }
@@ -571,11 +580,11 @@ DataLink::DataLink(DataThreads& threads, RankAddress address, std::shared_ptr<Ac
     : impl_(std::make_shared<Impl>(threads.impl_->Next(), std::move(address), std::move(access))) {}
 DataLink::~DataLink() { impl_->Close(); }
 
-std::uint64_t DataLink::Send(std::shared_ptr<DataExchange> exchange, steady_clock::time_point deadline,
-                             Done done, std::string traceparent) {
-  return impl_->Send(std::move(exchange), deadline, std::move(done), std::move(traceparent));
+Transport::Cancel DataLink::Send(std::shared_ptr<Exchange> exchange, const Sending& how, Done done) {
+  DataExchange* const data = exchange->data();
+  const std::uint64_t call = impl_->Send({std::move(exchange), data}, how, std::move(done));
+  return [impl = impl_.get(), call] { impl->Cancel(call); };
 }
-void DataLink::Cancel(std::uint64_t call) { impl_->Cancel(call); }
 bool DataLink::connected() const { return impl_->connected(); }
 void DataLink::Connect() { impl_->Connect(); }
 void DataLink::Close() { impl_->Close(); }

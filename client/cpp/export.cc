@@ -43,8 +43,8 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
     attempt_ = std::make_unique<Attempt>();
     state_ = State::kStarting;
     owner_->channels_.access().Add(attempt_->context);
-    attempt_->stream = owner_->ranks_->at(rank_, 0).stub->PrepareCall(&attempt_->context, kMethod,
-                                                                      &owner_->channels_.queue());
+    attempt_->stream = owner_->ranks_->at(rank_, 0).grpc->stub().PrepareCall(&attempt_->context, kMethod,
+                                                                             &owner_->channels_.queue());
     ++attempts_;
     attempt_->stream->StartCall(NewEvent());
   }
@@ -121,18 +121,19 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   }
 
   void FinishedLocked(Lock lock) {
-    const grpc::Status status = WithRetryAfter(attempt_->status, attempt_->context);
+    const RankAddress& at = owner_->ranks_->addresses()[rank_];
+    const std::string& address = at.address;
+    const Status status = FromGrpc(attempt_->status, attempt_->context, address, at.gives_reasons);
     if (!status.ok() && owner_->failure_.ok()) {
-      const std::string& address = owner_->ranks_->at(rank_, 0).address;
-      const auto backoff = WaitToRetry(RetryAfter(status), attempts_, random_);
+      const auto backoff = WaitToRetry(status.retry_after(), attempts_, random_);
       if (!began_ && IsWorthAnotherTry(status) && steady_clock::now() + backoff < deadline_) {
         state_ = State::kWaiting;
         alarm_.Set(&owner_->channels_.queue(), Until(steady_clock::now() + backoff), NewEvent());
         lock.unlock();
-        return owner_->channels_.Log(address + ": " + NameOf(status.error_code()) + ": " +
-                                     status.error_message() + "; trying again");
+        return owner_->channels_.Log(address + ": " + std::string(ToString(status.code())) + ": " +
+                                     status.message() + "; trying again");
       }
-      owner_->FailLocked(FromGrpc(status, address, owner_->call_.timeout));
+      owner_->FailLocked(ForCaller(status, address, owner_->call_.timeout));
     }
     EndLocked(std::move(lock));
   }
@@ -214,8 +215,7 @@ bool Export::Wait(steady_clock::time_point time) {
   if (changed_.wait_until(lock, std::min(time, *waiting_until_), [this] { return IsThereLocked(); }))
     return true;
   if (steady_clock::now() < *waiting_until_) return false;
-  FailLocked(
-      FromGrpc({grpc::StatusCode::DEADLINE_EXCEEDED, "no rank sent anything"}, "a rank", call_.timeout));
+  FailLocked(ForCaller(DeadlineExceeded("no rank sent anything"), "a rank", call_.timeout));
   return true;
 }
 

@@ -4,9 +4,12 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
+#include "wire/error_details.h"
 #include "wire/retry_after.h"
+#include "wire/status_code.h"
 
 namespace slotwise::client {
 namespace {
@@ -17,85 +20,82 @@ std::string Seconds(std::chrono::milliseconds time) {
   return text.data();
 }
 
-// HTTP/2's ENHANCE_YOUR_CALM, in the words of this side's gRPC: no server writes them.
-bool ServerReceivesTooMuch(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
-         status.error_message().find("RST_STREAM with error code 11") != std::string::npos;
-}
-
-}  // namespace
-
-bool IsWorthAnotherTry(const grpc::Status& status) {
-  const grpc::StatusCode code = status.error_code();
-  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
-         code == grpc::StatusCode::DEADLINE_EXCEEDED || ServerReceivesTooMuch(status) ||
-         RetryAfter(status).count() > 0;
-}
-
-// No server of ours sends details of its own, so they have room for the time, as the metadata write it.
-std::chrono::milliseconds RetryAfter(const grpc::Status& status) {
-  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return {};
-  const std::string details = status.error_details();
-  std::int32_t time = 0;
-  const auto [end, error] = std::from_chars(details.data(), details.data() + details.size(), time);
-  const bool is_time = error == std::errc() && end == details.data() + details.size() && time > 0;
-  return std::chrono::milliseconds(is_time ? time : 0);
-}
-
-grpc::Status WithRetryAfter(const grpc::Status& status, std::chrono::milliseconds time) {
-  return {status.error_code(), status.error_message(), time.count() > 0 ? std::to_string(time.count()) : ""};
-}
-
-grpc::Status WithRetryAfter(const grpc::Status& status, const grpc::ClientContext& context) {
-  if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return status;
-  const auto& metadata = context.GetServerTrailingMetadata();
-  const auto said = metadata.find(kRetryAfterMetadata);
-  return {status.error_code(), status.error_message(),
-          said == metadata.end() ? std::string() : std::string(said->second.data(), said->second.size())};
-}
-
-Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout) {
-  const std::string& details = status.error_message();
-  const std::string no_answer = "no answer from " + address + " within " + Seconds(timeout) + ": " + details;
-  switch (status.error_code()) {
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return DeadlineExceeded(no_answer);
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::CANCELLED:
-      return Unavailable(no_answer);
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return FailedPrecondition(address + " is no Slotwise server of this version: " + details);
-    case grpc::StatusCode::INVALID_ARGUMENT:
-      return InvalidArgument(details);
-    case grpc::StatusCode::NOT_FOUND:
-      return NotFound(details);
-    case grpc::StatusCode::ALREADY_EXISTS:
-      return AlreadyExists(details);
-    case grpc::StatusCode::FAILED_PRECONDITION:
-      return FailedPrecondition(details);
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      if (ServerReceivesTooMuch(status)) return Unavailable(no_answer);
-      if (RetryAfter(status).count() > 0) return ResourceExhausted(no_answer, RetryAfter(status));
-      return ResourceExhausted(details);
-    case grpc::StatusCode::UNAUTHENTICATED:
-      return Unauthenticated(details);
-    case grpc::StatusCode::PERMISSION_DENIED:
-      return PermissionDenied(details);
-    case grpc::StatusCode::DATA_LOSS:
-      return DataLoss(details);
-    default:
-      return {StatusCode::kInternal, NameOf(status.error_code()) + " from " + address + ": " + details};
-  }
-}
-
-std::string NameOf(grpc::StatusCode code) {
+// Returns a code's name as gRPC writes it, for every code that gRPC has.
+std::string NameOf(std::uint32_t code) {
   static constexpr std::array<const char*, 17> kNames{
       "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
       "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
       "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
       "DATA_LOSS", "UNAUTHENTICATED"};
-  const auto number = static_cast<std::size_t>(code);
-  return number < kNames.size() ? kNames[number] : "code " + std::to_string(number);
+  return code < kNames.size() ? kNames[code] : "code " + std::to_string(code);
+}
+
+// Returns a busy server's word when to try again; 0: it said nothing, or nothing that makes sense.
+std::chrono::milliseconds RetryAfter(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto said = metadata.find(kRetryAfterMetadata);
+  if (said == metadata.end()) return {};
+  std::int32_t time = 0;
+  const auto [end, error] = std::from_chars(said->second.begin(), said->second.end(), time);
+  const bool is_time = error == std::errc() && end == said->second.end() && time > 0;
+  return std::chrono::milliseconds(is_time ? time : 0);
+}
+
+}  // namespace
+
+Status AnswerOf(std::uint32_t number, const std::string& words, std::chrono::milliseconds retry_after,
+                Reason reason, const std::string& address) {
+  if (number == static_cast<std::uint32_t>(grpc::StatusCode::UNIMPLEMENTED)) {
+    return FailedPrecondition(address + " is no Slotwise server of this version: " + words)
+        .Because(Reason::kOtherVersion);
+  }
+  const StatusCode code = FromWireCode(number);
+  if (code == StatusCode::kInternal) return {code, NameOf(number) + " from " + address + ": " + words};
+  const bool has_no_room = code == StatusCode::kResourceExhausted;
+  return Status(code, words, has_no_room ? retry_after : std::chrono::milliseconds()).Because(reason);
+}
+
+Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address,
+                bool gives_reasons) {
+  if (status.ok()) return {};
+  const auto number = static_cast<std::uint32_t>(status.error_code());
+  Reason reason = ReasonIn(status.error_details());
+  // Of an older server: what its gRPC refuses is not told apart from what the server refuses.
+  if (reason == Reason::kNone && !gives_reasons && FromWireCode(number) == StatusCode::kResourceExhausted)
+    reason = DefaultReason(StatusCode::kResourceExhausted);
+  return AnswerOf(number, status.error_message(), RetryAfter(context), reason, address);
+}
+
+bool IsOwnDeadline(const Status& status) {
+  return status.code() == StatusCode::kDeadlineExceeded && status.reason() == Reason::kNone;
+}
+
+bool IsWorthAnotherTry(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kUnavailable:
+    case StatusCode::kCancelled:
+    case StatusCode::kDeadlineExceeded:
+      return true;
+    case StatusCode::kResourceExhausted:
+      return status.retry_after().count() > 0 || status.reason() == Reason::kNone;
+    default:
+      return false;
+  }
+}
+
+Status ForCaller(const Status& status, const std::string& address, std::chrono::milliseconds timeout) {
+  const Reason reason = status.reason();
+  if (!IsWorthAnotherTry(status)) {
+    return reason == Reason::kNone ? Status(status).Because(DefaultReason(status.code())) : status;
+  }
+  const std::string no_answer =
+      "no answer from " + address + " within " + Seconds(timeout) + ": " + status.message();
+  if (status.code() == StatusCode::kDeadlineExceeded || status.retry_after().count() > 0) {
+    return reason == Reason::kNone ? Status(status.code(), no_answer, status.retry_after())
+                                   : status.InWords(no_answer);
+  }
+  const bool says_why = status.code() == StatusCode::kUnavailable && reason != Reason::kNone;
+  return Unavailable(no_answer).Because(says_why ? reason : Reason::kNoAnswer);
 }
 
 }  // namespace slotwise::client

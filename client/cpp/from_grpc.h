@@ -7,33 +7,39 @@
 #include <grpcpp/support/status.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "slotwise/status.h"
 
 namespace slotwise::client {
 
+// Returns what a server's answer is for the client, by the number of gRPC's code and the server's words.
+// `address` is the server's. With Reason::kNone the answer has none.
+Status AnswerOf(std::uint32_t code, const std::string& words, std::chrono::milliseconds retry_after,
+                Reason reason, const std::string& address);
+
+// Returns what a try at `address` has ended with: the code, the server's reason and words, and when to try
+// again, which the trailing metadata of `context` say. `gives_reasons`: the server gives a reason with every
+// refusal. Where gRPC itself has ended the try, there is none: `Reason::kNone`.
+Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address,
+                bool gives_reasons);
+
 // Returns true for answers after which the same call may succeed. Every method is safe to send again: a
 // second lookup changes nothing that the first did not, a push carries its step, and the control calls are
 // idempotent. With time left, DEADLINE_EXCEEDED says that the server dropped a step because a part was
-// missing; CANCELLED says that a connection broke. RESOURCE_EXHAUSTED is worth another try if the server's
-// gRPC says it, which has ended a call because the server was receiving too much at once, or if a busy server
-// said when to try again.
-bool IsWorthAnotherTry(const grpc::Status& status);
+// missing; CANCELLED says that a connection broke. RESOURCE_EXHAUSTED is worth another try if a busy server
+// said when to try again, or if it has no reason: then the server's gRPC has ended the call, because the
+// server was receiving too much at once (HTTP/2's ENHANCE_YOUR_CALM).
+bool IsWorthAnotherTry(const Status& status);
 
-// A busy server's word when to try again goes with its status, whichever door it came through. 0: it said
-// nothing, or nothing that makes sense.
-std::chrono::milliseconds RetryAfter(const grpc::Status& status);
-grpc::Status WithRetryAfter(const grpc::Status& status, std::chrono::milliseconds time);
-// Returns `status`, with which the call of `context` has ended, with what the call's trailing metadata say.
-grpc::Status WithRetryAfter(const grpc::Status& status, const grpc::ClientContext& context);
+// Returns the last answer from `address`, or gRPC's word that there was none, in words for the caller.
+// REQUIRES: `status` is not OK.
+Status ForCaller(const Status& status, const std::string& address, std::chrono::milliseconds timeout);
 
-// Translates the last answer from `address` (or gRPC's word that there was none) for the caller. REQUIRES:
-// `status` is not OK.
-Status FromGrpc(const grpc::Status& status, const std::string& address, std::chrono::milliseconds timeout);
-
-// Returns the code's name as gRPC writes it, for every code that gRPC has.
-std::string NameOf(grpc::StatusCode code);
+// Returns true if a try was ended by this client's own clock: no server says so, because a server's
+// DEADLINE_EXCEEDED has a reason.
+bool IsOwnDeadline(const Status& status);
 
 }  // namespace slotwise::client
 

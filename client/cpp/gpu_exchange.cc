@@ -18,10 +18,10 @@ std::uint64_t Add(std::span<const std::byte> array, DataExchange::Body& body) {
 }  // namespace
 
 void GpuExchange::Write(v1::DataCall& call, Body& body) {
-  call.set_many(batches_->many);
+  call.set_many(batches_->many());
   for (const Piece& piece : pieces()) {
     const TableBatch& table = batches_->tables[piece.table];
-    add_message_(table, piece, call);
+    messages_->AddTo(call, table, piece);
     v1::DataArrays& bytes = *call.add_arrays();
     if (piece.samples.size() == 0) continue;  // the batch is whole in the table's first piece
     bytes.set_keys(Add(std::as_bytes(table.view.keys), body));
@@ -72,7 +72,7 @@ Status GpuExchange::Read(const v1::DataReply& reply) {
     }
     values_.reset();
   }
-  return read_reply_(reply);
+  return messages_->Read(0, reply);
 }
 
 }  // namespace slotwise::client

@@ -12,7 +12,7 @@
 
 #include "client/cpp/batch_exchange.h"
 #include "client/cpp/batches.h"
-#include "client/cpp/data_link.h"
+#include "client/cpp/exchange.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise::client {
@@ -20,12 +20,8 @@ namespace slotwise::client {
 class GpuExchange final : public DataExchange {
  public:
   // REQUIRES: batches->gpu, and one request.
-  GpuExchange(std::shared_ptr<const Batches> batches, DataType type, BatchExchange::AddMessage add_message,
-              BatchExchange::ReadReply read_reply)
-      : batches_(std::move(batches)),
-        type_(type),
-        add_message_(std::move(add_message)),
-        read_reply_(std::move(read_reply)) {}
+  GpuExchange(std::shared_ptr<const Batches> batches, DataType type, std::shared_ptr<BatchMessages> messages)
+      : batches_(std::move(batches)), type_(type), messages_(std::move(messages)) {}
 
   void Write(v1::DataCall& call, Body& body) override;
   Result<Room> MakeRoom(const v1::DataReply& reply) override;
@@ -42,8 +38,7 @@ class GpuExchange final : public DataExchange {
 
   const std::shared_ptr<const Batches> batches_;
   const DataType type_;
-  const BatchExchange::AddMessage add_message_;
-  const BatchExchange::ReadReply read_reply_;
+  const std::shared_ptr<BatchMessages> messages_;
   std::shared_ptr<std::byte[]> values_;
 };
 

@@ -274,7 +274,8 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .max_round_bytes = reply.max_round_bytes(),
                           .incarnation = reply.incarnation(),
                           .epoch = reply.epoch(),
-                          .data_version = reply.data_version()};
+                          .data_version = reply.data_version(),
+                          .gives_reasons = reply.gives_reasons()};
   for (const auto& rank : reply.ranks()) {
     ServerRank& made = topology.ranks.emplace_back();
     made.address = rank.address();
@@ -286,11 +287,15 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
   return topology;
 }
 
+Result<TableOptions> OptionsIn(const v1::TableOptions& said) {
+  auto options = FromProto(said);
+  if (options.ok()) return options;
+  return Status(StatusCode::kInternal, "the reply is not of this version: " + options.status().message());
+}
+
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table) {
-  auto options = FromProto(reply.options());
-  if (!options.ok()) {
-    return Status(StatusCode::kInternal, "the reply is not of this version: " + options.status().message());
-  }
+  auto options = OptionsIn(reply.options());
+  if (!options.ok()) return options;
   if (options->name.view() != table) {
     return Status(StatusCode::kInternal, "the reply describes the table \"" + options->name.str() +
                                              "\", not \"" + std::string(table) + "\"");
@@ -318,7 +323,8 @@ Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, st
                               " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
                               std::to_string(samples) + " samples of " + std::to_string(width) +
                               " numbers of " + std::string(ToString(type)) +
-                              ": the table was made anew with other options; try again");
+                              ": the table was made anew with other options; try again")
+        .Because(Reason::kTableChanged);
   }
   const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
   if (expected > 0 && !plain && fields.data_type() != ToProto(type)) {

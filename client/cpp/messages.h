@@ -65,6 +65,8 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
                              DataType type, const TableState& looked_up = {},
                              const TableState& acknowledged = {}, std::optional<float> learning_rate = {});
 
+// Returns the options of a table in a reply. INTERNAL: they are none.
+Result<TableOptions> OptionsIn(const v1::TableOptions& said);
 // Returns the options of a described table. INTERNAL: they are none, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);
 

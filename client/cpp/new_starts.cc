@@ -136,13 +136,8 @@ void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint6
 void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
                                   std::chrono::milliseconds limit,
                                   const std::function<void(std::uint64_t)>& ended) {
-  std::vector<Request> requests(1);
-  requests[0] = {.method = "/slotwise.v1.Admin/GetTopology",
-                 .message = client::Serialize(v1::GetTopologyRequest()),
-                 .rank = rank,
-                 .once = true};
   const auto incarnation = std::make_shared<std::uint64_t>(0);
-  const auto read = [this, incarnation](std::size_t, const grpc::ByteBuffer& bytes) {
+  const auto read = [this, incarnation](const grpc::ByteBuffer& bytes) {
     v1::GetTopologyReply reply;
     Status status = client::Deserialize(bytes, reply);
     if (!status.ok()) return status;
@@ -150,8 +145,11 @@ void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Conn
     *incarnation = reply.incarnation();
     return status;
   };
+  Request request = client::ToAsk("GetTopology", v1::GetTopologyRequest(), read);
+  request.rank = rank;
+  request.once = true;
   Start(
-      Begin({.timeout = limit}), std::move(requests), read,
+      Begin({.timeout = limit}), {std::move(request)},
       [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
 }
 

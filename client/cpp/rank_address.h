@@ -19,11 +19,12 @@ struct RankAddress {
   bool data = false;       // lookups and pushes go by the data transport
   // Nothing is sent but by `local`, and there to this user's process alone: the server asks who calls.
   std::optional<std::uint32_t> only_user = std::nullopt;
-  bool shares_host = true;  // and shares memory of the host there
-  bool only_local = false;  // lookups and pushes go by shared memory, or fail
-  std::string gpu = {};     // the memory of its device (RankInfo.gpu); empty: not to be used
-  bool by_gpu = false;      // what connects there goes by that memory
-  bool only_gpu = false;    // nobody goes another way: who is away is waited for
+  bool shares_host = true;     // and shares memory of the host there
+  bool only_local = false;     // lookups and pushes go by shared memory, or fail
+  std::string gpu = {};        // the memory of its device (RankInfo.gpu); empty: not to be used
+  bool by_gpu = false;         // what connects there goes by that memory
+  bool only_gpu = false;       // nobody goes another way: who is away is waited for
+  bool gives_reasons = false;  // every refusal of the server's has a reason (proto/slotwise/v1/errors.proto)
 
   bool operator==(const RankAddress&) const = default;
 };

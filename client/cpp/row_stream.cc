@@ -40,7 +40,8 @@ class RowStream::Impl {
     if (lineage_ == 0) lineage_ = own_.lineage;
     if (own_.lineage != lineage_) {
       const Status replaced =
-          DataLoss("a checkpoint was loaded while rows were read: those before are of another state");
+          DataLoss("a checkpoint was loaded while rows were read: those before are of another state")
+              .Because(Reason::kStepsLost);
       rows_->Cancel(replaced);
       return replaced;
     }

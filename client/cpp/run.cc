@@ -1,7 +1,6 @@
 #include "client/cpp/run.h"
 
 #include <grpcpp/alarm.h>
-#include <grpcpp/client_context.h>
 
 #include <algorithm>
 #include <new>
@@ -9,109 +8,23 @@
 
 #include "client/cpp/backoff.h"
 #include "client/cpp/from_grpc.h"
+#include "client/cpp/messages.h"
 
 namespace slotwise::client {
 namespace {
 
 using std::chrono::steady_clock;
 
-// What gRPC says when our own clock, not the server, ended a try.
-constexpr std::string_view kOwnDeadline = "Deadline Exceeded";
+Status NoMemory() { return ResourceExhausted("there is no memory for a request").Because(Reason::kNoMemory); }
 
 }  // namespace
 
-class Run::Flight {
- public:
-  Flight(std::shared_ptr<Run> run, std::size_t index, std::shared_ptr<Connections> connections)
-      : run_(std::move(run)), index_(index), connections_(std::move(connections)) {}
-  virtual ~Flight() = default;
-
-  virtual void Start(std::size_t attempt) = 0;
-  virtual void Cancel() = 0;
-
- protected:
-  Connections::Channel& ChannelOf(std::size_t attempt) {
-    rank_ = run_->requests_[index_].rank + attempt;
-    return Channel();
-  }
-  // The flight is over, and about to be destroyed.
-  void End(const grpc::Status& status, const std::function<Status()>& read) {
-    Connections::Channel& channel = Channel();
-    if (status.ok() && channel.NoteAnswer()) run_->channels_.NoteLost();
-    if (!status.ok() && IsWorthAnotherTry(status) && RetryAfter(status).count() == 0) channel.NoteFailure();
-    run_->FlightEnded(index_, channel.address, status, read);
-  }
-
-  const std::shared_ptr<Run> run_;
-  const std::size_t index_;
-  const std::shared_ptr<Connections> connections_;
-
- private:
-  Connections::Channel& Channel() const {
-    const Request& request = run_->requests_[index_];
-    if (!request.gpu.empty()) return *connections_->by_gpu(request.gpu);
-    return connections_->at(rank_, request.channel);
-  }
-
-  std::size_t rank_ = 0;
-};
-
-class Run::GrpcFlight final : public Flight, public Arrival {
- public:
-  using Flight::Flight;
-
-  void Start(std::size_t attempt) override {
-    Request& request = run_->requests_[index_];
-    if (request.write) request.message = std::exchange(request.write, nullptr)();
-    context_.set_deadline(Until(run_->call_.deadline));
-    context_.set_wait_for_ready(request.once);
-    run_->channels_.access().Add(context_);
-    if (!run_->call_.traceparent.empty()) context_.AddMetadata("traceparent", run_->call_.traceparent);
-    Connections::Channel& channel = ChannelOf(attempt);
-    channel.NoteState();
-    reader_ =
-        channel.stub->PrepareUnaryCall(&context_, request.method, request.message, &run_->channels_.queue());
-    reader_->StartCall();
-    reader_->Finish(&reply_, &status_, static_cast<Arrival*>(this));
-  }
-
-  void Cancel() override { context_.TryCancel(); }
-
-  void Arrive(bool) override {
-    const std::unique_ptr<GrpcFlight> self(this);
-    End(WithRetryAfter(status_, context_), [this] { return run_->on_reply_(index_, reply_); });
-  }
-
- private:
-  grpc::ClientContext context_;
-  grpc::ByteBuffer reply_;
-  grpc::Status status_;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<grpc::ByteBuffer>> reader_;
-};
-
-class Run::DataFlight final : public Flight {
- public:
-  using Flight::Flight;
-
-  void Start(std::size_t attempt) override {
-    Connections::Channel& channel = ChannelOf(attempt);
-    channel.NoteState();
-    link_ = channel.data.get();
-    call_ = link_->Send(
-        run_->requests_[index_].data, run_->call_.deadline,
-        [this](const grpc::Status& status, const Status& read) {
-          const std::unique_ptr<DataFlight> self(this);
-          End(status, [&read] { return read; });
-        },
-        run_->call_.traceparent);
-  }
-
-  void Cancel() override { link_->Cancel(call_); }
-
- private:
-  DataLink* link_ = nullptr;
-  std::uint64_t call_ = 0;
-};
+Request ToAsk(std::string_view method, const google::protobuf::MessageLite& message,
+              MessageExchange::Read read) {
+  return {.exchange =
+              std::make_shared<MessageExchange>(std::string("/") + kAdminService + "/" + std::string(method),
+                                                Serialize(message), std::move(read))};
+}
 
 class Run::Wait final : public Arrival {
  public:
@@ -134,16 +47,15 @@ class Run::Wait final : public Arrival {
   grpc::Alarm alarm_;
 };
 
-Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply,
-         OnDone on_done, std::shared_ptr<Connections> to)
+Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, OnDone on_done,
+         std::shared_ptr<Connections> to)
     : channels_(channels),
       to_(std::move(to)),
       call_(call),
       requests_(std::move(requests)),
-      on_reply_(std::move(on_reply)),
       on_done_(std::move(on_done)),
       attempts_(requests_.size()),
-      flights_(requests_.size()),
+      under_way_(requests_.size()),
       waits_(requests_.size()),
       reasons_(requests_.size()),
       pending_(requests_.size()),
@@ -156,14 +68,15 @@ Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, On
 void Run::Start() {
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    // A message is written without the lock that replies need.
-    Request& request = requests_[i];
-    if (request.write &&
-        (request.data == nullptr || To()->at(request.rank, request.channel).data == nullptr)) {
+    // The first parts of a batch travel while the others are written, without the lock that replies need.
+    const Request& request = requests_[i];
+    const auto to = To();
+    const Connections::Channel* const channel = ChannelOf(request, 0, *to);
+    if (channel != nullptr && &channel->For(*request.exchange) == channel->grpc.get()) {
       try {
-        request.message = std::exchange(request.write, nullptr)();
+        static_cast<void>(request.exchange->Message());
       } catch (const std::bad_alloc&) {
-        Cancel(ResourceExhausted("there is no memory for a request"));
+        Cancel(NoMemory());
       }
     }
     Send(i);
@@ -172,56 +85,74 @@ void Run::Start() {
 
 void Run::Refuse(const Status& status) { std::exchange(on_done_, nullptr)(status); }
 
-// pending_ counts the request already, and counts its flight from here on.
+Connections::Channel* Run::ChannelOf(const Request& request, std::size_t attempt, Connections& to) const {
+  if (!request.gpu.empty()) return to.by_gpu(request.gpu);
+  return &to.at(request.rank + attempt, request.channel);
+}
+
+// pending_ counts the request already, and counts its try from here on.
 void Run::Send(std::size_t index) {
   std::unique_lock lock(mutex_);
   waits_[index] = nullptr;
-  if (!failure_.ok()) {
-    --pending_;
-    return EndIfOver(std::move(lock));
+  if (failure_.ok()) {
+    Status refused;
+    try {
+      refused = SendLocked(index);
+    } catch (const std::bad_alloc&) {
+      refused = NoMemory();
+    }
+    if (refused.ok()) return;
+    FailLocked(std::move(refused));
   }
-  const std::size_t attempt = attempts_[index]++;
-  std::unique_ptr<Flight> flight;
-  auto to = To();  // once: the client may move to connections of another kind meanwhile
-  if (const std::string& gpu = requests_[index].gpu; !gpu.empty() && to->by_gpu(gpu) == nullptr) {
-    FailLocked(FailedPrecondition("the server has no rank that shares memory of GPU " + gpu));
-    --pending_;
-    return EndIfOver(std::move(lock));
-  }
-  const Request& request = requests_[index];
-  const bool by_data =
-      request.data != nullptr &&
-      (!request.gpu.empty() || to->at(request.rank + attempt, request.channel).data != nullptr);
-  if (by_data) {
-    flight = std::make_unique<DataFlight>(shared_from_this(), index, std::move(to));
-  } else {
-    flight = std::make_unique<GrpcFlight>(shared_from_this(), index, std::move(to));
-  }
-  // The flight starts under the lock, so that nobody cancels a flight that has not begun. Answers come later,
-  // never from inside Start.
-  try {
-    flight->Start(attempt);
-  } catch (const std::bad_alloc&) {
-    FailLocked(ResourceExhausted("there is no memory for a request"));
-    --pending_;
-    return EndIfOver(std::move(lock));
-  }
-  flights_[index] = flight.release();
+  --pending_;
+  EndIfOver(std::move(lock));
 }
 
-void Run::FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
-                      const std::function<Status()>& read) {
+Status Run::SendLocked(std::size_t index) {
+  const Request& request = requests_[index];
+  const std::size_t attempt = attempts_[index]++;
+  auto to = To();  // once: the client may move to connections of another kind meanwhile
+  Connections::Channel* const channel = ChannelOf(request, attempt, *to);
+  if (channel == nullptr) {
+    return FailedPrecondition("the server has no rank that shares memory of GPU " + request.gpu)
+        .Because(Reason::kNoSharedGpu);
+  }
+  Transport& transport = channel->For(*request.exchange);
+  if (&transport == channel->grpc.get()) {
+    const std::uint64_t bytes = request.exchange->Message().Length();
+    if (const std::uint64_t most = channels_.most_message_bytes(); bytes > most) {
+      return ResourceExhausted("a request has " + std::to_string(bytes) + " bytes, more than the " +
+                               std::to_string(most) + " of limits.max_message_mib")
+          .Because(Reason::kTooLarge);
+    }
+  }
+  channel->NoteState();
+  under_way_[index] = transport.Send(
+      request.exchange,
+      {.deadline = call_.deadline, .traceparent = call_.traceparent, .waits_for_connection = request.once},
+      [self = shared_from_this(), index, to = std::move(to), channel](const Status& answer,
+                                                                      const Transport::Read& read) {
+        self->TryEnded(index, *channel, answer, read);
+      });
+  return {};
+}
+
+void Run::TryEnded(std::size_t index, Connections::Channel& channel, const Status& answer,
+                   const Transport::Read& read) {
+  const bool is_busy = answer.retry_after().count() > 0;
+  if (answer.ok() && channel.NoteAnswer()) channels_.NoteLost();
+  if (!answer.ok() && IsWorthAnotherTry(answer) && !is_busy) channel.NoteFailure();
   std::unique_lock lock(mutex_);
-  flights_[index] = nullptr;
-  if (!status.ok() && failure_.ok()) {
-    const std::string line = SendAgainLater(index, address, status);
+  under_way_[index] = nullptr;
+  if (!answer.ok() && failure_.ok()) {
+    const std::string line = SendAgainLater(index, channel.address, answer);
     if (failure_.ok()) {
       lock.unlock();
       channels_.Log(line);
-      return RetryAfter(status).count() == 0 ? channels_.NoteLost() : void();
+      return is_busy ? void() : channels_.NoteLost();
     }
   } else if (failure_.ok()) {
-    if (const auto& answered_by = requests_[index].answered_by) *answered_by = address;
+    if (const auto& answered_by = requests_[index].answered_by) *answered_by = channel.address;
     lock.unlock();
     Status status_of_reply = read();
     lock.lock();
@@ -233,35 +164,29 @@ void Run::FlightEnded(std::size_t index, const std::string& address, const grpc:
 
 // Sends a request again after a wait, or fails the run if another try cannot help or the deadline is too
 // near.
-std::string Run::SendAgainLater(std::size_t index, const std::string& address, const grpc::Status& status) {
+std::string Run::SendAgainLater(std::size_t index, const std::string& address, const Status& status) {
   const std::size_t attempts = attempts_[index];
-  // If our own clock ended this try, an earlier try may know the reason.
-  const bool knows_no_reason = status.error_message() == kOwnDeadline && !reasons_[index].empty();
-  const grpc::Status said(status.error_code(), knows_no_reason ? reasons_[index] : status.error_message(),
-                          status.error_details());
-  reasons_[index] = said.error_message();
-  const auto backoff = WaitToRetry(RetryAfter(status), attempts, random_);
+  // If our own clock ended this try, an earlier try may know why.
+  const bool knows_no_reason = IsOwnDeadline(status) && !reasons_[index].empty();
+  const Status said = knows_no_reason ? status.InWords(reasons_[index]) : status;
+  reasons_[index] = said.message();
+  const auto backoff = WaitToRetry(status.retry_after(), attempts, random_);
   const Request& request = requests_[index];
   const auto begin = call_.deadline - call_.timeout;
   const auto taken = steady_clock::now() - begin;
   const auto patience = std::min(call_.timeout, call_.retry_for);
   if (request.once || !IsWorthAnotherTry(status) || taken + backoff >= patience) {
     const auto waited = std::chrono::ceil<std::chrono::milliseconds>(taken);
-    FailLocked(FromGrpc(said, address, std::clamp(waited, patience, call_.timeout)));
+    FailLocked(ForCaller(said, address, std::clamp(waited, patience, call_.timeout)));
     return {};
   }
   if (request.sent_again) *request.sent_again = true;
   // Connect to the next rank during the wait.
-  const auto to = To();
-  if (request.gpu.empty()) {
-    to->at(request.rank + attempts, request.channel).Connect();
-  } else if (Connections::Channel* const way = to->by_gpu(request.gpu)) {
-    way->Connect();
-  }
+  if (Connections::Channel* const next = ChannelOf(request, attempts, *To())) next->Connect();
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
   waits_[index] = wait.release();
-  return address + ": " + NameOf(said.error_code()) + ": " + said.error_message() + "; trying again";
+  return address + ": " + std::string(ToString(said.code())) + ": " + said.message() + "; trying again";
 }
 
 void Run::Cancel(const Status& status) {
@@ -272,8 +197,8 @@ void Run::Cancel(const Status& status) {
 void Run::FailLocked(Status status) {
   if (!failure_.ok()) return;
   failure_ = std::move(status);
-  for (Flight* flight : flights_) {
-    if (flight != nullptr) flight->Cancel();
+  for (const Transport::Cancel& cancel : under_way_) {
+    if (cancel) cancel();
   }
   for (Wait* wait : waits_) {
     if (wait != nullptr) wait->Cancel();

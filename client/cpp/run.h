@@ -10,8 +10,7 @@
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_
 
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/status.h>
+#include <google/protobuf/message_lite.h>
 
 #include <atomic>
 #include <functional>
@@ -19,27 +18,22 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
-#include "client/cpp/data_link.h"
+#include "client/cpp/exchange.h"
 #include "slotwise/status.h"
 
 namespace slotwise::client {
 
 // One request; `rank` and `channel` say where the first try goes.
 struct Request {
-  std::string method;  // "/slotwise.v1.Embedding/Lookup"
-  grpc::ByteBuffer message = {};
-  // Writes the message when the run first sends it, if there is none. So the first parts of a batch travel
-  // while the others are written.
-  std::function<grpc::ByteBuffer()> write = nullptr;
-  // The same request for connections of the data transport, where there are such.
-  std::shared_ptr<DataExchange> data = nullptr;
+  std::shared_ptr<Exchange> exchange;
   std::size_t rank = 0;
   std::size_t channel = 0;
-  // Not empty: the request is `data`, and goes by the memory of that device.
+  // Not empty: the request goes by the memory of that device.
   std::string gpu = {};
   // Sent to this rank alone, when there is a connection to it.
   bool once = false;
@@ -49,16 +43,20 @@ struct Request {
   std::shared_ptr<std::string> answered_by = nullptr;
 };
 
+inline constexpr const char* kAdminService = "slotwise.v1.Admin";
+
+// Returns a request of a method of service Admin, which any rank may answer.
+Request ToAsk(std::string_view method, const google::protobuf::MessageLite& message,
+              MessageExchange::Read read);
+
 class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
  public:
-  // Called from the client's threads, concurrently for different requests; an error ends the run.
-  using OnReply = std::function<Status(std::size_t request, const grpc::ByteBuffer& reply)>;
   // Called once, from one of the client's threads.
   using OnDone = std::function<void(Status)>;
 
   // The requests go to `to`; without it, each try goes to the connections that `channels` have then.
   // REQUIRES: at least one request. `channels` outlive the run.
-  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnReply on_reply, OnDone on_done,
+  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnDone on_done,
       std::shared_ptr<Connections> to = nullptr);
 
   void Start();
@@ -68,18 +66,19 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   void Cancel(const Status& status) override;
 
  private:
-  class Flight;  // a request on its way
-  class GrpcFlight;
-  class DataFlight;
   class Wait;  // a request's wait until it is sent again
 
-  void Send(std::size_t index);
-  // `read` reads a reply whose status is OK.
-  void FlightEnded(std::size_t index, const std::string& address, const grpc::Status& status,
-                   const std::function<Status()>& read);
-  // Returns a line for people, to be logged without the lock; none if the run has failed.
-  std::string SendAgainLater(std::size_t index, const std::string& address, const grpc::Status& status);
   std::shared_ptr<Connections> To() const { return to_ != nullptr ? to_ : channels_.now(); }
+  // Returns the channel of a request's try; null: there is no way to the device that it names.
+  Connections::Channel* ChannelOf(const Request& request, std::size_t attempt, Connections& to) const;
+  void Send(std::size_t index);
+  // Sends a try. REQUIRES: mutex_ is held, so that nobody cancels a try that has not begun.
+  Status SendLocked(std::size_t index);
+  // A try has ended: `answer` and `read` are Transport::Done's.
+  void TryEnded(std::size_t index, Connections::Channel& channel, const Status& answer,
+                const Transport::Read& read);
+  // Returns a line for people, to be logged without the lock; none if the run has failed.
+  std::string SendAgainLater(std::size_t index, const std::string& address, const Status& status);
   void FailLocked(Status status);
   // Called when a request's event has arrived and nothing was sent again for it. The caller must not use the
   // run's callbacks afterwards.
@@ -88,17 +87,16 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   Channels& channels_;
   const std::shared_ptr<Connections> to_;
   const Call call_;
-  std::vector<Request> requests_;  // Start writes the messages; then they stay
-  const OnReply on_reply_;
+  const std::vector<Request> requests_;
   OnDone on_done_;
 
   std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<std::size_t> attempts_;  // of each request
-  std::vector<Flight*> flights_;       // of each request, null if it is not in flight
-  std::vector<Wait*> waits_;           // of each request, null if it does not wait
-  std::vector<std::string> reasons_;   // of each request: why its last try failed
-  std::size_t pending_ = 0;            // flights, waits and replies being read
+  std::vector<std::size_t> attempts_;         // of each request
+  std::vector<Transport::Cancel> under_way_;  // of each request, empty if it is not under way
+  std::vector<Wait*> waits_;                  // of each request, null if it does not wait
+  std::vector<std::string> reasons_;          // of each request: why its last try failed
+  std::size_t pending_ = 0;                   // requests that are under way, wait, or read a reply
   Status failure_;
   std::minstd_rand random_;
 };

@@ -20,7 +20,7 @@ version=$(protoc --version)
 
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
-protoc -I"$proto" --python_out="$fresh" --pyi_out="$fresh" slotwise/v1/{admin,data,embedding,rows}.proto
+protoc -I"$proto" --python_out="$fresh" --pyi_out="$fresh" slotwise/v1/{admin,data,embedding,errors,rows}.proto
 # protoc writes imports by the .proto's own path; inside the package they are neighbours.
 sed -i 's/^from slotwise\.v1 import/from slotwise_proto import/' "$fresh"/slotwise/v1/*_pb2.py*
 # Nor are its type stubs what mypy --strict, which reads them for whoever imports us, likes.

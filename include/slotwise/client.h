@@ -29,7 +29,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,6 +125,7 @@ struct ServerTopology {
   std::uint64_t incarnation = 0;   // drawn when the server started
   std::uint64_t epoch = 0;         // what the steps of a session that is drawn now carry (Session::Options)
   std::uint32_t data_version = 0;  // of the data transport that the ranks speak; 0: none
+  bool gives_reasons = false;      // every refusal of the server's has a Reason
 };
 
 struct ShardDescription {
@@ -284,8 +284,7 @@ class RowStream {
 class Client {
  public:
   using Done = std::function<void(Status)>;
-  using PushDone = std::function<void(Result<std::uint64_t>)>;
-  using PushManyDone = std::function<void(Result<std::vector<std::uint64_t>>)>;
+  using PushDone = std::function<void(Result<std::vector<std::uint64_t>>)>;
 
   // Learns the ranks from any of `addresses`, host:port (the port is 7070 if absent). Waits for a server that
   // is still starting, until the timeout or until a stop is asked for. INVALID_ARGUMENT: there is no address,
@@ -385,13 +384,28 @@ class Client {
   // restored. RESOURCE_EXHAUSTED: the rank folds or verifies another one, or the disk is full.
   Result<CheckpointDescription> CompactCheckpoint(std::string_view id, const CallOptions& call = {});
 
+  // --- any method of service Admin (proto/slotwise/v1/admin.proto)
+
+  // Calls a method by its name ("DescribeTable") with the JSON of its request, as protobuf writes JSON, and
+  // returns the JSON of its reply, with the fields' own names. The methods above do the same with C++'s
+  // types. `rank`: the rank that alone is asked; nothing: any. INVALID_ARGUMENT: there is no such method, or
+  // the text is no JSON of its request.
+  Result<std::string> Ask(std::string_view method, const std::string& request, const CallOptions& call = {},
+                          std::optional<std::size_t> rank = std::nullopt);
+
+  // Returns the options of a table that this client has used or described; nothing if the client does not
+  // know them, or has forgotten them after an error.
+  std::optional<TableOptions> KnownTable(std::string_view table) const;
+  // Forgets the options of a table: they are asked for again when they are next needed.
+  void ForgetTable(std::string_view table);
+
   // --- batches
   //
   // `batch` is samples · slots bags of keys. With empty `offsets`, every bag has one key. `weights`, if not
-  // empty, hold one float32 a key. The arrays must stay alive and unchanged until the call is answered.
-  // Callbacks and futures are answered once, from one of the client's threads, or from the caller's thread if
-  // there was nothing to send. A callback must not block, and must not call the methods here without Async,
-  // because those block.
+  // empty, hold one float32 a key. The arrays must stay alive and unchanged until the call is answered. A
+  // call is a list of tables; Lookup and Push are calls of one. A callback is called once, from one of the
+  // client's threads, or from the caller's thread if there was nothing to send. It must not block, and must
+  // not call the methods here without Async, because those block.
 
   // Writes the pooled rows of every bag to `out`, float32 [samples][slots · dim]; after an error the contents
   // of `out` are unspecified. INVALID_ARGUMENT: the batch is malformed or `out` has the wrong size; the
@@ -401,24 +415,20 @@ class Client {
   // values, and the message says how many samples were answered.
   Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                 const CallOptions& call = {});
-  std::future<Status> LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode,
-                                  std::span<float> out, const CallOptions& call = {});
-  void LookupAsync(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
-                   Done done, const CallOptions& call = {});
 
   // Looks up in several tables in one request, which one round serves, or in several requests of some tables
   // each, between which steps of others may be applied. Errors as for Lookup; if one table refuses, the call
   // fails, though others may have got new rows.
-  Status LookupMany(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
-  void LookupManyAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
-                       const CallOptions& call = {});
+  Status Lookup(std::span<const TableLookup> lookups, LookupMode mode, const CallOptions& call = {});
+  void LookupAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
+                   const CallOptions& call = {});
 
   // --- arrays in the memory of a GPU (slotwise/gpu.h)
 
   // Returns the names of the GPUs that both this process and a rank of the server have, and whose memory that
   // rank shares: what Gpu::name may be.
   std::vector<std::string> Gpus() const;
-  // Looks up as LookupMany does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares
+  // Looks up as Lookup does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares
   // that GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room
   // in what it has given, too. May wait, before it returns, until the arrays are there. `behind`: a push of
   // this client; the lookup is sent once that has ended, and sees it. CANCELLED: that has failed.
@@ -426,11 +436,11 @@ class Client {
   void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
                         const CallOptions& call = {},
                         const std::shared_ptr<GpuPushUnderWay>& behind = nullptr);
-  // Pushes as PushMany does; the batches are whole steps of each table, or the parts that `step` names, of
+  // Pushes as Push does; the batches are whole steps of each table, or the parts that `step` names, of
   // which all but the first are empty.
   std::shared_ptr<GpuPushUnderWay> PushOnGpuAsync(std::span<const GpuPush> pushes,
                                                   const std::optional<Step>& step, const Gpu& gpu,
-                                                  PushManyDone done, const CallOptions& call = {});
+                                                  PushDone done, const CallOptions& call = {});
 
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
@@ -443,22 +453,15 @@ class Client {
   // applied before, but the server does not remember (Session), or came before with other keys, weights or
   // gradients.
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                             const CallOptions& call = {});
-  Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                             const std::optional<Step>& step, const CallOptions& call = {});
-  std::future<Result<std::uint64_t>> PushAsync(std::string_view table, const BatchView& batch,
-                                               std::span<const float> gradients,
-                                               const std::optional<Step>& step, const CallOptions& call = {});
-  void PushAsync(std::string_view table, const BatchView& batch, std::span<const float> gradients,
-                 const std::optional<Step>& step, PushDone done, const CallOptions& call = {});
+                             const std::optional<Step>& step = std::nullopt, const CallOptions& call = {});
 
   // Pushes to several tables in one step, which is applied to all of them or to none. Answers with each
   // table's count of steps, in the order of `pushes`. Errors as for Push, and FAILED_PRECONDITION if a table
   // comes twice.
-  Result<std::vector<std::uint64_t>> PushMany(std::span<const TablePush> pushes,
-                                              const std::optional<Step>& step, const CallOptions& call = {});
-  void PushManyAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushManyDone done,
-                     const CallOptions& call = {});
+  Result<std::vector<std::uint64_t>> Push(std::span<const TablePush> pushes, const std::optional<Step>& step,
+                                          const CallOptions& call = {});
+  void PushAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushDone done,
+                 const CallOptions& call = {});
 
   // Returns the table's state that this client's latest lookup of it, by when lookups end, has read; of a
   // lookup that took several requests, the oldest state of theirs. Lineage 0: there was none, or the server

@@ -7,7 +7,7 @@
  *   slotwise_call_free(call);
  *
  *   slotwise_batch batch = {.table = "ads", .keys = keys, .keys_count = 2, .values = out, .values_count = 8};
- *   call = slotwise_lookup(client, &batch, SLOTWISE_TRAIN, NULL);
+ *   call = slotwise_lookup(client, &batch, 1, SLOTWISE_TRAIN, NULL, NULL, NULL);
  *
  * Every function that talks to a server starts a call and returns at once. A call ends once, with a code, and
  * its results can be read until it is freed. Arrays that a call was given must stay alive, and unchanged,
@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised by any change after which a program that was compiled before could misbehave. */
-#define SLOTWISE_ABI 6
+#define SLOTWISE_ABI 7
 SLOTWISE_API int32_t slotwise_abi(void);
 /* The version of Slotwise, for example "0.1.0". */
 SLOTWISE_API const char* slotwise_version(void);
@@ -104,6 +104,9 @@ SLOTWISE_API const char* slotwise_call_message(const slotwise_call* call);
 /* Of a call that has ended with SLOTWISE_RESOURCE_EXHAUSTED because the server stayed busy until the timeout:
  * after how many milliseconds it has room again. 0: the same call would be refused again. */
 SLOTWISE_API int64_t slotwise_call_retry_after_ms(const slotwise_call* call);
+/* Of a call that has failed: why, as a name of proto/slotwise/v1/errors.proto without REASON_, for example
+ * "TABLE_FULL"; else "". A refusal that brought none, as an older server's, has its code's first one. */
+SLOTWISE_API const char* slotwise_call_reason(const slotwise_call* call);
 /* Of a call that has ended with SLOTWISE_OK: the message of proto/slotwise/v1/admin.proto that answers it, in
  * protobuf's JSON with the fields' own names, or "". */
 SLOTWISE_API const char* slotwise_call_json(const slotwise_call* call);
@@ -173,54 +176,26 @@ SLOTWISE_API uint64_t slotwise_client_session(slotwise_client* client);
  * of it may still be read. */
 SLOTWISE_API void slotwise_client_free(slotwise_client* client);
 
-/* --- tables. The JSON answers are CreateTableReply, ListTablesReply, DescribeTableReply, DigestReply,
- * GetTopologyReply and DescribeSessionReply. `options` is a TableOptions in protobuf's JSON, with either kind
- * of field names. */
+/* --- the control path: tables, checkpoints, sessions, the server's ranks */
 
-SLOTWISE_API slotwise_call* slotwise_create_table(slotwise_client* client, const char* options,
-                                                  const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_drop_table(slotwise_client* client, const char* table,
-                                                const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_list_tables(slotwise_client* client, const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_describe_table(slotwise_client* client, const char* table,
-                                                    const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_digest(slotwise_client* client, const char* table,
-                                            const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_set_learning_rate(slotwise_client* client, const char* table,
-                                                       float learning_rate,
-                                                       const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_topology(slotwise_client* client, const slotwise_call_options* call);
-/* What each rank has counted since it started: {"ranks": [GetStatsReply, ...]}, in rank order. */
-SLOTWISE_API slotwise_call* slotwise_stats(slotwise_client* client, const slotwise_call_options* call);
-/* Says which steps of a session were applied last; `epoch` is the session's. A trainer that was started again
- * goes on with slotwise_step of that session, from the next number on. */
-SLOTWISE_API slotwise_call* slotwise_describe_session(slotwise_client* client, uint64_t session,
-                                                      uint64_t epoch, const slotwise_call_options* call);
+/* Calls a method of service Admin (proto/slotwise/v1/admin.proto) by its name, for example "DescribeTable".
+ * `request` is the JSON of the method's request, as protobuf writes JSON, with either kind of field names;
+ * the call's JSON is that of the reply. `rank`: the rank that alone is asked; below 0: any. A method that is
+ * answered once a checkpoint was written or read waits a day if `call` names no timeout. */
+SLOTWISE_API slotwise_call* slotwise_ask(slotwise_client* client, const char* method, const char* request,
+                                         int32_t rank, const slotwise_call_options* call);
 
-/* --- checkpoints. The JSON answers are SaveCheckpointReply, ListCheckpointsReply,
- * DescribeCheckpointReply, VerifyCheckpointReply and CompactCheckpointReply. Saving, verifying and compacting
- * wait a day if `call` names no timeout. */
+/* What the arrays of a table's batches have to do with its options. */
+typedef struct slotwise_table {
+  uint32_t dim;
+  uint32_t slots;
+  int32_t pools; /* 0: its combiner is "none" */
+} slotwise_table;
 
-/* `value_type` is a type of values, as SLOTWISE_FLOAT32, that rows have in the checkpoint. */
-SLOTWISE_API slotwise_call* slotwise_save_checkpoint(slotwise_client* client, int32_t delta,
-                                                     int32_t value_type, const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_list_checkpoints(slotwise_client* client,
-                                                      const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_describe_checkpoint(slotwise_client* client, const char* id,
-                                                         const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_verify_checkpoint(slotwise_client* client, const char* id,
-                                                       const slotwise_call_options* call);
-/* Its answer is a SaveCheckpointReply too. `tables`: the names of `count` of the checkpoint's tables, which
- * alone are loaded; 0: all are. */
-SLOTWISE_API slotwise_call* slotwise_load_checkpoint(slotwise_client* client, const char* id,
-                                                     const char* const* tables, size_t count,
-                                                     const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_pin_checkpoint(slotwise_client* client, const char* id,
-                                                    const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_release_checkpoint(slotwise_client* client, const char* id,
-                                                        const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_compact_checkpoint(slotwise_client* client, const char* id,
-                                                        const slotwise_call_options* call);
+/* Returns 1 and writes what the client knows of a table that it has used or described; else returns 0. */
+SLOTWISE_API int32_t slotwise_client_table(slotwise_client* client, const char* table, slotwise_table* known);
+/* Makes the client forget a table's options, which are asked for again when they are next needed. */
+SLOTWISE_API void slotwise_client_forget_table(slotwise_client* client, const char* table);
 
 /* --- batches */
 
@@ -252,18 +227,6 @@ typedef struct slotwise_step {
 /* Writes the next step of the client's own session. */
 SLOTWISE_API void slotwise_client_next_step(slotwise_client* client, slotwise_step* step);
 
-SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batch,
-                                            int32_t mode, const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_lookup_many(slotwise_client* client, const slotwise_batch* batches,
-                                                 size_t count, int32_t mode,
-                                                 const slotwise_call_options* call);
-/* The call's numbers are each table's count of steps. A null step is the next of the client's own session. */
-SLOTWISE_API slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batch,
-                                          const slotwise_step* step, const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_push_many(slotwise_client* client, const slotwise_batch* batches,
-                                               size_t count, const slotwise_step* step,
-                                               const slotwise_call_options* call);
-
 /* A table's state that rows were read of (client.h: LookedUpState). Lineage 0: none. */
 typedef struct slotwise_looked_up {
   uint64_t lineage;
@@ -274,11 +237,9 @@ typedef struct slotwise_looked_up {
 SLOTWISE_API void slotwise_client_looked_up(slotwise_client* client, const char* table,
                                             slotwise_looked_up* state);
 
-/* --- arrays in the memory of a GPU (gpu.h)
- *
- * Of such batches all arrays lie there; `values` are the gradients of a push, of the type that the call's
- * values have on the wire, and nothing for a lookup. */
-
+/* Where a call's arrays lie, if that is the memory of a GPU (gpu.h). Then all arrays of its batches lie
+ * there; `values` are the gradients of a push, of the type that the call's values have on the wire, and
+ * nothing for a lookup. */
 typedef struct slotwise_gpu {
   const char* name; /* one of slotwise_client_gpus */
   void* stream;     /* a CUstream, in which the arrays are written; null: the default stream */
@@ -288,28 +249,27 @@ typedef struct slotwise_gpu {
  * `names`, of `size` bytes with the 0 that ends them all. Returns how many bytes that takes; if they are
  * more, nothing was written. */
 SLOTWISE_API size_t slotwise_client_gpus(slotwise_client* client, char* names, size_t size);
-/* `behind`: null, or a call of slotwise_push_on_gpu of this client: the lookup is sent once that has ended,
- * and sees its push. If that has failed, or was freed, which cancels it, the lookup ends with
- * SLOTWISE_CANCELLED; if it is no such call, with SLOTWISE_INVALID_ARGUMENT. */
-SLOTWISE_API slotwise_call* slotwise_lookup_on_gpu(slotwise_client* client, const slotwise_batch* batches,
-                                                   size_t count, int32_t mode, const slotwise_gpu* gpu,
-                                                   const slotwise_call* behind,
-                                                   const slotwise_call_options* call);
-SLOTWISE_API slotwise_call* slotwise_push_on_gpu(slotwise_client* client, const slotwise_batch* batches,
-                                                 size_t count, const slotwise_step* step,
-                                                 const slotwise_gpu* gpu, const slotwise_call_options* call);
-/* As slotwise_push_on_gpu, or, with a null `gpu`, as slotwise_push of one batch and slotwise_push_many of
- * several. `looked_up` has, of each batch, what the rows were read of that its gradients are of (client.h:
+
+/* Looks up in the tables of `count` batches, in one call. `gpu`: null if the arrays lie in the host's memory.
+ * `behind`, of a call with `gpu`: null, or a call of slotwise_push of this client with `gpu`: the lookup is
+ * sent once that has ended, and sees its push. If that has failed, or was freed, which cancels it, the lookup
+ * ends with SLOTWISE_CANCELLED; if it is no such call, with SLOTWISE_INVALID_ARGUMENT. */
+SLOTWISE_API slotwise_call* slotwise_lookup(slotwise_client* client, const slotwise_batch* batches,
+                                            size_t count, int32_t mode, const slotwise_gpu* gpu,
+                                            const slotwise_call* behind, const slotwise_call_options* call);
+/* Pushes to the tables of `count` batches, in one step. The call's numbers are each table's count of steps.
+ * `looked_up` has, of each batch, what the rows were read of that its gradients are of (client.h:
  * CallOptions::looked_up), and `learning_rates`, of each batch, the rate of this step alone, or NaN for the
- * table's own (CallOptions::learning_rates); each may be null. */
-SLOTWISE_API slotwise_call* slotwise_push_of(slotwise_client* client, const slotwise_batch* batches,
-                                             size_t count, const slotwise_looked_up* looked_up,
-                                             const float* learning_rates, const slotwise_step* step,
-                                             const slotwise_gpu* gpu, const slotwise_call_options* call);
-/* Returns 1 if the stream of a call of slotwise_push_on_gpu may be asked for what writes its arrays again,
+ * table's own (CallOptions::learning_rates); each may be null. A null step is the next of the client's own
+ * session. `gpu`: null if the arrays lie in the host's memory. */
+SLOTWISE_API slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batches,
+                                          size_t count, const slotwise_looked_up* looked_up,
+                                          const float* learning_rates, const slotwise_step* step,
+                                          const slotwise_gpu* gpu, const slotwise_call_options* call);
+/* Returns 1 if the stream of a push with `gpu` may be asked for what writes its arrays again,
  * though the call has not ended; else 0. */
 SLOTWISE_API int32_t slotwise_call_has_arrays(const slotwise_call* call);
-/* Takes the rows of batch `index` out of a call of slotwise_lookup_on_gpu that has ended with SLOTWISE_OK, as
+/* Takes the rows of batch `index` out of a lookup with `gpu` that has ended with SLOTWISE_OK, as
  * a DLManagedTensor (DLPack 0.x) of the shape given, whose `deleter`, or slotwise_dlpack_free, lets go of
  * them. They last until then, whatever becomes of the client; their memory is used again once the call's
  * stream has come to that point. `device_type` and `device_id` are what the tensor says of itself. Null the
@@ -351,6 +311,8 @@ SLOTWISE_API int32_t slotwise_rows_next(slotwise_rows* rows, int64_t most_ms, sl
 SLOTWISE_API const char* slotwise_rows_message(const slotwise_rows* rows);
 /* Of an export that has failed: as slotwise_call_retry_after_ms. */
 SLOTWISE_API int64_t slotwise_rows_retry_after_ms(const slotwise_rows* rows);
+/* As slotwise_call_reason. */
+SLOTWISE_API const char* slotwise_rows_reason(const slotwise_rows* rows);
 /* Ends the export and frees it. Null is allowed. */
 SLOTWISE_API void slotwise_rows_free(slotwise_rows* rows);
 

@@ -2,7 +2,8 @@
 //
 // A `Status` is either OK or a code and a message that names the offending field and value. A `Result<T>` is
 // a T or the Status that says why there is no T. The codes have gRPC's names; server/rpc translates them in
-// one place.
+// one place. A `Reason` says the same more closely, for programs: what decides by an error decides by its
+// code or its reason, and never by its words.
 //
 // A server that has no room now, and will have, answers kResourceExhausted and says when to try again
 // (`retry_after`). Without that, the same request would be refused again.
@@ -15,6 +16,8 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+
+#include "slotwise/reason.h"
 
 namespace slotwise {
 
@@ -37,26 +40,46 @@ enum class StatusCode {
 // Returns the code's name as gRPC writes it: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
 
+// Returns the reason of a status that names none: kNone of kOk.
+Reason DefaultReason(StatusCode code);
+
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
   Status(StatusCode code, std::string message, std::chrono::milliseconds retry_after = {})
-      : code_(code), message_(std::move(message)), retry_after_(retry_after) {}
+      : code_(code),
+        reason_(retry_after.count() > 0 ? Reason::kBusy : DefaultReason(code)),
+        message_(std::move(message)),
+        retry_after_(retry_after) {}
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
+  Reason reason() const { return reason_; }
   const std::string& message() const { return message_; }
   // Returns how long to wait before the same request is sent again; 0: nobody knows that it would help.
   std::chrono::milliseconds retry_after() const { return retry_after_; }
+
+  // Return this status with another reason, or in other words.
+  Status Because(Reason reason) && {
+    reason_ = reason;
+    return std::move(*this);
+  }
+  Status InWords(std::string message) const {
+    Status same = *this;
+    same.message_ = std::move(message);
+    return same;
+  }
 
   friend bool operator==(const Status&, const Status&) = default;
 
  private:
   StatusCode code_ = StatusCode::kOk;
+  Reason reason_ = Reason::kNone;
   std::string message_;
   std::chrono::milliseconds retry_after_{0};
 };
 
+// Each has the first reason of its code, or kBusy if it says when to try again.
 Status InvalidArgument(std::string message);
 Status NotFound(std::string message);
 Status AlreadyExists(std::string message);

@@ -39,6 +39,38 @@ std::string_view ToString(StatusCode code) {
   return "UNKNOWN";
 }
 
+Reason DefaultReason(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return Reason::kNone;
+    case StatusCode::kInvalidArgument:
+      return Reason::kInvalidValue;
+    case StatusCode::kNotFound:
+      return Reason::kNotFound;
+    case StatusCode::kAlreadyExists:
+      return Reason::kAlreadyExists;
+    case StatusCode::kFailedPrecondition:
+      return Reason::kWrongState;
+    case StatusCode::kResourceExhausted:
+      return Reason::kNoRoom;
+    case StatusCode::kDeadlineExceeded:
+      return Reason::kTooLate;
+    case StatusCode::kUnavailable:
+      return Reason::kNoAnswer;
+    case StatusCode::kCancelled:
+      return Reason::kCancelled;
+    case StatusCode::kUnauthenticated:
+      return Reason::kUnknownCaller;
+    case StatusCode::kPermissionDenied:
+      return Reason::kNoRight;
+    case StatusCode::kDataLoss:
+      return Reason::kDamaged;
+    case StatusCode::kInternal:
+      return Reason::kBug;
+  }
+  return Reason::kNone;
+}
+
 Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 Status NotFound(std::string message) { return {StatusCode::kNotFound, std::move(message)}; }
 Status AlreadyExists(std::string message) { return {StatusCode::kAlreadyExists, std::move(message)}; }

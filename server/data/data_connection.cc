@@ -13,6 +13,7 @@
 #include "server/data/device_call.h"
 #include "server/intake/rare_log.h"
 #include "server/intake/replies.h"
+#include "wire/error_details.h"
 #include "wire/status_code.h"
 #include "wire/trace_id.h"
 
@@ -196,6 +197,7 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
   reply.set_id(id);
   if (!answers.ok()) {
     reply.set_code(WireCode(answers.status().code()));
+    reply.set_reason(ToProto(answers.status().reason()));
     reply.set_message(answers.status().message().substr(0, kMostReason));
     reply.set_retry_after_ms(static_cast<std::uint32_t>(answers.status().retry_after().count()));
   } else {

@@ -164,7 +164,8 @@ Result<Chain> Checkpoints::ChainOf(const std::string& id) const {
   const auto listed = List();
   if (!listed.ok()) return listed.status();
   const auto found = std::ranges::find(*listed, id, &ListedCheckpoint::id);
-  if (found == listed->end()) return NotFound("there is no checkpoint " + id + " in " + folder_);
+  if (found == listed->end())
+    return NotFound("there is no checkpoint " + id + " in " + folder_).Because(Reason::kNoCheckpoint);
   if (!found->manifest) return found->why_not;
   return ChainOf(*found->manifest, *listed);
 }
@@ -179,7 +180,7 @@ Result<Chain> Checkpoints::ChainOf(const Manifest& last, const std::vector<Liste
     auto link = std::ranges::find_if(listed, folds);
     if (link == listed.end()) link = std::ranges::find(listed, parent.id, &ListedCheckpoint::id);
     if (link == listed.end()) return FailedPrecondition(who + "has a gap: there is no " + parent.id);
-    if (!link->manifest) return Status(link->why_not.code(), who + "is broken: " + link->why_not.message());
+    if (!link->manifest) return link->why_not.InWords(who + "is broken: " + link->why_not.message());
     if (link->manifest->folds != parent && link->manifest->checksum != parent.checksum) {
       return FailedPrecondition(who + "has a foreign link: " + parent.id + " is not the checkpoint that " +
                                 chain.back().id + " was made after");
@@ -215,7 +216,7 @@ Status Checkpoints::FirstUnusable(const Chain& chain, std::string& id) const {
 Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused) const {
   auto listed = List();
   if (!listed.ok()) return listed.status();
-  if (listed->empty()) return NotFound("there is no checkpoint in " + folder_);
+  if (listed->empty()) return NotFound("there is no checkpoint in " + folder_).Because(Reason::kNoCheckpoint);
   NewestChain newest;
   const auto pass_over = [&](ListedCheckpoint& checkpoint, std::string why) {
     newest.passed_over.push_back(why);
@@ -356,7 +357,7 @@ Status Checkpoints::Pin(const std::string& id) const {
   const std::string folder = folder_ + "/" + id;
   const std::string pin = folder + "/" + std::string(kPinName);
   Status created = files_->Create(pin).status();
-  Status gone = NotFound("there is no checkpoint " + id + " in " + folder_);
+  Status gone = NotFound("there is no checkpoint " + id + " in " + folder_).Because(Reason::kNoCheckpoint);
   if (created.code() == StatusCode::kNotFound) return gone;
   if (!created.ok() && created.code() != StatusCode::kAlreadyExists) return created;
   Status synced = files_->SyncFolder(folder);
@@ -383,8 +384,9 @@ Status Checkpoints::Release(const std::string& id) const {
     return synced.code() == StatusCode::kNotFound ? Status() : synced;
   }
   Status there = files_->List(folder).status();
-  return there.code() == StatusCode::kNotFound ? NotFound("there is no checkpoint " + id + " in " + folder_)
-                                               : there;
+  return there.code() == StatusCode::kNotFound
+             ? NotFound("there is no checkpoint " + id + " in " + folder_).Because(Reason::kNoCheckpoint)
+             : there;
 }
 
 Result<std::map<std::string, std::string>> Checkpoints::KeptForLoads() const {

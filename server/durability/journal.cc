@@ -89,7 +89,8 @@ Status Journal::OutOfSpace(const Status& reason) {
             "the journal in " + RankPath(options_.rank) + " cannot go on: " + reason.message()};
   }
   return ResourceExhausted("the journal in " + RankPath(options_.rank) + " has no space: " + reason.message(),
-                           kRetryOnFullDisk);
+                           kRetryOnFullDisk)
+      .Because(Reason::kDiskFull);
 }
 
 Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
@@ -132,7 +133,8 @@ Status Journal::TakeSpace(Segment& segment, std::uint64_t bytes) {
     sync_is_slow_ = true;
     return Unavailable("the journal's disk is slower than what is pushed: a sync in " +
                        RankPath(options_.rank) + " takes longer than " +
-                       std::to_string(options_.longest_wait.count()) + " ms: try again");
+                       std::to_string(options_.longest_wait.count()) + " ms: try again")
+        .Because(Reason::kJournalBehind);
   }
   if (bytes <= segment.space.load()) return Status();
   const std::uint64_t step = StepFrom(segment.space.load());
@@ -150,10 +152,14 @@ bool Journal::NeedsNewSegment(std::uint64_t record_bytes) const {
 
 Status Journal::Reserve(std::uint64_t body_bytes) {
   blocked_.store(false, std::memory_order_relaxed);
-  if (failed()) return Unavailable("the journal in " + RankPath(options_.rank) + " has failed");
+  if (failed()) {
+    return Unavailable("the journal in " + RankPath(options_.rank) + " has failed")
+        .Because(Reason::kJournalBehind);
+  }
   if (body_bytes > kMaxRecordBytes) {
     return ResourceExhausted("the journal has no records of " + std::to_string(body_bytes) +
-                             " bytes: at most kMaxRecordBytes, " + std::to_string(kMaxRecordBytes));
+                             " bytes: at most kMaxRecordBytes, " + std::to_string(kMaxRecordBytes))
+        .Because(Reason::kTooLarge);
   }
   const std::uint64_t bytes = BytesOfRecord(body_bytes);
   const std::uint64_t queued = queued_bytes();
@@ -161,7 +167,8 @@ Status Journal::Reserve(std::uint64_t body_bytes) {
     return Unavailable("the journal's disk is slower than what is pushed: " + std::to_string(queued) +
                        " bytes wait to be written to " + RankPath(options_.rank) + " and " +
                        std::to_string(bytes) + " more would pass max_queued_bytes, " +
-                       std::to_string(options_.max_queued_bytes) + ": try again");
+                       std::to_string(options_.max_queued_bytes) + ": try again")
+        .Because(Reason::kJournalBehind);
   }
   return Room(bytes);
 }

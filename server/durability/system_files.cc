@@ -27,7 +27,7 @@ Status SystemFailure(const char* operation, const std::string& path, int error) 
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return ResourceExhausted(std::move(message));
+      return ResourceExhausted(std::move(message)).Because(Reason::kDiskFull);
     case ENOENT:
     case ENOTDIR:
       return NotFound(std::move(message));

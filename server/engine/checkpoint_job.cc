@@ -106,8 +106,9 @@ bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left)
           changed_, lock, [&] { return cancelled_ || !free_.empty() || table.asked == table.count; }, left);
       left = waited.value_or(std::chrono::milliseconds(0));
       if (!waited)
-        give_up(ResourceExhausted(std::string("rows changed faster than the disk took those of before") +
-                                  kAdvice));
+        give_up(
+            ResourceExhausted(std::string("rows changed faster than the disk took those of before") + kAdvice)
+                .Because(Reason::kDiskFull));
     }
     waited_for_ = nullptr;
     if (cancelled_ || table.asked == table.count) return false;
@@ -163,7 +164,7 @@ CheckpointJob::Progress CheckpointJob::Step() {
   try {
     return DoNext();
   } catch (const std::bad_alloc&) {
-    return End(ResourceExhausted("no memory for a checkpoint's keys"));
+    return End(ResourceExhausted("no memory for a checkpoint's keys").Because(Reason::kNoMemory));
   }
 }
 

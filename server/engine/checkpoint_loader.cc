@@ -39,7 +39,7 @@ Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std
   try {
     return LoadChosen(chain, lineages, only);
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("no memory to load checkpoint " + chain.back().id);
+    return ResourceExhausted("no memory to load checkpoint " + chain.back().id).Because(Reason::kNoMemory);
   }
 }
 

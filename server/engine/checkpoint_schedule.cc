@@ -47,14 +47,16 @@ Status CheckpointSchedule::MayUpdate() const {
   if (!broken_.empty()) {
     return Unavailable("checkpoint " + broken_ +
                        ", the newest on disk, cannot be restored any more (rank 0's log says why): updates "
-                       "go on when a new one is there");
+                       "go on when a new one is there")
+        .Because(Reason::kJournalBehind);
   }
   const auto limit = static_cast<std::uint64_t>(std::chrono::milliseconds(options_->interval).count());
   const std::uint64_t behind = now_ms_ - std::min(now_ms_, durable_.ms);
   if (behind <= limit) return {};
   return Unavailable("the newest checkpoint on disk is of " + std::to_string(behind / 1000) +
                      " s ago, and durability.interval_s is " + std::to_string(limit / 1000) +
-                     ": the disk is too slow, or full; updates go on when a newer one is there");
+                     ": the disk is too slow, or full; updates go on when a newer one is there")
+      .Because(Reason::kJournalBehind);
 }
 
 }  // namespace slotwise

@@ -66,7 +66,8 @@ void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnat
 
 Status Checkpointing::KeepsCheckpoints() const {
   if (worker_) return {};
-  return FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)");
+  return FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)")
+      .Because(Reason::kNoDataFolder);
 }
 
 void Checkpointing::Await(Request request) {
@@ -202,7 +203,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     try {
       open.job = std::make_shared<CheckpointJob>(device_, std::move(job), std::move(snapshots), nudge_);
     } catch (const std::bad_alloc&) {
-      mine = ResourceExhausted("no memory for a checkpoint's buffers");
+      mine = ResourceExhausted("no memory for a checkpoint's buffers").Because(Reason::kNoMemory);
     }
   }
   // A table that lost track on some rank makes the checkpoint a base on all.
@@ -458,10 +459,11 @@ void Checkpointing::Stop(std::uint64_t rounds) {
   chains_.Stop();
   if (open_) {
     if (open_->job) EndSnapshots(false);
-    if (open_->done) open_->done(Unavailable("the server is stopping"));
+    if (open_->done) open_->done(Unavailable("the server is stopping").Because(Reason::kStopping));
     open_.reset();
   }
-  for (Request& request : std::exchange(waiting_, {})) request.Refuse(Unavailable("the server is stopping"));
+  for (Request& request : std::exchange(waiting_, {}))
+    request.Refuse(Unavailable("the server is stopping").Because(Reason::kStopping));
   const bool by_itself = options_.mode == DurabilityMode::kInterval ||
                          (options_.mode == DurabilityMode::kNone && options_.checkpoint_every.count() > 0);
   if (by_itself && schedule_.something_changed()) SaveLast(rounds + 1);

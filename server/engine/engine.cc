@@ -210,12 +210,14 @@ class Engine::Impl {
     if (batch == nullptr) return {};
     if (batch->client_may_write) return InvalidArgument("the client may still write the batch's arrays");
     const auto table = tables_.Find(request.table());
-    if (!table) return NotFound("the table was dropped");
+    if (!table) return NotFound("the table was dropped").Because(Reason::kNoTable);
     const std::uint64_t bytes = request.BytesInRound(table->options);
     if (bytes > options_.max_round_bytes) {
-      return ResourceExhausted(
-          "the batch takes " + std::to_string(bytes) + " bytes in a round, more than the " +
-          std::to_string(options_.max_round_bytes) + " of limits.max_round_mib: send it in smaller parts");
+      return ResourceExhausted("the batch takes " + std::to_string(bytes) +
+                               " bytes in a round, more than the " +
+                               std::to_string(options_.max_round_bytes) +
+                               " of limits.max_round_mib: send it in smaller parts")
+          .Because(Reason::kTooLarge);
     }
     request.SizeAnswer(table->options);
     return {};
@@ -242,7 +244,8 @@ class Engine::Impl {
     }
     for (Request& request : taken.requests) {
       if (IsOfReplacedTable(request)) {
-        request.Refuse(Unavailable("a checkpoint was loaded since the call began"));
+        request.Refuse(
+            Unavailable("a checkpoint was loaded since the call began").Because(Reason::kStateReplaced));
         continue;
       }
       Announcement& announcement = header.announcements[header.count++];

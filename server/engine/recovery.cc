@@ -342,7 +342,7 @@ class Recovery::Impl {
       recovered_.base.loaded_round = rounds.round();
     }
     if (applied.ok()) return applied;
-    return {applied.code(), rounds.PlaceOf(replay_.reads_of) + ": " + applied.message()};
+    return applied.InWords(rounds.PlaceOf(replay_.reads_of) + ": " + applied.message());
   }
 
   const DurabilityOptions options_;

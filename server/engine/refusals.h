@@ -30,9 +30,11 @@ static_assert(sizeof(Refusals) == 3 * sizeof(std::uint64_t), "refusals are added
 // some rank could not.
 inline Status OnAnotherRank(const Refusals& refusals, std::string otherwise) {
   if (refusals.slow == refusals.all)
-    return Unavailable("another rank's journal is slower than what is pushed: try again");
+    return Unavailable("another rank's journal is slower than what is pushed: try again")
+        .Because(Reason::kJournalBehind);
   if (refusals.slow + refusals.full == refusals.all)
-    return ResourceExhausted("another rank has no space for its journal", kRetryOnFullDisk);
+    return ResourceExhausted("another rank has no space for its journal", kRetryOnFullDisk)
+        .Because(Reason::kDiskFull);
   return ResourceExhausted(std::move(otherwise));
 }
 

@@ -79,7 +79,8 @@ constexpr std::size_t kSums = sizeof(Sums) / sizeof(std::uint64_t);  // which ar
 Status Full(const TableOptions& options, const Sums& sums) {
   return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
                            " of at most " + std::to_string(options.max_rows) +
-                           " rows, and the batch brings " + std::to_string(sums.new_rows) + " new keys");
+                           " rows, and the batch brings " + std::to_string(sums.new_rows) + " new keys")
+      .Because(Reason::kTableFull);
 }
 
 }  // namespace
@@ -152,7 +153,8 @@ Status TableWork::TooManyForARank(const Table& table, std::uint64_t new_rows) {
                            std::to_string(first - ranks.begin()) + " would hold " +
                            std::to_string(first->wanted) + " rows, of which it has " +
                            std::to_string(first->now) + ", and limits.max_rank_percent allows a rank " +
-                           std::to_string(table.max_rows_of_rank));
+                           std::to_string(table.max_rows_of_rank))
+      .Because(Reason::kNoMemory);
 }
 
 std::uint64_t TableWork::NewBytes(std::span<const Prepared> tables) {

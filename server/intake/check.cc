@@ -123,7 +123,8 @@ Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type)
   if (bytes <= kMaxReply) return {};
   return ResourceExhausted("samples is " + std::to_string(samples) + ": the reply would have " +
                            std::to_string(bytes) + " bytes, and a message holds at most " +
-                           std::to_string(kMaxReply));
+                           std::to_string(kMaxReply))
+      .Because(Reason::kTooLarge);
 }
 
 Result<StepId> StepOf(const v1::PushRequest& message) {
@@ -282,8 +283,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
 }
 
 Status WithPlace(std::string_view field, std::size_t index, const Status& why) {
-  return {why.code(), std::string(field) + "[" + std::to_string(index) + "]: " + why.message(),
-          why.retry_after()};
+  return why.InWords(std::string(field) + "[" + std::to_string(index) + "]: " + why.message());
 }
 
 }  // namespace slotwise

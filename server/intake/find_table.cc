@@ -16,7 +16,7 @@ Result<TableInfo> TableNamed(const Engine& engine, const Caller& caller, std::st
                              Rights needs) {
   if (Status allowed = Allow(caller.principal(), needs, name, Quoted(name)); !allowed.ok()) return allowed;
   if (auto table = engine.FindTable(name)) return *table;
-  return NotFound("there is no table " + Quoted(name));
+  return NotFound("there is no table " + Quoted(name)).Because(Reason::kNoTable);
 }
 
 }  // namespace slotwise

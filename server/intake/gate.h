@@ -53,7 +53,7 @@ class Gate {
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
     // A door that has not asked lets nobody in.
     if (who == nullptr && asks_who()) return Unauthenticated("nobody has asked who calls");
-    return open_ ? Status() : Unavailable("the server is starting: try again");
+    return open_ ? Status() : Unavailable("the server is starting: try again").Because(Reason::kStarting);
   }
 
   // Called when a call is over: its reply is with the operating system, or its caller is gone.

@@ -1,7 +1,6 @@
 // The control path's calls about checkpoints.
 #include <spdlog/fmt/fmt.h>
 
-#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -13,16 +12,13 @@
 #include "server/intake/audit_log.h"
 #include "server/intake/check.h"
 #include "server/intake/quoted.h"
-#include "server/rpc/admin_answers.h"
 #include "server/rpc/admin_service.h"
-#include "server/rpc/call.h"
-#include "server/rpc/grpc_status.h"
 
 namespace slotwise {
 namespace {
 
-// The default deadline of a call that writes or reads all files of a checkpoint.
-constexpr std::chrono::minutes kLongCall{24 * 60};
+// What a caller can do whose reply would be longer than a message.
+constexpr const char* kInstead = "read the manifests in the data folder";
 
 void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
   if (manifest.parent) info.set_parent(manifest.parent->id);
@@ -61,7 +57,9 @@ Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names)
   std::set<TableId> ids;
   for (const std::string& name : names) {
     const auto table = tables.find(name);
-    if (table == tables.end()) return NotFound("checkpoint " + manifest.id + " has no table " + Quoted(name));
+    if (table == tables.end())
+      return NotFound("checkpoint " + manifest.id + " has no table " + Quoted(name))
+          .Because(Reason::kNoCheckpoint);
     if (!ids.insert(table->second).second) return InvalidArgument("tables: " + name + " comes twice");
   }
   return std::vector<TableId>(ids.begin(), ids.end());
@@ -85,210 +83,138 @@ Status CheckLoad(const v1::LoadCheckpointRequest& request) {
   return request.some().tables().empty() ? InvalidArgument("some.tables: names no table") : Status();
 }
 
-// Answers unless the reply is longer than a message may be.
-void AnswerIfItFits(Call& call, const google::protobuf::Message& message, std::uint64_t most,
-                    grpc::ByteBuffer* reply) {
-  if (const std::uint64_t bytes = message.ByteSizeLong(); bytes > most) {
-    return call.Fail(ResourceExhausted("the reply would have " + std::to_string(bytes) +
-                                       " bytes, more than limits.max_message_mib allows a message: read the "
-                                       "manifests in the data folder"));
-  }
-  Answer(call, message, reply);
-}
-
 }  // namespace
 
-grpc::ServerUnaryReactor* AdminService::SaveCheckpoint(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::SaveCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto type = CheckDataType(message->value_type(), "value_type");
+void AdminService::HandleSaveCheckpoint(
+    const SmallCall<v1::SaveCheckpointRequest, v1::SaveCheckpointReply>& call) {
+  const auto type = CheckDataType(call.request().value_type(), "value_type");
   const Status legal = type.ok() ? checkpoints_.KeepsCheckpoints() : type.status();
-  if (!legal.ok()) {
-    call->Fail(legal);
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, caller](const Result<SavedCheckpoint>& saved) {
-    if (!saved.ok()) return call->Fail(saved.status());
+  if (!legal.ok()) return call.Fail(legal);
+  auto done = [call](const Result<SavedCheckpoint>& saved) {
+    if (!saved.ok()) return call.Fail(saved.status());
     LogDeed(Deed::kMakes,
             fmt::format("checkpoint {} is written: {} rows, {} bytes", saved->id, saved->rows, saved->bytes),
-            caller);
+            call.caller());
     v1::SaveCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_delta(saved->delta);
     answer.set_round(saved->round);
     answer.set_rows(saved->rows);
     answer.set_bytes(saved->bytes);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  engine_.Submit(SaveCheckpointRequest{
-      .delta = message->delta(), .value_type = *type, .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(SaveCheckpointRequest{.delta = call.request().delta(),
+                                       .value_type = *type,
+                                       .done = std::move(done),
+                                       .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request,
-                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered() || !Parse<v1::ListCheckpointsRequest>(*request, *call)) return reactor;
-  checkpoints_.List([call = std::move(call), reply,
-                     most = limits_.max_message_bytes](const Result<std::vector<ListedCheckpoint>>& listed) {
-    if (!listed.ok()) return call->Fail(listed.status());
-    v1::ListCheckpointsReply answer;
-    for (const ListedCheckpoint& checkpoint : *listed) *answer.add_checkpoints() = InfoOf(checkpoint);
-    AnswerIfItFits(*call, answer, most, reply);
-  });
-  return reactor;
+void AdminService::HandleListCheckpoints(
+    const SmallCall<v1::ListCheckpointsRequest, v1::ListCheckpointsReply>& call) {
+  checkpoints_.List(
+      [call, most = limits_.max_message_bytes](const Result<std::vector<ListedCheckpoint>>& listed) {
+        if (!listed.ok()) return call.Fail(listed.status());
+        v1::ListCheckpointsReply answer;
+        for (const ListedCheckpoint& checkpoint : *listed) *answer.add_checkpoints() = InfoOf(checkpoint);
+        call.AnswerIfItFits(answer, most, kInstead);
+      });
 }
 
-grpc::ServerUnaryReactor* AdminService::DescribeCheckpoint(grpc::CallbackServerContext* context,
-                                                           const grpc::ByteBuffer* request,
-                                                           grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::DescribeCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  checkpoints_.Describe(message->id(), [call = std::move(call), reply, most = limits_.max_message_bytes](
-                                           const Result<DescribedCheckpoint>& described) {
-    if (!described.ok()) return call->Fail(described.status());
+void AdminService::HandleDescribeCheckpoint(
+    const SmallCall<v1::DescribeCheckpointRequest, v1::DescribeCheckpointReply>& call) {
+  checkpoints_.Describe(call.request().id(), [call, most = limits_.max_message_bytes](
+                                                 const Result<DescribedCheckpoint>& described) {
+    if (!described.ok()) return call.Fail(described.status());
     Manifest manifest = *described->listed.manifest;
     auto text = SerializeManifest(manifest);
-    if (!text.ok()) return call->Fail(text.status());
+    if (!text.ok()) return call.Fail(text.status());
     v1::DescribeCheckpointReply answer;
     *answer.mutable_checkpoint() = InfoOf(described->listed);
     for (const std::string& link : described->listed.chain) answer.add_chain(link);
     answer.set_folder(described->folder);
     answer.set_manifest(std::move(*text));
-    AnswerIfItFits(*call, answer, most, reply);
+    call.AnswerIfItFits(answer, most, kInstead);
   });
-  return reactor;
 }
 
-grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerContext* context,
-                                                         const grpc::ByteBuffer* request,
-                                                         grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::VerifyCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto gone = [call] { return call->abandoned(); };
-  const auto done = [call, reply](const Result<VerifiedCheckpoint>& verified) {
-    if (!verified.ok()) return call->Fail(verified.status());
+void AdminService::HandleVerifyCheckpoint(
+    const SmallCall<v1::VerifyCheckpointRequest, v1::VerifyCheckpointReply>& call) {
+  const auto gone = [call] { return call.abandoned(); };
+  const auto done = [call](const Result<VerifiedCheckpoint>& verified) {
+    if (!verified.ok()) return call.Fail(verified.status());
     v1::VerifyCheckpointReply answer;
     for (const std::string& link : verified->chain) answer.add_chain(link);
     answer.set_files(verified->read.files);
     answer.set_bytes(verified->read.bytes);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  checkpoints_.Verify(message->id(), gone, done);
-  return reactor;
+  checkpoints_.Verify(call.request().id(), gone, done);
 }
 
-grpc::ServerUnaryReactor* AdminService::LoadCheckpoint(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* request,
-                                                       grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::LoadCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  if (const Status legal = CheckLoad(*message); !legal.ok()) {
-    call->Fail(legal);
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  const std::string what = WhatIsLoaded(*message);
-  auto done = [call, reply, caller, what](const Result<SavedCheckpoint>& saved) {
-    if (!saved.ok()) return call->Fail(saved.status());
-    LogDeed(Deed::kTakesAway, fmt::format("{} is loaded, and saved as {}", what, saved->id), caller);
+void AdminService::HandleLoadCheckpoint(
+    const SmallCall<v1::LoadCheckpointRequest, v1::LoadCheckpointReply>& call) {
+  if (const Status legal = CheckLoad(call.request()); !legal.ok()) return call.Fail(legal);
+  const std::string what = WhatIsLoaded(call.request());
+  auto done = [call, what](const Result<SavedCheckpoint>& saved) {
+    if (!saved.ok()) return call.Fail(saved.status());
+    LogDeed(Deed::kTakesAway, fmt::format("{} is loaded, and saved as {}", what, saved->id), call.caller());
     v1::LoadCheckpointReply answer;
     answer.set_id(saved->id);
     answer.set_round(saved->round);
     answer.set_rows(saved->rows);
     answer.set_bytes(saved->bytes);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
   // The engine reads files: it is not asked for what is not there.
-  v1::TablesOfCheckpoint asked = message->some();
-  if (!message->has_some()) asked.set_id(message->id());
-  checkpoints_.Describe(asked.id(), [this, call, caller, asked,
-                                     done = std::move(done)](const Result<DescribedCheckpoint>& described) {
-    const Status usable = !described.ok()                   ? described.status()
-                          : described->listed.chain.empty() ? described->listed.why_not
-                                                            : Status();
-    if (!usable.ok()) return call->Fail(RefusalToLoad(usable));
-    auto ids = IdsOf(*described->listed.manifest, asked.tables());
-    if (!ids.ok()) return call->Fail(ids.status());
-    engine_.Submit(
-        LoadCheckpointRequest{.id = asked.id(), .tables = std::move(*ids), .done = done, .caller = caller});
+  v1::TablesOfCheckpoint asked = call.request().some();
+  if (!call.request().has_some()) asked.set_id(call.request().id());
+  checkpoints_.Describe(
+      asked.id(), [this, call, asked, done = std::move(done)](const Result<DescribedCheckpoint>& described) {
+        const Status usable = !described.ok()                   ? described.status()
+                              : described->listed.chain.empty() ? described->listed.why_not
+                                                                : Status();
+        if (!usable.ok()) return call.Fail(RefusalToLoad(usable));
+        auto ids = IdsOf(*described->listed.manifest, asked.tables());
+        if (!ids.ok()) return call.Fail(ids.status());
+        engine_.Submit(LoadCheckpointRequest{
+            .id = asked.id(), .tables = std::move(*ids), .done = done, .caller = call.caller()});
+      });
+}
+
+void AdminService::HandlePinCheckpoint(
+    const SmallCall<v1::PinCheckpointRequest, v1::PinCheckpointReply>& call) {
+  checkpoints_.Pin(call.request().id(), [call](const Result<ListedCheckpoint>& pinned) {
+    if (!pinned.ok()) return call.Fail(pinned.status());
+    LogDeed(Deed::kSets, "checkpoint " + pinned->id + " is pinned", call.caller());
+    call.Answer({});
   });
-  return reactor;
 }
 
-grpc::ServerUnaryReactor* AdminService::PinCheckpoint(grpc::CallbackServerContext* context,
-                                                      const grpc::ByteBuffer* request,
-                                                      grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::PinCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  checkpoints_.Pin(message->id(), [call = std::move(call), reply](const Result<ListedCheckpoint>& pinned) {
-    if (!pinned.ok()) return call->Fail(pinned.status());
-    LogDeed(Deed::kSets, "checkpoint " + pinned->id + " is pinned", call->caller());
-    Answer(*call, v1::PinCheckpointReply(), reply);
+void AdminService::HandleReleaseCheckpoint(
+    const SmallCall<v1::ReleaseCheckpointRequest, v1::ReleaseCheckpointReply>& call) {
+  checkpoints_.Release(call.request().id(), [call](const Result<ListedCheckpoint>& released) {
+    if (!released.ok()) return call.Fail(released.status());
+    LogDeed(Deed::kSets, "checkpoint " + released->id + " is released", call.caller());
+    call.Answer({});
   });
-  return reactor;
 }
 
-grpc::ServerUnaryReactor* AdminService::ReleaseCheckpoint(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::ReleaseCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  checkpoints_.Release(message->id(),
-                       [call = std::move(call), reply](const Result<ListedCheckpoint>& released) {
-                         if (!released.ok()) return call->Fail(released.status());
-                         LogDeed(Deed::kSets, "checkpoint " + released->id + " is released", call->caller());
-                         Answer(*call, v1::ReleaseCheckpointReply(), reply);
-                       });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* AdminService::CompactCheckpoint(grpc::CallbackServerContext* context,
-                                                          const grpc::ByteBuffer* request,
-                                                          grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, kLongCall, CallKind::kOther, Rights::kAdmin);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::CompactCheckpointRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto gone = [call] { return call->abandoned(); };
-  const auto done = [call, reply, id = message->id()](const Result<ListedCheckpoint>& folded) {
-    if (!folded.ok()) return call->Fail(folded.status());
-    LogDeed(Deed::kSets, "checkpoint " + folded->id + " is " + id + " folded into a base", call->caller());
+void AdminService::HandleCompactCheckpoint(
+    const SmallCall<v1::CompactCheckpointRequest, v1::CompactCheckpointReply>& call) {
+  const auto gone = [call] { return call.abandoned(); };
+  const auto done = [call, id = call.request().id()](const Result<ListedCheckpoint>& folded) {
+    if (!folded.ok()) return call.Fail(folded.status());
+    LogDeed(Deed::kSets, "checkpoint " + folded->id + " is " + id + " folded into a base", call.caller());
     v1::CompactCheckpointReply answer;
     *answer.mutable_checkpoint() = InfoOf(*folded);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
   std::string version;
   {
     const std::lock_guard lock(mutex_);
     version = topology_.version;
   }
-  checkpoints_.Compact(message->id(), version, gone, done);
-  return reactor;
+  checkpoints_.Compact(call.request().id(), version, gone, done);
 }
 
 }  // namespace slotwise

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
@@ -21,14 +22,14 @@
 #include "server/intake/check.h"
 #include "server/intake/find_table.h"
 #include "server/intake/quoted.h"
-#include "server/rpc/admin_answers.h"
-#include "server/rpc/call.h"
-#include "server/rpc/grpc_status.h"
 #include "wire/stats_proto.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
 namespace {
+
+// The default deadline of a call that writes or reads all files of a checkpoint.
+constexpr std::chrono::minutes kLongCall{24 * 60};
 
 std::string Hex(const DigestSums& digest) {
   std::array<char, 33> text;
@@ -46,102 +47,83 @@ std::uint64_t RowsOf(const TableSummary& summary) {
 
 AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
                            std::chrono::milliseconds default_deadline)
-    : engine_(engine),
+    : SmallMethods(*v1::CreateTableRequest::descriptor()->file()->FindServiceByName("Admin"), gate),
+      engine_(engine),
       gate_(gate),
       limits_(limits),
-      default_deadline_(default_deadline),
-      checkpoints_(engine.checkpoints()) {}
+      checkpoints_(engine.checkpoints()) {
+  Serve("CreateTable", {default_deadline}, &AdminService::HandleCreateTable);
+  Serve("DropTable", {default_deadline}, &AdminService::HandleDropTable);
+  Serve("ListTables", {default_deadline}, &AdminService::HandleListTables);
+  Serve("DescribeTable", {default_deadline}, &AdminService::HandleDescribeTable);
+  Serve("SetLearningRate", {default_deadline}, &AdminService::HandleSetLearningRate);
+  Serve("GetTopology", {default_deadline}, &AdminService::HandleGetTopology);
+  Serve("GetStats", {default_deadline, Rights::kObserve}, &AdminService::HandleGetStats);
+  Serve("Digest", {default_deadline}, &AdminService::HandleDigest);
+  Serve("DescribeSession", {default_deadline}, &AdminService::HandleDescribeSession);
+  Serve("SaveCheckpoint", {kLongCall, Rights::kAdmin}, &AdminService::HandleSaveCheckpoint);
+  Serve("ListCheckpoints", {default_deadline, Rights::kAdmin}, &AdminService::HandleListCheckpoints);
+  Serve("DescribeCheckpoint", {default_deadline, Rights::kAdmin}, &AdminService::HandleDescribeCheckpoint);
+  Serve("VerifyCheckpoint", {kLongCall, Rights::kAdmin}, &AdminService::HandleVerifyCheckpoint);
+  Serve("LoadCheckpoint", {kLongCall, Rights::kAdmin}, &AdminService::HandleLoadCheckpoint);
+  Serve("PinCheckpoint", {default_deadline, Rights::kAdmin}, &AdminService::HandlePinCheckpoint);
+  Serve("ReleaseCheckpoint", {default_deadline, Rights::kAdmin}, &AdminService::HandleReleaseCheckpoint);
+  Serve("CompactCheckpoint", {kLongCall, Rights::kAdmin}, &AdminService::HandleCompactCheckpoint);
+  CheckThatAllAreServed();
+}
 
 void AdminService::SetTopology(Topology topology) {
   const std::lock_guard lock(mutex_);
   topology_ = std::move(topology);
 }
 
-grpc::ServerUnaryReactor* AdminService::CreateTable(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request,
-                                                    grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::CreateTableRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto options = FromProto(message->options());
-  const Status allowed = options.ok() ? Allow(call->caller().principal(), Rights::kAdmin,
-                                              options->name.view(), Quoted(options->name.view()))
+void AdminService::HandleCreateTable(const SmallCall<v1::CreateTableRequest, v1::CreateTableReply>& call) {
+  const auto options = FromProto(call.request().options());
+  const Status allowed = options.ok() ? Allow(call.caller().principal(), Rights::kAdmin, options->name.view(),
+                                              Quoted(options->name.view()))
                                       : options.status();
-  if (!allowed.ok()) {
-    call->Fail(allowed);
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, options = *options, caller](const Result<CreatedTable>& table) {
-    if (!table.ok()) return call->Fail(table.status());
-    if (table->created) LogDeed(Deed::kMakes, "table " + options.name.str() + " is made", caller);
+  if (!allowed.ok()) return call.Fail(allowed);
+  auto done = [call, options = *options](const Result<CreatedTable>& table) {
+    if (!table.ok()) return call.Fail(table.status());
+    if (table->created) LogDeed(Deed::kMakes, "table " + options.name.str() + " is made", call.caller());
     v1::CreateTableReply answer;
     *answer.mutable_options() = ToProto(options);
     answer.set_created(table->created);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  engine_.Submit(CreateTableRequest{.options = *options, .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(CreateTableRequest{.options = *options, .done = std::move(done), .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::DropTable(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::DropTableRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kAdmin);
-  if (!table.ok()) {
-    call->Fail(table.status());
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, name = table->options.name, caller](const Status& status) {
-    if (!status.ok()) return call->Fail(status);
-    LogDeed(Deed::kTakesAway, "table " + name.str() + " is dropped", caller);
-    Answer(*call, v1::DropTableReply(), reply);
+void AdminService::HandleDropTable(const SmallCall<v1::DropTableRequest, v1::DropTableReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kAdmin);
+  if (!table.ok()) return call.Fail(table.status());
+  auto done = [call, name = table->options.name](const Status& status) {
+    if (!status.ok()) return call.Fail(status);
+    LogDeed(Deed::kTakesAway, "table " + name.str() + " is dropped", call.caller());
+    call.Answer({});
   };
-  engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(DropTableRequest{.table = table->id, .done = std::move(done), .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::ListTables(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  if (call->answered() || !Parse<v1::ListTablesRequest>(*request, *call)) return call.get();
+void AdminService::HandleListTables(const SmallCall<v1::ListTablesRequest, v1::ListTablesReply>& call) {
   auto tables = engine_.ListTables();
   std::ranges::sort(tables, {}, [](const TableInfo& table) { return table.options.name.view(); });
   v1::ListTablesReply answer;
-  const Principal* const who = call->caller().principal();
+  const Principal* const who = call.caller().principal();
   for (const TableInfo& table : tables) {
     if (who == nullptr || who->On(table.options.name.view()) != Rights::kNone)
       *answer.add_tables() = ToProto(table.options);
   }
-  Answer(*call, answer, reply);
-  return call.get();
+  call.Answer(answer);
 }
 
-grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContext* context,
-                                                      const grpc::ByteBuffer* request,
-                                                      grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::DescribeTableRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kNone);
-  if (!table.ok()) {
-    call->Fail(table.status());
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  const Acknowledged acknowledged = AcknowledgedIn(message->acknowledged());
-  auto done = [this, call = std::move(call), reply, options = table->options,
-               acknowledged](const Result<TableSummary>& summary) {
-    if (!summary.ok()) return call->Fail(summary.status());
+void AdminService::HandleDescribeTable(
+    const SmallCall<v1::DescribeTableRequest, v1::DescribeTableReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kNone);
+  if (!table.ok()) return call.Fail(table.status());
+  const Acknowledged acknowledged = AcknowledgedIn(call.request().acknowledged());
+  auto done = [this, call, options = table->options, acknowledged](const Result<TableSummary>& summary) {
+    if (!summary.ok()) return call.Fail(summary.status());
     v1::DescribeTableReply answer;
     answer.set_lost_from(engine_.LostFrom(summary->lineage, acknowledged));
     *answer.mutable_options() = ToProto(options);
@@ -157,46 +139,30 @@ grpc::ServerUnaryReactor* AdminService::DescribeTable(grpc::CallbackServerContex
     }
     answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);
     answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  engine_.Submit(
-      SummarizeRequest{.table = table->id, .with_digest = false, .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(SummarizeRequest{
+      .table = table->id, .with_digest = false, .done = std::move(done), .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::SetLearningRate(grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request,
-                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::SetLearningRateRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kAdmin);
-  const Status legal = table.ok() ? ValidateLearningRate(message->learning_rate()) : table.status();
-  if (!legal.ok()) {
-    call->Fail(legal);
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, name = table->options.name, rate = message->learning_rate(),
-               caller](const Status& status) {
-    if (!status.ok()) return call->Fail(status);
-    LogDeed(Deed::kSets, fmt::format("table {} learns at the rate {}", name.view(), rate), caller);
-    Answer(*call, v1::SetLearningRateReply(), reply);
+void AdminService::HandleSetLearningRate(
+    const SmallCall<v1::SetLearningRateRequest, v1::SetLearningRateReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kAdmin);
+  const Status legal = table.ok() ? ValidateLearningRate(call.request().learning_rate()) : table.status();
+  if (!legal.ok()) return call.Fail(legal);
+  auto done = [call, name = table->options.name,
+               rate = call.request().learning_rate()](const Status& status) {
+    if (!status.ok()) return call.Fail(status);
+    LogDeed(Deed::kSets, fmt::format("table {} learns at the rate {}", name.view(), rate), call.caller());
+    call.Answer({});
   };
   engine_.Submit(SetLearningRateRequest{.table = table->id,
-                                        .learning_rate = message->learning_rate(),
+                                        .learning_rate = call.request().learning_rate(),
                                         .done = std::move(done),
-                                        .caller = caller});
-  return reactor;
+                                        .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* request,
-                                                    grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  if (call->answered() || !Parse<v1::GetTopologyRequest>(*request, *call)) return call.get();
+void AdminService::HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call) {
   v1::GetTopologyReply answer;
   {
     const std::lock_guard lock(mutex_);
@@ -216,8 +182,8 @@ grpc::ServerUnaryReactor* AdminService::GetTopology(grpc::CallbackServerContext*
   answer.set_data_version(limits_.data_version);
   answer.set_incarnation(engine_.incarnation());
   answer.set_epoch(engine_.epoch());
-  Answer(*call, answer, reply);
-  return call.get();
+  answer.set_gives_reasons(true);
+  call.Answer(answer);
 }
 
 RankStats AdminService::Stats() const {
@@ -247,55 +213,32 @@ RankStats AdminService::Stats() const {
   return stats;
 }
 
-grpc::ServerUnaryReactor* AdminService::GetStats(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_, CallKind::kOther, Rights::kObserve);
-  if (call->answered() || !Parse<v1::GetStatsRequest>(*request, *call)) return call.get();
+void AdminService::HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call) {
   RankStats stats = Stats();
   --stats.calls_under_way;  // this one
-  Answer(*call, ToProto(stats), reply);
-  return call.get();
+  call.Answer(ToProto(stats));
 }
 
-grpc::ServerUnaryReactor* AdminService::Digest(grpc::CallbackServerContext* context,
-                                               const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::DigestRequest>(*request, *call);
-  if (!message) return reactor;
-  const auto table = TableNamed(engine_, call->caller(), message->table(), Rights::kRead);
-  if (!table.ok()) {
-    call->Fail(table.status());
-    return reactor;
-  }
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply](const Result<TableSummary>& summary) {
-    if (!summary.ok()) return call->Fail(summary.status());
+void AdminService::HandleDigest(const SmallCall<v1::DigestRequest, v1::DigestReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kRead);
+  if (!table.ok()) return call.Fail(table.status());
+  auto done = [call](const Result<TableSummary>& summary) {
+    if (!summary.ok()) return call.Fail(summary.status());
     v1::DigestReply answer;
     answer.set_digest(Hex(summary->digest));
     answer.set_rows(RowsOf(*summary));
     answer.set_steps(summary->steps);
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  engine_.Submit(
-      SummarizeRequest{.table = table->id, .with_digest = true, .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(SummarizeRequest{
+      .table = table->id, .with_digest = true, .done = std::move(done), .caller = call.caller()});
 }
 
-grpc::ServerUnaryReactor* AdminService::DescribeSession(grpc::CallbackServerContext* context,
-                                                        const grpc::ByteBuffer* request,
-                                                        grpc::ByteBuffer* reply) {
-  auto call = Call::Begin(*context, gate_, default_deadline_);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const auto message = Parse<v1::DescribeSessionRequest>(*request, *call);
-  if (!message) return reactor;
-  const Caller caller = call->caller();
-  auto done = [call = std::move(call), reply, caller,
-               incarnation = engine_.incarnation()](const Result<SessionSummary>& summary) {
-    if (!summary.ok()) return call->Fail(summary.status());
-    const Principal* const who = caller.principal();
+void AdminService::HandleDescribeSession(
+    const SmallCall<v1::DescribeSessionRequest, v1::DescribeSessionReply>& call) {
+  auto done = [call, incarnation = engine_.incarnation()](const Result<SessionSummary>& summary) {
+    if (!summary.ok()) return call.Fail(summary.status());
+    const Principal* const who = call.caller().principal();
     v1::DescribeSessionReply answer;
     answer.set_epoch(summary->epoch);
     answer.set_may_be_forgotten(summary->may_be_forgotten);
@@ -310,11 +253,12 @@ grpc::ServerUnaryReactor* AdminService::DescribeSession(grpc::CallbackServerCont
       answer.set_known(true);
       answer.set_last_step(std::max(answer.last_step(), sequence.last_step));
     }
-    Answer(*call, answer, reply);
+    call.Answer(answer);
   };
-  engine_.Submit(DescribeSessionRequest{
-      .session = message->session(), .epoch = message->epoch(), .done = std::move(done), .caller = caller});
-  return reactor;
+  engine_.Submit(DescribeSessionRequest{.session = call.request().session(),
+                                        .epoch = call.request().epoch(),
+                                        .done = std::move(done),
+                                        .caller = call.caller()});
 }
 
 }  // namespace slotwise

@@ -1,5 +1,4 @@
-// Serves the control path: tables, the server's topology, digests, checkpoints. Parses requests itself,
-// because gRPC would answer UNIMPLEMENTED, without a word, to one that is not a valid message.
+// Serves the control path: tables, the server's topology, digests, checkpoints.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
@@ -14,27 +13,14 @@
 #include "server/data/data_server.h"
 #include "server/engine/engine.h"
 #include "server/rpc/checkpoint_desk.h"
+#include "server/rpc/small_call.h"
 #include "server/rpc/topology.h"
 #include "server/rpc/watched_gate.h"
 #include "slotwise/v1/admin.grpc.pb.h"
 
 namespace slotwise {
 
-class AdminService final
-    : public v1::Admin::WithRawCallbackMethod_CreateTable<v1::Admin::WithRawCallbackMethod_DropTable<
-          v1::Admin::WithRawCallbackMethod_ListTables<v1::Admin::WithRawCallbackMethod_DescribeTable<
-              v1::Admin::WithRawCallbackMethod_SetLearningRate<v1::Admin::WithRawCallbackMethod_GetTopology<
-                  v1::Admin::WithRawCallbackMethod_Digest<v1::Admin::WithRawCallbackMethod_SaveCheckpoint<
-                      v1::Admin::WithRawCallbackMethod_ListCheckpoints<
-                          v1::Admin::WithRawCallbackMethod_DescribeCheckpoint<
-                              v1::Admin::WithRawCallbackMethod_VerifyCheckpoint<
-                                  v1::Admin::WithRawCallbackMethod_LoadCheckpoint<
-                                      v1::Admin::WithRawCallbackMethod_PinCheckpoint<
-                                          v1::Admin::WithRawCallbackMethod_ReleaseCheckpoint<
-                                              v1::Admin::WithRawCallbackMethod_CompactCheckpoint<
-                                                  v1::Admin::WithRawCallbackMethod_DescribeSession<
-                                                      v1::Admin::WithRawCallbackMethod_GetStats<
-                                                          v1::Admin::Service>>>>>>>>>>>>>>>>> {
+class AdminService final : public SmallMethods<v1::Admin::Service> {
  public:
   // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
   AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
@@ -53,56 +39,32 @@ class AdminService final
   // Ends what takes long. Calls about checkpoints are refused from now on.
   void Stop() { checkpoints_.Stop(); }
 
-  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                       grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* DescribeTable(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* SetLearningRate(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* Digest(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                   grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* DescribeSession(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* reply) override;
-  // admin_checkpoints.cc
-  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
-                                            const grpc::ByteBuffer* request,
-                                            grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* DescribeCheckpoint(grpc::CallbackServerContext* context,
-                                               const grpc::ByteBuffer* request,
-                                               grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
-                                             const grpc::ByteBuffer* request,
-                                             grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* LoadCheckpoint(grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* ReleaseCheckpoint(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* CompactCheckpoint(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* reply) override;
-
  private:
-  // Returns NOT_FOUND, naming the table, if there is no such table.
+  void HandleCreateTable(const SmallCall<v1::CreateTableRequest, v1::CreateTableReply>& call);
+  void HandleDropTable(const SmallCall<v1::DropTableRequest, v1::DropTableReply>& call);
+  void HandleListTables(const SmallCall<v1::ListTablesRequest, v1::ListTablesReply>& call);
+  void HandleDescribeTable(const SmallCall<v1::DescribeTableRequest, v1::DescribeTableReply>& call);
+  void HandleSetLearningRate(const SmallCall<v1::SetLearningRateRequest, v1::SetLearningRateReply>& call);
+  void HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call);
+  void HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call);
+  void HandleDigest(const SmallCall<v1::DigestRequest, v1::DigestReply>& call);
+  void HandleDescribeSession(const SmallCall<v1::DescribeSessionRequest, v1::DescribeSessionReply>& call);
+  // admin_checkpoints.cc
+  void HandleSaveCheckpoint(const SmallCall<v1::SaveCheckpointRequest, v1::SaveCheckpointReply>& call);
+  void HandleListCheckpoints(const SmallCall<v1::ListCheckpointsRequest, v1::ListCheckpointsReply>& call);
+  void HandleDescribeCheckpoint(
+      const SmallCall<v1::DescribeCheckpointRequest, v1::DescribeCheckpointReply>& call);
+  void HandleVerifyCheckpoint(const SmallCall<v1::VerifyCheckpointRequest, v1::VerifyCheckpointReply>& call);
+  void HandleLoadCheckpoint(const SmallCall<v1::LoadCheckpointRequest, v1::LoadCheckpointReply>& call);
+  void HandlePinCheckpoint(const SmallCall<v1::PinCheckpointRequest, v1::PinCheckpointReply>& call);
+  void HandleReleaseCheckpoint(
+      const SmallCall<v1::ReleaseCheckpointRequest, v1::ReleaseCheckpointReply>& call);
+  void HandleCompactCheckpoint(
+      const SmallCall<v1::CompactCheckpointRequest, v1::CompactCheckpointReply>& call);
 
   Engine& engine_;
-  WatchedGate& gate_;
+  const WatchedGate& gate_;
   const RequestLimits limits_;
-  const std::chrono::milliseconds default_deadline_;
 
   std::function<DataLoad()> data_load_ = [] { return DataLoad{}; };
 

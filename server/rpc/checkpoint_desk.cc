@@ -15,9 +15,11 @@
 namespace slotwise {
 namespace {
 
-Status NoSuchCheckpoint(const std::string& id) { return NotFound("there is no checkpoint " + Quoted(id)); }
+Status NoSuchCheckpoint(const std::string& id) {
+  return NotFound("there is no checkpoint " + Quoted(id)).Because(Reason::kNoCheckpoint);
+}
 
-Status Stopping() { return Unavailable("the server is stopping"); }
+Status Stopping() { return Unavailable("the server is stopping").Because(Reason::kStopping); }
 
 // Returns what a caller hears of a checkpoint that is there: it is damaged; or it may be whole, and the
 // system cannot read it, which trying again does not mend.
@@ -94,7 +96,8 @@ CheckpointDesk::CheckpointDesk(std::optional<Checkpoints> checkpoints)
 
 Status CheckpointDesk::KeepsCheckpoints() const {
   if (checkpoints_) return {};
-  return FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)");
+  return FailedPrecondition("the server keeps nothing: it was started without a data folder (--data)")
+      .Because(Reason::kNoDataFolder);
 }
 
 bool CheckpointDesk::stopping() {

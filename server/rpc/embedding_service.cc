@@ -43,21 +43,62 @@ AnswerCall AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, bool ma
   };
 }
 
+// A method: of one message, or of many, which lie in a field of the request.
+struct Method {
+  CallKind kind;
+  int field = 0;  // 0: the request is the one message
+  std::string_view name = {};
+  std::string_view type = {};
+
+  bool many() const { return field != 0; }
+};
+constexpr Method kLookup{CallKind::kLookup};
+constexpr Method kPush{CallKind::kPush};
+constexpr Method kLookupMany{CallKind::kLookup, v1::LookupManyRequest::kLookupsFieldNumber, kLookups,
+                             "slotwise.v1.LookupManyRequest"};
+constexpr Method kPushMany{CallKind::kPush, v1::PushManyRequest::kPushesFieldNumber, kPushes,
+                           "slotwise.v1.PushManyRequest"};
+
 // Decodes all of a call's messages before any is submitted. The engine's inbox takes all of them or none. If
 // it took only some, a step taken could wait for parts that the client would not send again before it got an
 // answer to this request.
 template <class Decode>
-auto DecodeMany(const grpc::ByteBuffer& request, int number, std::string_view field, std::string_view type,
-                const Decode& decode) -> Result<std::vector<std::decay_t<decltype(*decode(request))>>> {
-  const auto messages = SplitMessages(request, number, type);
-  if (!messages.ok()) return messages.status();
+auto DecodeAll(const grpc::ByteBuffer& request, const Method& method, const Decode& decode)
+    -> Result<std::vector<std::decay_t<decltype(*decode(request))>>> {
   std::vector<std::decay_t<decltype(*decode(request))>> all;
+  if (!method.many()) {
+    auto decoded = decode(request);
+    if (!decoded.ok()) return decoded.status();
+    all.push_back(std::move(*decoded));
+    return all;
+  }
+  const auto messages = SplitMessages(request, method.field, method.type);
+  if (!messages.ok()) return messages.status();
   for (const grpc::ByteBuffer& message : *messages) {
     auto decoded = decode(message);
-    if (!decoded.ok()) return WithPlace(field, all.size(), decoded.status());
+    if (!decoded.ok()) return WithPlace(method.name, all.size(), decoded.status());
     all.push_back(std::move(*decoded));
   }
   return all;
+}
+
+// Serves a call by one of the methods: begins it, decodes its messages, and submits them.
+template <class Decode, class Submit>
+grpc::ServerUnaryReactor* Serve(std::shared_ptr<Call> call, const Method& method, Engine& engine,
+                                const grpc::ByteBuffer* request, grpc::ByteBuffer* reply,
+                                const Decode& decode, const Submit& submit) {
+  grpc::ServerUnaryReactor* const reactor = call.get();
+  call->caller().times().NoteBytesIn(request->Length());
+  if (call->answered()) return reactor;
+  const Caller caller = call->caller();
+  const FindTable find_table = TablesFor(engine, caller);
+  auto messages = DecodeAll(TakeRequest(request), method, [&](const grpc::ByteBuffer& message) {
+    return decode(message, find_table, &engine.arrays());
+  });
+  const AnswerCall answer = AnswerTo(std::move(call), reply, method.many(), engine.incarnation());
+  messages.ok() ? submit(engine, caller, std::move(*messages), method.many(), answer)
+                : answer(messages.status());
+  return reactor;
 }
 
 }  // namespace
@@ -66,83 +107,27 @@ EmbeddingService::EmbeddingService(Engine& engine, WatchedGate& gate,
                                    std::chrono::milliseconds default_deadline)
     : engine_(engine), gate_(gate), default_deadline_(default_deadline) {}
 
-std::shared_ptr<Call> EmbeddingService::Begin(grpc::CallbackServerContext& context,
-                                              const grpc::ByteBuffer& request, CallKind kind) {
-  auto call = Call::Begin(context, gate_, default_deadline_, kind);
-  call->caller().times().NoteBytesIn(request.Length());
-  return call;
-}
-
 grpc::ServerUnaryReactor* EmbeddingService::Lookup(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Begin(*context, *request, CallKind::kLookup);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const Caller caller = call->caller();
-  auto decoded = DecodeLookup(TakeRequest(request), TablesFor(engine_, caller), &engine_.arrays());
-  const AnswerCall answer = AnswerTo(std::move(call), reply, false, engine_.incarnation());
-  if (!decoded.ok()) {
-    answer(decoded.status());
-    return reactor;
-  }
-  std::vector<CheckedLookup> lookups;
-  lookups.push_back(std::move(*decoded));
-  SubmitLookups(engine_, caller, std::move(lookups), false, answer);
-  return reactor;
+  return Serve(Begin(*context, kLookup.kind), kLookup, engine_, request, reply, DecodeLookup, SubmitLookups);
 }
 
 grpc::ServerUnaryReactor* EmbeddingService::Push(grpc::CallbackServerContext* context,
                                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
-  auto call = Begin(*context, *request, CallKind::kPush);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const Caller caller = call->caller();
-  auto decoded = DecodePush(TakeRequest(request), TablesFor(engine_, caller), &engine_.arrays());
-  const AnswerCall answer = AnswerTo(std::move(call), reply, false, engine_.incarnation());
-  if (!decoded.ok()) {
-    answer(decoded.status());
-    return reactor;
-  }
-  std::vector<PushRequest> pushes;
-  pushes.push_back(std::move(*decoded));
-  SubmitPushes(engine_, caller, std::move(pushes), false, answer);
-  return reactor;
+  return Serve(Begin(*context, kPush.kind), kPush, engine_, request, reply, DecodePush, SubmitPushes);
 }
 
 grpc::ServerUnaryReactor* EmbeddingService::LookupMany(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* reply) {
-  auto call = Begin(*context, *request, CallKind::kLookup);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const Caller caller = call->caller();
-  const FindTable find_table = TablesFor(engine_, caller);
-  auto lookups =
-      DecodeMany(TakeRequest(request), v1::LookupManyRequest::kLookupsFieldNumber, kLookups,
-                 "slotwise.v1.LookupManyRequest", [this, &find_table](const grpc::ByteBuffer& message) {
-                   return DecodeLookup(message, find_table, &engine_.arrays());
-                 });
-  const AnswerCall answer = AnswerTo(std::move(call), reply, true, engine_.incarnation());
-  lookups.ok() ? SubmitLookups(engine_, caller, std::move(*lookups), true, answer) : answer(lookups.status());
-  return reactor;
+  return Serve(Begin(*context, kLookupMany.kind), kLookupMany, engine_, request, reply, DecodeLookup,
+               SubmitLookups);
 }
 
 grpc::ServerUnaryReactor* EmbeddingService::PushMany(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* reply) {
-  auto call = Begin(*context, *request, CallKind::kPush);
-  grpc::ServerUnaryReactor* reactor = call.get();
-  if (call->answered()) return reactor;
-  const Caller caller = call->caller();
-  const FindTable find_table = TablesFor(engine_, caller);
-  auto pushes =
-      DecodeMany(TakeRequest(request), v1::PushManyRequest::kPushesFieldNumber, kPushes,
-                 "slotwise.v1.PushManyRequest", [this, &find_table](const grpc::ByteBuffer& message) {
-                   return DecodePush(message, find_table, &engine_.arrays());
-                 });
-  const AnswerCall answer = AnswerTo(std::move(call), reply, true, engine_.incarnation());
-  pushes.ok() ? SubmitPushes(engine_, caller, std::move(*pushes), true, answer) : answer(pushes.status());
-  return reactor;
+  return Serve(Begin(*context, kPushMany.kind), kPushMany, engine_, request, reply, DecodePush, SubmitPushes);
 }
 
 }  // namespace slotwise

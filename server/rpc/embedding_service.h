@@ -36,8 +36,9 @@ class EmbeddingService final
 
  private:
   // Begins a call that is counted.
-  std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
-                              CallKind kind);
+  std::shared_ptr<Call> Begin(grpc::CallbackServerContext& context, CallKind kind) {
+    return Call::Begin(context, gate_, default_deadline_, kind);
+  }
 
   Engine& engine_;
   WatchedGate& gate_;

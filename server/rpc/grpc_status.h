@@ -10,7 +10,8 @@
 
 namespace slotwise {
 
-// Cuts the message at 1 KiB, because it travels in an HTTP/2 trailer, and peers refuse trailers above 8 KiB.
+// Cuts the message at 1 KiB, because it travels twice in HTTP/2 trailers, and peers refuse trailers above 8
+// KiB. The details have the reason.
 grpc::Status ToGrpc(const Status& status);
 
 // Says in the call's trailing metadata when to try again, if `status` says so. REQUIRES: the call is not

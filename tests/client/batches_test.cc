@@ -34,7 +34,7 @@ class BatchesTest : public testing::Test {
   // Batches of tables "0", "1", ... of so many samples, whose rows have `dim` elements.
   Batches OfTables(const std::vector<std::uint64_t>& samples, std::uint32_t dim, bool pushes) {
     keys_.resize(*std::ranges::max_element(samples));
-    Batches batches{.tables = {}, .many = true, .pushes = pushes};
+    Batches batches{.tables = {}, .pushes = pushes};
     for (const std::uint64_t count : samples) {
       const BatchView view{std::span(keys_).first(count), {}, {}};
       batches.tables.push_back({.table = std::to_string(batches.tables.size()),
@@ -138,7 +138,6 @@ TEST_F(BatchesTest, TheRoomForPartialSumsOfAStepCountsToo) {
 TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
   Batches batches = Of(100, 1, true);
   batches.tables.push_back(batches.tables.front());
-  batches.many = true;
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 2 * (100 * 32))).ok());
   const Status refused = Cut(batches, Within(1 << 20, 2 * (100 * 32) - 1));
   EXPECT_EQ(refused.message().find("the step of 2 tables takes 6400 bytes in a round, more than the 6399 of "
@@ -154,8 +153,6 @@ TEST_F(BatchesTest, APartOfOneTableIsARequest) {
     const CutOptions options{.ranks = 3, .channels = 2};
     const std::vector<Pieces> three = OneTable({0, 27306, 54613, 81'920});
     EXPECT_EQ(CutBy(batches, options), three);
-    batches.many = true;
-    EXPECT_EQ(CutBy(batches, options), three) << "a call of several tables may be of one";
     CutOptions small = options;
     small.limits.message = pushes ? 400'000 : 200'000;
     const std::vector<Pieces> six = OneTable({0, 13653, 27306, 40959, 54613, 68266, 81'920});
@@ -361,7 +358,6 @@ TEST_F(EachKeyOnceTest, EveryTableOfACallIsLookedAt) {
   Batches batches = Lookups({keys_, {}});
   const std::vector<Key> others = {keys_.begin(), keys_.begin() + 300};
   std::vector<float> other_out(300 * kDim, 5);
-  batches.many = true;
   batches.tables.push_back(Lookups({others, {}}).tables.front());
   batches.tables.back().out = other_out;
   batches.tables.push_back(batches.tables.front());

@@ -58,7 +58,8 @@ class Lookup {
   slotwise_batch& batch() { return batch_; }
   const std::vector<float>& values() const { return values_; }
   Owned<slotwise_call> Start(slotwise_client* client, const slotwise_call_options* options = nullptr) {
-    return Owned<slotwise_call>(slotwise_lookup(client, &batch_, SLOTWISE_TRAIN, options));
+    return Owned<slotwise_call>(
+        slotwise_lookup(client, &batch_, 1, SLOTWISE_TRAIN, nullptr, nullptr, options));
   }
 
  private:
@@ -66,6 +67,18 @@ class Lookup {
   std::vector<float> values_;
   slotwise_batch batch_{};
 };
+
+constexpr const char* kAds = R"({"table": "ads"})";
+
+slotwise_call* Ask(const Owned<slotwise_client>& client, const char* method, const char* request,
+                   const slotwise_call_options* options = nullptr) {
+  return slotwise_ask(client.get(), method, request, -1, options);
+}
+
+slotwise_call* Push(const Owned<slotwise_client>& client, Lookup& batch,
+                    const slotwise_looked_up* looked_up = nullptr, const float* rates = nullptr) {
+  return slotwise_push(client.get(), &batch.batch(), 1, looked_up, rates, nullptr, nullptr, nullptr);
+}
 
 std::int32_t End(const Owned<slotwise_call>& call) { return slotwise_call_wait(call.get(), -1); }
 std::string MessageOf(const Owned<slotwise_call>& call) { return slotwise_call_message(call.get()); }
@@ -140,11 +153,47 @@ TEST(CApi, RefusesOptionsByName) {
   options.has_data_type = 1;
   options.data_type = -1;
   EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
-  const Owned<slotwise_call> mode(slotwise_lookup(client.get(), &lookup.batch(), 7, nullptr));
+  const Owned<slotwise_call> mode(
+      slotwise_lookup(client.get(), &lookup.batch(), 1, 7, nullptr, nullptr, nullptr));
   EXPECT_EQ(End(mode), SLOTWISE_INVALID_ARGUMENT);
-  const Owned<slotwise_call> json(slotwise_create_table(client.get(), "{\"dim\": -1}", nullptr));
+  const Owned<slotwise_call> json(Ask(client, "CreateTable", R"({"options": {"dim": -1}})"));
   EXPECT_EQ(End(json), SLOTWISE_INVALID_ARGUMENT);
   EXPECT_NE(MessageOf(json).find("dim"), std::string::npos) << MessageOf(json);
+}
+
+TEST(CApi, AsksAnyMethodOfTheControlPathByItsName) {
+  const FakeServer server;
+  const auto client = Connect(server);
+  slotwise_table table{};
+  EXPECT_EQ(slotwise_client_table(client.get(), "ads", &table), 0) << "it was not used yet";
+  const Owned<slotwise_call> described(Ask(client, "DescribeTable", kAds));
+  EXPECT_EQ(End(described), SLOTWISE_OK) << MessageOf(described);
+  const std::string json = slotwise_call_json(described.get());
+  EXPECT_NE(json.find(R"("name":"ads")"), std::string::npos) << json;
+  ASSERT_EQ(slotwise_client_table(client.get(), "ads", &table), 1);
+  EXPECT_EQ(table.dim, 2U);
+  EXPECT_EQ(table.slots, 1U);
+  EXPECT_EQ(table.pools, 1);
+  slotwise_client_forget_table(client.get(), "ads");
+  EXPECT_EQ(slotwise_client_table(client.get(), "ads", &table), 0);
+
+  const Owned<slotwise_call> of_one_rank(slotwise_ask(client.get(), "GetTopology", "{}", 1, nullptr));
+  EXPECT_EQ(End(of_one_rank), SLOTWISE_OK) << MessageOf(of_one_rank);
+  const Owned<slotwise_call> of_none(slotwise_ask(client.get(), "GetTopology", "{}", 2, nullptr));
+  EXPECT_EQ(End(of_none), SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_EQ(MessageOf(of_none), "rank is 2: the server has 2");
+  EXPECT_STREQ(slotwise_call_reason(of_none.get()), "INVALID_VALUE");
+  for (const char* method : {"Sing", "", "Admin/DescribeTable", "Lookup"}) {
+    const Owned<slotwise_call> call(Ask(client, method, "{}"));
+    EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT);
+    EXPECT_EQ(MessageOf(call),
+              "method is \"" + std::string(method) + "\", which service slotwise.v1.Admin does not have");
+  }
+  for (const char* request : {"", "[]", R"({"no_such_field": 1})", R"({"table": 1.5})"}) {
+    const Owned<slotwise_call> call(Ask(client, "DescribeTable", request));
+    EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT) << request;
+    EXPECT_NE(MessageOf(call).find("slotwise.v1.DescribeTableRequest"), std::string::npos) << MessageOf(call);
+  }
 }
 
 TEST(CApi, NarrowsOffsetsOrSaysWhichOneIsWrong) {
@@ -194,7 +243,7 @@ TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
   for (std::size_t i = 0; i < lookups.size(); ++i) {
     if (i % 2 == 1) lookups[i].batch().values_count = 1;
     static_cast<void>(lookups[i].Start(client.get(), &options).release());
-    if (i % 2 == 1) static_cast<void>(slotwise_digest(client.get(), "ads", &options));  // in its own thread
+    if (i % 2 == 1) static_cast<void>(Ask(client, "Digest", kAds, &options));  // in its own thread
   }
   std::unique_lock lock(ends.mutex);
   ends.changed.wait(lock, [&] { return ends.codes.size() == 150; });
@@ -283,7 +332,7 @@ TEST(CApi, AClosedClientRefusesAndItsRowsEnd) {
   EXPECT_EQ(End(call), SLOTWISE_FAILED_PRECONDITION);
   EXPECT_EQ(MessageOf(call), "the client is closed");
   EXPECT_EQ(End(lookup.Start(client.get())), SLOTWISE_FAILED_PRECONDITION);
-  const Owned<slotwise_call> digest(slotwise_digest(client.get(), "ads", nullptr));
+  const Owned<slotwise_call> digest(Ask(client, "Digest", kAds));
   EXPECT_EQ(End(digest), SLOTWISE_FAILED_PRECONDITION);
   client.reset();
   slotwise_rows_view view{};
@@ -361,7 +410,7 @@ TEST(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
   const auto client = Connect(server);
   Lookup push({3});
   for (int i = 0; i < 2; ++i) {
-    const Owned<slotwise_call> call(slotwise_push(client.get(), &push.batch(), nullptr, nullptr));
+    const Owned<slotwise_call> call(Push(client, push));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
   }
   const auto pushes = server.pushes();
@@ -375,8 +424,7 @@ TEST(CApi, APushBringsARateForEachTableThatHasOne) {
   const auto client = Connect(server);
   Lookup batch({3});
   const auto push = [&](const float* rates) {
-    const Owned<slotwise_call> call(
-        slotwise_push_of(client.get(), &batch.batch(), 1, nullptr, rates, nullptr, nullptr, nullptr));
+    const Owned<slotwise_call> call(Push(client, batch, nullptr, rates));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
     return server.pushes().back().request;
   };
@@ -394,8 +442,7 @@ TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
   const auto client = Connect(server);
   Lookup batch({3});
   const auto push = [&](const slotwise_looked_up* looked_up) {
-    const Owned<slotwise_call> call(
-        slotwise_push_of(client.get(), &batch.batch(), 1, looked_up, nullptr, nullptr, nullptr, nullptr));
+    const Owned<slotwise_call> call(Push(client, batch, looked_up));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
     return server.pushes().back().request;
   };
@@ -420,7 +467,7 @@ TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
   EXPECT_EQ(push(&own).looked_up().table_step(), 30U);
   const slotwise_looked_up unknown{};
   EXPECT_EQ(push(&unknown).looked_up().table_step(), 42U);
-  const Owned<slotwise_call> plain(slotwise_push(client.get(), &batch.batch(), nullptr, nullptr));
+  const Owned<slotwise_call> plain(Push(client, batch));
   EXPECT_EQ(End(plain), SLOTWISE_OK);
   EXPECT_EQ(server.pushes().back().request.looked_up().table_step(), 42U);
 

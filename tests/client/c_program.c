@@ -15,7 +15,7 @@ int LookUpInC(const char* address, const uint64_t* keys, size_t count, float* va
     slotwise_batch batch = {
         .table = "ads", .keys = keys, .keys_count = count, .values = values, .values_count = floats};
     slotwise_call_free(call);
-    call = slotwise_lookup(client, &batch, SLOTWISE_TRAIN, NULL);
+    call = slotwise_lookup(client, &batch, 1, SLOTWISE_TRAIN, NULL, NULL, NULL);
     code = slotwise_call_wait(call, -1);
   }
   strncpy(message, slotwise_call_message(call), size - 1);

@@ -16,6 +16,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/rpc/rpc_server.h"
+#include "tests/client/later.h"
 #include "tests/support/test_secret.h"
 
 namespace slotwise {
@@ -155,8 +156,8 @@ TEST_F(ClientTest, SumsTheSharesOfSeveralTrainers) {
   Session first({.id = 77, .trainer = 0, .trainers = 2, .parts = 3});
   Session second({.id = 77, .trainer = 1, .trainers = 2, .parts = 3});
   const std::vector<float> gradients(8, 1.0F);
-  auto one = client_->PushAsync("ads", batch_, gradients, first.Next());
-  auto two = client_->PushAsync("ads", batch_, gradients, second.Next());
+  auto one = PushLater(*client_, "ads", batch_, gradients, first.Next());
+  auto two = PushLater(*client_, "ads", batch_, gradients, second.Next());
   EXPECT_EQ(*one.get(), 1u);
   EXPECT_EQ(*two.get(), 1u);
   std::vector<float> out(8);
@@ -210,28 +211,28 @@ TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   std::iota(gradients.begin(), gradients.end(), 1.0F);
   std::iota(word_gradients.begin(), word_gradients.end(), 1.0F);
   const std::vector<TablePush> pushes{{"ads", batch_, gradients}, {"words", {word_keys, {}}, word_gradients}};
-  const auto steps = client_->PushMany(pushes, Step{.session = 1, .number = 1, .parts = 2});
+  const auto steps = client_->Push(pushes, Step{.session = 1, .number = 1, .parts = 2});
   ASSERT_TRUE(steps.ok()) << steps.status().message();
   EXPECT_EQ(*steps, (std::vector<std::uint64_t>{1, 1})) << "one for each table";
 
   std::vector<float> out(8);
   std::vector<float> word_out(9);
   const std::vector<TableLookup> lookups{{"ads", batch_, out}, {"words", {word_keys, {}}, word_out}};
-  ASSERT_TRUE(client_->LookupMany(lookups, LookupMode::kEval).ok());
+  ASSERT_TRUE(client_->Lookup(lookups, LookupMode::kEval).ok());
   // Row 5 got (1, 2) and (5, 6), row 7 (5, 6), and row 0 (7, 8).
   EXPECT_EQ(out, (std::vector<float>{-2, -3, 0, 0, -3.5F, -5, -2.5F, -3}));
   for (std::size_t i = 0; i < word_out.size(); ++i) EXPECT_EQ(word_out[i], 1 - 0.5F * word_gradients[i]);
 
   // A table without samples has its part of the step, and is asked like the others.
   const std::vector<TablePush> few{{"ads", {}, {}}, {"words", {word_keys, {}}, word_gradients}};
-  const auto second = client_->PushMany(few, Step{.session = 1, .number = 2});
+  const auto second = client_->Push(few, Step{.session = 1, .number = 2});
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_EQ(*second, (std::vector<std::uint64_t>{2, 2}));
   // This client knows the table, which another has dropped.
   Result<Client> other = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())});
   ASSERT_TRUE(other->DropTable("words").ok());
   const std::vector<TableLookup> none{{"words", {}, {}}, {"words", {}, {}}};
-  EXPECT_EQ(client_->LookupMany(none, LookupMode::kEval).code(), StatusCode::kNotFound);
+  EXPECT_EQ(client_->Lookup(none, LookupMode::kEval).code(), StatusCode::kNotFound);
 }
 
 TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
@@ -255,7 +256,7 @@ TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
   // The caller knows better: this one is 3 steps late, though the client has looked up since.
   const LookedUpState first = client_->LookedUp("ads");
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.looked_up = {first}}).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.looked_up = {first}}).ok());
   StepsStats expected{.sum = 6};
   expected.buckets = {1, 1, 1, 1};
   EXPECT_EQ(staleness(), expected);
@@ -265,7 +266,7 @@ TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
   ASSERT_TRUE(other->CreateTable(Ads()).ok());
   ASSERT_TRUE(other->Push("ads", batch_, gradients).ok());
   EXPECT_EQ(other->LookedUp("ads"), LookedUpState());
-  ASSERT_TRUE(other->Push("ads", batch_, gradients, CallOptions{.looked_up = {first}}).ok());
+  ASSERT_TRUE(other->Push("ads", batch_, gradients, std::nullopt, {.looked_up = {first}}).ok());
   EXPECT_EQ(staleness(), StepsStats());
 }
 
@@ -276,19 +277,19 @@ TEST_F(ClientTest, AStepAtARateOfItsOwnLeavesTheTablesRate) {
   const std::vector<float> gradients(8, 1.0F);
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, before).ok());
   const float own = client_->DescribeTable("ads")->base_learning_rate;
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {0.0F}}).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {0.0F}}).ok());
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
   EXPECT_EQ(out, before) << "SGD at rate 0";
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {std::nullopt}}).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {std::nullopt}}).ok());
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
   const float moved = before[0] - out[0];
   EXPECT_GT(moved, 0);
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {2 * own}}).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {2 * own}}).ok());
   before = out;
   ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
   EXPECT_NEAR(before[0] - out[0], 2 * moved, 1e-5F);
   EXPECT_EQ(client_->DescribeTable("ads")->base_learning_rate, own);
-  const auto refused = client_->Push("ads", batch_, gradients, CallOptions{.learning_rates = {-1.0F}});
+  const auto refused = client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {-1.0F}});
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
@@ -385,7 +386,7 @@ TEST_F(RepeatedKeysTest, LookupsOfSeveralTablesHaveTheSameBytes) {
     const std::vector<TableLookup> lookups{{"one", {keys_, {}}, (*out)[0]},
                                            {"two", {keys_, offsets_}, (*out)[1]},
                                            {"two", {keys_, offsets_, weights}, (*out)[2]}};
-    ASSERT_TRUE(client->LookupMany(lookups, LookupMode::kTrain).ok());
+    ASSERT_TRUE(client->Lookup(lookups, LookupMode::kTrain).ok());
     EXPECT_EQ(LookupsAfter(1).keys - before.keys,
               client == client_.get() ? kDistinct + 506 + kKeys : 3 * kKeys);
   }
@@ -549,13 +550,14 @@ TEST_F(ClientTest, ServesManyThreadsAndChainsOfCallbacks) {
     });
   }
   std::vector<float> out(8);
+  const TableLookup lookup{"ads", batch_, out};
   std::promise<int> chain;
   std::function<void(Status)> next = [&, left = 100](const Status& status) mutable {
     EXPECT_TRUE(status.ok()) << status.message();
     if (--left == 0) return chain.set_value(0);
-    client_->LookupAsync("ads", batch_, LookupMode::kEval, out, std::ref(next));
+    client_->LookupAsync({&lookup, 1}, LookupMode::kEval, std::ref(next));
   };
-  client_->LookupAsync("ads", batch_, LookupMode::kEval, out, std::ref(next));
+  client_->LookupAsync({&lookup, 1}, LookupMode::kEval, std::ref(next));
   chain.get_future().get();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(client_->Digest("ads")->steps, 200u);

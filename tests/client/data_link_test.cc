@@ -16,11 +16,12 @@
 #include <utility>
 
 #include "tests/client/peer.h"
+#include "wire/status_code.h"
 
 namespace slotwise::client {
 namespace {
 
-class Exchange final : public DataExchange {
+class FakeExchange final : public DataExchange {
  public:
   void Write(v1::DataCall& /*call*/, Body& /*body*/) override {
     if (no_memory) throw std::bad_alloc();
@@ -34,21 +35,23 @@ class Exchange final : public DataExchange {
 };
 
 struct Outcome {
-  grpc::StatusCode code;
+  StatusCode code;
   std::string message;
   Status read;
 };
 
 class DataLinkTest : public ::testing::Test {
  protected:
-  std::future<Outcome> Send(std::shared_ptr<Exchange> exchange = std::make_shared<Exchange>(),
+  std::future<Outcome> Send(std::shared_ptr<FakeExchange> exchange = std::make_shared<FakeExchange>(),
                             std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
     auto promise = std::make_shared<std::promise<Outcome>>();
     std::future<Outcome> outcome = promise->get_future();
-    last_ = link_->Send(std::move(exchange), std::chrono::steady_clock::now() + timeout,
-                        [promise](const grpc::Status& answer, const Status& read) {
-                          promise->set_value({answer.error_code(), answer.error_message(), read});
-                        });
+    cancel_ =
+        link_->Send(std::move(exchange), {.deadline = std::chrono::steady_clock::now() + timeout},
+                    [promise](const Status& answer, const Transport::Read& read) {
+                      promise->set_value({answer.code(), answer.message(), answer.ok() ? read() : Status()});
+                    });
+    ++last_;
     return outcome;
   }
 
@@ -56,16 +59,17 @@ class DataLinkTest : public ::testing::Test {
   DataThreads threads_{1};
   std::unique_ptr<DataLink> link_ =
       std::make_unique<DataLink>(threads_, RankAddress{.address = peer_.address()});
-  std::uint64_t last_ = 0;
+  std::uint64_t last_ = 0;  // the newest call's name, which are 1, 2, ...
+  Transport::Cancel cancel_;
 };
 
 TEST_F(DataLinkTest, ACallThatFindsNoMemoryIsAnsweredAndTheNextOneGoesOn) {
   link_->Connect();
   peer_.Meet();
-  const auto poor = std::make_shared<Exchange>();
+  const auto poor = std::make_shared<FakeExchange>();
   poor->no_memory = true;
   const Outcome refused = Send(poor).get();
-  EXPECT_EQ(refused.code, grpc::StatusCode::OK) << "the server has said nothing";
+  EXPECT_EQ(refused.code, StatusCode::kOk) << "the server has said nothing";
   EXPECT_EQ(refused.read.code(), StatusCode::kResourceExhausted);
   std::future<Outcome> next = Send();
   v1::DataReply reply;
@@ -73,7 +77,7 @@ TEST_F(DataLinkTest, ACallThatFindsNoMemoryIsAnsweredAndTheNextOneGoesOn) {
   EXPECT_EQ(reply.id(), last_);
   peer_.Answer(reply);
   const Outcome answered = next.get();
-  EXPECT_EQ(answered.code, grpc::StatusCode::OK);
+  EXPECT_EQ(answered.code, StatusCode::kOk);
   EXPECT_TRUE(answered.read.ok());
 }
 
@@ -82,23 +86,23 @@ TEST_F(DataLinkTest, CallsThatAreUnderWayEndWithTheirConnectionAndLaterOnesConne
   peer_.Meet();
   EXPECT_EQ(peer_.Take().id(), last_);
   peer_.Hang();
-  EXPECT_EQ(first.get().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(first.get().code, StatusCode::kUnavailable);
   std::future<Outcome> second = Send();
   peer_.Meet();
   v1::DataReply reply;
   reply.set_id(peer_.Take().id());
-  reply.set_code(static_cast<int>(grpc::StatusCode::NOT_FOUND));
+  reply.set_code(WireCode(StatusCode::kNotFound));
   reply.set_message("no table");
   peer_.Answer(reply);
   const Outcome answered = second.get();
-  EXPECT_EQ(answered.code, grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(answered.code, StatusCode::kNotFound);
   EXPECT_EQ(answered.message, "no table");
 }
 
 TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
-  std::future<Outcome> late = Send(std::make_shared<Exchange>(), std::chrono::milliseconds(20));
+  std::future<Outcome> late = Send(std::make_shared<FakeExchange>(), std::chrono::milliseconds(20));
   peer_.Meet();
-  EXPECT_EQ(late.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(late.get().code, StatusCode::kDeadlineExceeded);
   std::future<Outcome> given_up = Send();
   const std::uint64_t name = last_;
   v1::DataReply reply;
@@ -106,13 +110,13 @@ TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
   do {
     reply.set_id(peer_.Take().id());
   } while (reply.id() != name);
-  link_->Cancel(name);
-  EXPECT_EQ(given_up.get().code, grpc::StatusCode::CANCELLED);
+  cancel_();
+  EXPECT_EQ(given_up.get().code, StatusCode::kCancelled);
   peer_.Answer(reply);  // too late, and to nobody
   std::future<Outcome> next = Send();
   reply.set_id(peer_.Take().id());
   peer_.Answer(reply);
-  EXPECT_EQ(next.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(next.get().code, StatusCode::kOk);
 }
 
 TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
@@ -122,7 +126,7 @@ TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
   reply.set_id(peer_.Take().id());
   peer_.Answer(reply, "values that nobody asked for");
   const Outcome answered = call.get();
-  EXPECT_EQ(answered.code, grpc::StatusCode::OK);
+  EXPECT_EQ(answered.code, StatusCode::kOk);
   EXPECT_EQ(answered.read.code(), StatusCode::kInternal);
   std::future<Outcome> next = Send();
   reply.set_id(peer_.Take().id());
@@ -137,7 +141,7 @@ TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
   reply.set_id(peer_.Take().id());
   reply.set_in_arena(true);
   peer_.Answer(reply);
-  EXPECT_EQ(call.get().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(call.get().code, StatusCode::kUnavailable);
   std::future<Outcome> next = Send();
   reply.Clear();
   reply.set_id(peer_.Take().id());
@@ -151,22 +155,22 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   Peer peer(name);
   DataThreads threads(1);
   DataLink link(threads, RankAddress{.address = "127.0.0.1:1", .local = name});
-  const auto send = [&](std::promise<grpc::StatusCode>& ended) {
-    auto exchange = std::make_shared<Exchange>();
+  const auto send = [&](std::promise<StatusCode>& ended) {
+    auto exchange = std::make_shared<FakeExchange>();
     exchange->value_bytes = 8192;
     return link.Send(
-        std::move(exchange), std::chrono::steady_clock::now() + std::chrono::minutes(1),
-        [&ended](const grpc::Status& answer, const Status&) { ended.set_value(answer.error_code()); });
+        std::move(exchange), {.deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1)},
+        [&ended](const Status& answer, const Transport::Read&) { ended.set_value(answer.code()); });
   };
-  std::promise<grpc::StatusCode> given_up;
-  const std::uint64_t first = send(given_up);
+  std::promise<StatusCode> given_up;
+  const Transport::Cancel first = send(given_up);
   peer.Meet();
   const v1::DataCall late = peer.Take();
   ASSERT_EQ(late.arena().values_bytes(), 8192U);
-  link.Cancel(first);
-  EXPECT_EQ(given_up.get_future().get(), grpc::StatusCode::CANCELLED);
+  first();
+  EXPECT_EQ(given_up.get_future().get(), StatusCode::kCancelled);
 
-  std::promise<grpc::StatusCode> second_ended;
+  std::promise<StatusCode> second_ended;
   send(second_ended);
   const v1::DataCall second = peer.Take();
   EXPECT_NE(second.arena().values(), late.arena().values());
@@ -175,15 +179,15 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
     reply.set_id(id);
     peer.Answer(reply);
   }
-  EXPECT_EQ(second_ended.get_future().get(), grpc::StatusCode::OK);
+  EXPECT_EQ(second_ended.get_future().get(), StatusCode::kOk);
 
-  std::promise<grpc::StatusCode> third_ended;
+  std::promise<StatusCode> third_ended;
   send(third_ended);
   const v1::DataCall third = peer.Take();
   EXPECT_EQ(third.arena().values(), late.arena().values()) << "it is answered, though late";
   reply.set_id(third.id());
   peer.Answer(reply);
-  EXPECT_EQ(third_ended.get_future().get(), grpc::StatusCode::OK);
+  EXPECT_EQ(third_ended.get_future().get(), StatusCode::kOk);
 }
 
 // The name is nobody's on this host: then the rank is on another.
@@ -195,12 +199,12 @@ TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
   v1::DataReply reply;
   reply.set_id(peer_.Take().id());
   peer_.Answer(reply);
-  EXPECT_EQ(call.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(call.get().code, StatusCode::kOk);
 
   link_ = std::make_unique<DataLink>(
       threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody", .only_local = true});
   const Outcome outcome = Send().get();
-  EXPECT_EQ(outcome.code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(outcome.code, StatusCode::kUnavailable);
   EXPECT_NE(outcome.message.find("on this host"), std::string::npos) << outcome.message;
 }
 
@@ -208,14 +212,14 @@ TEST_F(DataLinkTest, APeerOfAnotherVersionIsNoConnection) {
   std::future<Outcome> call = Send();
   peer_.Meet(kDataVersion + 1);
   const Outcome outcome = call.get();
-  EXPECT_EQ(outcome.code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(outcome.code, StatusCode::kUnavailable);
   EXPECT_NE(outcome.message.find("version"), std::string::npos) << outcome.message;
   EXPECT_FALSE(link_->connected());
 }
 
 TEST_F(DataLinkTest, ALinkThatGoesWhileItConnectsEndsQuietly) {
-  std::future<Outcome> call = Send(std::make_shared<Exchange>(), std::chrono::milliseconds(20));
-  EXPECT_EQ(call.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);  // nobody has accepted it
+  std::future<Outcome> call = Send(std::make_shared<FakeExchange>(), std::chrono::milliseconds(20));
+  EXPECT_EQ(call.get().code, StatusCode::kDeadlineExceeded);  // nobody has accepted it
   link_.reset();
 }
 

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "tests/rpc/messages.h"
+#include "wire/error_details.h"
+#include "wire/status_code.h"
 
 namespace slotwise {
 
@@ -25,6 +27,7 @@ class FakeServer::Admin final : public v1::Admin::Service {
     reply->set_version("fake");
     reply->set_epoch(fake_.epoch);
     reply->set_max_message_bytes(fake_.max_message_bytes_);
+    reply->set_gives_reasons(fake_.gives_reasons);
     const std::lock_guard lock(fake_.mutex_);
     reply->set_incarnation(fake_.incarnation_);
     const bool is_itself = fake_.said_addresses_.empty();
@@ -170,10 +173,13 @@ FakeServer::Fault FakeServer::ForgetSessions(int times) {
   const auto left = std::make_shared<std::atomic<int>>(times);
   return [left](std::size_t, const std::string& method, const google::protobuf::Message&) -> grpc::Status {
     if (method != "Push" || left->fetch_sub(1) <= 0) return grpc::Status::OK;
-    return {grpc::StatusCode::FAILED_PRECONDITION,
-            "step 1 of session 2 may have been applied before: the server does not know the session, and has "
-            "forgotten sessions of its epoch, 0; begin a session of the server's epoch, which is 3"};
+    return Refusal(FailedPrecondition("as the test wishes").Because(Reason::kSessionForgotten));
   };
+}
+
+grpc::Status FakeServer::Refusal(const Status& status) {
+  return {static_cast<grpc::StatusCode>(WireCode(status.code())), status.message(),
+          ErrorDetails(status, status.message())};
 }
 
 FakeServer::Fault FakeServer::FailFirst(int times, const std::string& method, grpc::StatusCode code) {

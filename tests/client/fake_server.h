@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "slotwise/status.h"
 #include "slotwise/v1/admin.grpc.pb.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
 #include "slotwise/v1/rows.grpc.pb.h"
@@ -37,6 +38,10 @@ class FakeServer {
   Fault before;
   // Makes a fault that refuses the first `times` calls of a method.
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
+  // Returns what a server answers that refuses with `status`.
+  static grpc::Status Refusal(const Status& status);
+  // Whether GetTopology says that every refusal has a reason.
+  bool gives_reasons = false;
   // Makes a fault that refuses the first `times` pushes, because it does not know the session.
   static Fault ForgetSessions(int times);
   // What refusals say in their metadata of when to try again; empty: nothing. Set before the first call.

@@ -16,6 +16,7 @@
 
 #include "client/cpp/data_link.h"
 #include "tests/client/peer.h"
+#include "wire/status_code.h"
 
 namespace slotwise::client {
 namespace {
@@ -48,7 +49,7 @@ class DeviceExchange final : public DataExchange {
 };
 
 struct Outcome {
-  grpc::StatusCode code;
+  StatusCode code;
   Status read;
 };
 
@@ -58,6 +59,7 @@ class GpuLinkTest : public ::testing::Test {
     std::shared_ptr<DeviceExchange> exchange;
     std::uint64_t id = 0;
     std::future<Outcome> outcome;
+    Transport::Cancel cancel = nullptr;
   };
 
   // Sends a push, whose turn ends as the client's does.
@@ -76,18 +78,20 @@ class GpuLinkTest : public ::testing::Test {
   Sent Send(std::shared_ptr<DeviceExchange> exchange,
             std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
     const auto promise = std::make_shared<std::promise<Outcome>>();
-    Sent sent{exchange, 0, promise->get_future()};
-    sent.id = link_.Send(exchange, std::chrono::steady_clock::now() + timeout,
-                         [promise, turn = exchange->of.turn](const grpc::Status& answer, const Status& read) {
-                           if (turn) turn->End(answer.ok() && read.ok());
-                           promise->set_value({answer.error_code(), read});
-                         });
+    Sent sent{exchange, ++last_, promise->get_future()};
+    sent.cancel =
+        link_.Send(exchange, {.deadline = std::chrono::steady_clock::now() + timeout},
+                   [promise, turn = exchange->of.turn](const Status& answer, const Transport::Read& read) {
+                     const Status said = answer.ok() ? read() : Status();
+                     if (turn) turn->End(answer.ok() && said.ok());
+                     promise->set_value({answer.code(), said});
+                   });
     return sent;
   }
-  void Answer(std::uint64_t id, grpc::StatusCode code = grpc::StatusCode::OK) {
+  void Answer(std::uint64_t id, StatusCode code = StatusCode::kOk) {
     v1::DataReply reply;
     reply.set_id(id);
-    reply.set_code(static_cast<int>(code));
+    reply.set_code(WireCode(code));
     reply.set_in_arena(true);
     peer_.Answer(reply);
   }
@@ -98,11 +102,12 @@ class GpuLinkTest : public ::testing::Test {
     const v1::DataCall call = peer_.Take();
     EXPECT_EQ(call.id(), another.id);
     Answer(call.id());
-    EXPECT_EQ(another.outcome.get().code, grpc::StatusCode::OK);
+    EXPECT_EQ(another.outcome.get().code, StatusCode::kOk);
   }
 
   const std::string name_ = "slotwise-test-gpu-link-" + std::to_string(getpid());
   Peer peer_{name_, true};
+  std::uint64_t last_ = 0;  // the newest call's name, which are 1, 2, ...
   DataThreads threads_{1};
   DataLink link_{threads_, RankAddress{.address = "127.0.0.1:1",
                                        .local = name_,
@@ -120,7 +125,7 @@ TEST_F(GpuLinkTest, APushHasItsArraysOnceThereIsAConnection) {
   push.exchange->Overwrite();
   EXPECT_EQ(peer_.ArraysOf(call).substr(0, 9), "gradients");
   Answer(call.id());
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kOk);
 }
 
 TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
@@ -131,14 +136,14 @@ TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
   Sent too = Lookup(push.exchange->of.turn);
   ExpectNothingBeforeAnother();
   Answer(push.id);
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kOk);
   EXPECT_EQ(peer_.Take().id(), behind.id);
   EXPECT_EQ(peer_.Take().id(), too.id);
   Sent later = Lookup(push.exchange->of.turn);  // which has ended
   EXPECT_EQ(peer_.Take().id(), later.id);
   for (Sent* const each : {&behind, &too, &later}) {
     Answer(each->id);
-    EXPECT_EQ(each->outcome.get().code, grpc::StatusCode::OK);
+    EXPECT_EQ(each->outcome.get().code, StatusCode::kOk);
     EXPECT_NE(each->exchange->values, nullptr);
   }
 }
@@ -148,10 +153,10 @@ TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
   peer_.Meet();
   ASSERT_EQ(peer_.Take().id(), push.id);
   Sent behind = Lookup(push.exchange->of.turn, kMostOfTheArena);
-  Answer(push.id, grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::NOT_FOUND);
+  Answer(push.id, StatusCode::kNotFound);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kNotFound);
   const Outcome held = behind.outcome.get();
-  EXPECT_EQ(held.code, grpc::StatusCode::OK) << "the server has said nothing";
+  EXPECT_EQ(held.code, StatusCode::kOk) << "the server has said nothing";
   EXPECT_EQ(held.read.code(), StatusCode::kCancelled);
   ExpectNothingBeforeAnother();
   Sent next = Lookup(nullptr, kMostOfTheArena);
@@ -165,17 +170,17 @@ TEST_F(GpuLinkTest, ALookupBehindAPushEndsInTimeAndIsNotSentLater) {
   peer_.Meet();
   ASSERT_EQ(peer_.Take().id(), push.id);
   Sent late = Lookup(push.exchange->of.turn, kMostOfTheArena, std::chrono::milliseconds(20));
-  EXPECT_EQ(late.outcome.get().code, grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(late.outcome.get().code, StatusCode::kDeadlineExceeded);
   Sent no_room = Lookup(push.exchange->of.turn, kMostOfTheArena);
   EXPECT_EQ(no_room.outcome.get().read.code(), StatusCode::kResourceExhausted)
       << "the late one has its places until its turn has come";
   Answer(push.id);
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kOk);
   ExpectNothingBeforeAnother();
   Sent given_up = Lookup(nullptr, kMostOfTheArena);
   ASSERT_EQ(peer_.Take().id(), given_up.id) << "the late one has left its places";
-  link_.Cancel(given_up.id);
-  EXPECT_EQ(given_up.outcome.get().code, grpc::StatusCode::CANCELLED);
+  given_up.cancel();
+  EXPECT_EQ(given_up.outcome.get().code, StatusCode::kCancelled);
   Answer(given_up.id);  // too late
   ExpectNothingBeforeAnother();
 }
@@ -186,21 +191,21 @@ TEST_F(GpuLinkTest, ACallIsSentAgainWithTheArraysThatItHadFirst) {
   peer_.Meet();
   const v1::DataCall first = peer_.Take();
   push.exchange->Overwrite();
-  Answer(first.id(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  Answer(first.id(), StatusCode::kUnavailable);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kUnavailable);
   Sent again = Send(push.exchange);
   const v1::DataCall second = peer_.Take();
   EXPECT_EQ(second.arena().body(), first.arena().body());
   EXPECT_EQ(peer_.ArraysOf(second).substr(0, 9), "gradients");
   // The next connection has other memory, to which they are copied.
   peer_.Hang();
-  EXPECT_EQ(again.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(again.outcome.get().code, StatusCode::kUnavailable);
   Sent anew = Send(push.exchange);
   peer_.Meet();
   const v1::DataCall third = peer_.Take();
   EXPECT_EQ(peer_.ArraysOf(third).substr(0, 9), "gradients");
   Answer(third.id());
-  EXPECT_EQ(anew.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(anew.outcome.get().code, StatusCode::kOk);
 }
 
 TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
@@ -211,13 +216,13 @@ TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
   ExpectNothingBeforeAnother();
   const std::weak_ptr<GpuArena> arena = push.exchange->of.carried->arena;
   peer_.Hang();
-  EXPECT_EQ(push.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(behind.outcome.get().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(push.outcome.get().code, StatusCode::kUnavailable);
+  EXPECT_EQ(behind.outcome.get().code, StatusCode::kUnavailable);
   Sent next = Lookup(nullptr);
   peer_.Meet();
   EXPECT_EQ(peer_.Take().id(), next.id) << "and nothing that is over";
   Answer(next.id);
-  EXPECT_EQ(next.outcome.get().code, grpc::StatusCode::OK);
+  EXPECT_EQ(next.outcome.get().code, StatusCode::kOk);
   push.exchange->of.carried.reset();
   behind.exchange->of.carried.reset();
   EXPECT_TRUE(arena.expired());

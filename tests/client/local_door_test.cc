@@ -107,10 +107,11 @@ TEST(LocalDoor, ALinkBringsNothingToAnotherUsersProcess) {
   Peer port;
   DataThreads threads(1);
   DataLink link(threads, RankAddress{.address = port.address(), .local = name, .only_user = geteuid() + 1});
-  std::promise<grpc::StatusCode> ended;
-  link.Send(std::make_shared<Nothing>(), std::chrono::steady_clock::now() + std::chrono::minutes(1),
-            [&ended](const grpc::Status& answer, const Status&) { ended.set_value(answer.error_code()); });
-  EXPECT_EQ(ended.get_future().get(), grpc::StatusCode::UNAVAILABLE);
+  std::promise<StatusCode> ended;
+  link.Send(std::make_shared<Nothing>(),
+            {.deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1)},
+            [&ended](const Status& answer, const Transport::Read&) { ended.set_value(answer.code()); });
+  EXPECT_EQ(ended.get_future().get(), StatusCode::kUnavailable);
   EXPECT_TRUE(taken.HearsNothing());
   EXPECT_TRUE(port.HearsNothing());
 }

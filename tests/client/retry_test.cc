@@ -12,6 +12,7 @@
 
 #include "slotwise/client.h"
 #include "tests/client/fake_server.h"
+#include "tests/client/later.h"
 #include "tests/rpc/messages.h"
 
 namespace slotwise {
@@ -283,7 +284,7 @@ TEST_F(RetryTest, ACallThatWaitsForANewStartsRanksHasItsOwnDeadline) {
     fake.before = HangIn(fake, "GetTopology");
     std::vector<float> out(2);
     const auto call = [&](milliseconds timeout, std::vector<float>& rows) {
-      return client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, rows, {.timeout = timeout});
+      return LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, rows, {.timeout = timeout});
     };
     out_.resize(2);
     auto first = call(begins ? seconds(2) : seconds(600), out);
@@ -311,10 +312,10 @@ TEST_F(RetryTest, ACallThatWaitsForANewStartsRanksIsCancelled) {
   out_.resize(2);
   std::stop_source stop;
   auto cancelled =
-      client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out_, {.stop = stop.get_token()});
+      LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out_, {.stop = stop.get_token()});
   fake.AwaitCalls("GetTopology", before + 2);
   std::vector<float> out(2);
-  auto other = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+  auto other = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
   stop.request_stop();
   EXPECT_TRUE(cancelled.get().ok()) << "it was answered before";
   EXPECT_EQ(met, 0);
@@ -369,7 +370,7 @@ TEST_F(RetryTest, AClientThatLearnsOfANewStartIsClosed) {
     const int before = fake.calls("GetTopology");
     fake.SayThatItIs(2, fake.addresses());
     fake.before = HangIn(fake, "GetTopology");
-    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
     fake.AwaitCalls("GetTopology", before + 2);
   }
   ASSERT_EQ(answer.wait_for(seconds(0)), std::future_status::ready);
@@ -553,17 +554,44 @@ TEST_F(RetryTest, APushOfMorePartsThanAStepMayHaveIsRefusedBeforeItIsSent) {
   EXPECT_EQ(fake.calls("Push"), 0);
 }
 
+// What decides is whether there is a reason, not what is said.
 TEST_F(RetryTest, AServerThatReceivesTooMuchIsTriedAgain) {
+  for (const bool gives_reasons : {true, false}) {
+    FakeServer fake;
+    fake.gives_reasons = gives_reasons;
+    fake.before = FakeServer::FailFirst(2, "Push", grpc::StatusCode::RESOURCE_EXHAUSTED);
+    Client client = Connect(fake);
+    const auto step = PushOne(client);
+    EXPECT_EQ(step.status().code(), gives_reasons ? StatusCode::kOk : StatusCode::kResourceExhausted);
+    EXPECT_EQ(fake.pushes().size(), gives_reasons ? 3u : 1u) << "an older server's refusals have no reason";
+  }
+}
+
+TEST_F(RetryTest, ARefusalWithAReasonIsNotTriedAgain) {
   FakeServer fake;
-  const auto left = std::make_shared<std::atomic<int>>(2);
-  fake.before = [left](std::size_t, const std::string& called, const google::protobuf::Message&) {
-    if (called != "Push" || left->fetch_sub(1) <= 0) return grpc::Status::OK;
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "Received RST_STREAM with error code 11");
+  fake.gives_reasons = true;
+  fake.before = [](std::size_t, const std::string& called, const google::protobuf::Message&) {
+    if (called != "Push") return grpc::Status::OK;
+    return FakeServer::Refusal(ResourceExhausted("full").Because(Reason::kTableFull));
   };
   Client client = Connect(fake);
   const auto step = PushOne(client);
-  EXPECT_TRUE(step.ok()) << step.status().message();
-  EXPECT_EQ(fake.pushes().size(), 3u);
+  EXPECT_EQ(step.status(), ResourceExhausted("full").Because(Reason::kTableFull));
+  EXPECT_EQ(fake.pushes().size(), 1u);
+}
+
+// gRPC's refusal of it would have no reason, and it would be sent until the timeout.
+TEST_F(RetryTest, AMessageThatIsLargerThanTheServerTakesIsNotSent) {
+  FakeServer fake(1, 100);
+  Client client = Connect(fake);
+  const std::string name(255, 'a');
+  const Status status = client.DropTable(name);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.reason(), Reason::kTooLarge);
+  EXPECT_NE(status.message().find("a request has 258 bytes, more than the 100 of limits.max_message_mib"),
+            std::string::npos)
+      << status.message();
+  EXPECT_EQ(fake.calls("DropTable"), 0);
 }
 
 TEST_F(RetryTest, ARankThatIsGoneIsReplacedByAnother) {
@@ -692,10 +720,10 @@ TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
   std::future<Status> answer;
   {
     Client client = Connect(fake, seconds(600));
-    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
     fake.AwaitCalls("Lookup", 1);
   }
-  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
 }
 
 TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
@@ -704,12 +732,12 @@ TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
   Client client = Connect(fake, seconds(600));
   std::vector<std::vector<float>> outs(50, std::vector<float>(2));
   std::vector<std::future<Status>> answers;
-  for (auto& out : outs) answers.push_back(client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out));
+  for (auto& out : outs) answers.push_back(LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out));
   fake.AwaitCalls("Lookup", 1);
   client.Close();
   for (auto& answer : answers) {
     ASSERT_EQ(answer.wait_for(seconds(0)), std::future_status::ready);
-    EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+    EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
   }
 }
 
@@ -720,10 +748,10 @@ TEST_F(RetryTest, AClientIsDestroyedInTheMiddleOfAWait) {
   std::future<Status> answer;
   {
     Client client = Connect(fake, seconds(600));
-    answer = client.LookupAsync("ads", {one_, {}}, LookupMode::kTrain, out);
+    answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
     fake.AwaitCalls("Lookup", 3);
   }
-  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed"));
+  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
 }
 
 TEST_F(RetryTest, ConnectingSaysWhereItFailed) {

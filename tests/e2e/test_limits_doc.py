@@ -75,6 +75,16 @@ def value_in_code(name: str, path: str) -> float:
     return evaluate(braced or assigned) * CHRONO.get(kind.rpartition("::")[2], 1.0)
 
 
+def test_every_reason_is_explained() -> None:
+    proto = (ROOT / "proto" / "slotwise" / "v1" / "errors.proto").read_text()
+    section = DOCUMENT.partition("## Reasons")[2].partition("\n## ")[0]
+    told = re.findall(r"^  - `([A-Z_]+)`: (.+)$", section, re.MULTILINE)
+    defined = re.findall(r"((?:  // .*\n)+)  REASON_([A-Z_]+) = [1-9]", proto)
+    texts = [(name, " ".join(re.findall(r"// (.*)", comment))) for comment, name in defined]
+    assert len(texts) > 30
+    assert told == texts
+
+
 FOLLOW_THE_MEMORY = {
     "max_message_mib": "message",
     "max_round_mib": "round",

@@ -247,7 +247,8 @@ TEST(Inbox, RefusesAMessageForWhichThereIsNeverRoom) {
   for (int i = 0; i < 3; ++i) message.push_back(LookupOf(9));
   EXPECT_EQ(inbox.Add(message),
             ResourceExhausted("the requests of the message and their replies take 216 bytes, for which "
-                              "limits.max_inbox_mib never leaves room: send fewer in a message"));
+                              "limits.max_inbox_mib never leaves room: send fewer in a message")
+                .Because(Reason::kTooLarge));
   message.pop_back();
   EXPECT_TRUE(inbox.Add(message).ok()) << "nothing else is there";
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/intake/quoted.h"
+#include "wire/error_details.h"
 
 namespace slotwise {
 namespace {
@@ -26,12 +27,24 @@ TEST(GrpcStatus, KeepsTheCodeByNameAndTheMessage) {
     const grpc::Status status = ToGrpc(Status(ours, "why"));
     EXPECT_EQ(status.error_code(), grpcs) << ToString(ours);
     EXPECT_EQ(status.error_message(), "why");
+    EXPECT_EQ(ReasonIn(status.error_details()), DefaultReason(ours));
   }
   EXPECT_TRUE(ToGrpc(Status()).ok());
 }
 
 TEST(GrpcStatus, CutsMessagesThatWouldNotTravel) {
-  EXPECT_EQ(ToGrpc(InvalidArgument(std::string(100'000, 'x'))).error_message().size(), 1024u);
+  const grpc::Status status = ToGrpc(InvalidArgument(std::string(100'000, 'x')));
+  EXPECT_EQ(status.error_message().size(), 1024u);
+  EXPECT_LT(status.error_details().size(), 2048u);
+  const grpc::Status within = ToGrpc(InvalidArgument(std::string(1023, 'x') + "\xc3\xa4 and more"));
+  EXPECT_EQ(within.error_message(), std::string(1023, 'x')) << "not within a character";
+  for (const char* no_text : {"\xff", "\xc3", "\x80\x80\x80\x80\x80"}) {
+    const grpc::Status odd = ToGrpc(
+        ResourceExhausted("cannot write " + std::string(1100, 'x') + no_text).Because(Reason::kDiskFull));
+    EXPECT_EQ(ReasonIn(odd.error_details()), Reason::kDiskFull);
+    EXPECT_EQ(ReasonIn(ToGrpc(ResourceExhausted(no_text).Because(Reason::kDiskFull)).error_details()),
+              Reason::kDiskFull);
+  }
 }
 
 TEST(Quoted, CutsLongNamesAndShowsWhatCannotBePrinted) {

@@ -65,7 +65,8 @@ TEST(SplitMessages, TakesOnlySoMany) {
   ASSERT_TRUE(most.ok());
   EXPECT_EQ(most->size(), kMostMessages);
   EXPECT_EQ(Split(BufferOf(bytes + std::string("\x0a\x00", 2))).status(),
-            InvalidArgument("the slotwise.v1.LookupManyRequest holds more than 65536 requests"));
+            InvalidArgument("the slotwise.v1.LookupManyRequest holds more than 65536 requests")
+                .Because(Reason::kMalformed));
 }
 
 TEST(JoinMessages, IsWhatProtobufWouldWrite) {

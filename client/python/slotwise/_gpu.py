@@ -126,7 +126,7 @@ class GpuDoor:
         core, mode = self._ps._usable(), TRAIN if train else EVAL
         gpu = self._gpu(device)
         after = None if behind is None else behind.handle
-        handle = core.lookup_on_gpu(
+        handle = core.lookup(
             self._ps._client, native, len(batches), mode, ctypes.byref(gpu), after, None
         )
         return _started(handle, device, batches)
@@ -173,7 +173,7 @@ class GpuDoor:
         core, named = self._ps._usable(), self._ps._named(step)
         gpu = self._gpu(device)
         states = states_of(gradients, looked_up) if looked_up else None
-        handle = core.push_of(
+        handle = core.push(
             self._ps._client,
             native,
             len(batches),

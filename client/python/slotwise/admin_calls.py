@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from slotwise._messages import read
 from slotwise._pushes import Pushes
-from slotwise.core import Core, Handle, text
+from slotwise.batch import TableShape
+from slotwise.core import CallOptions, Core, Handle, text
+from slotwise.core import TableShape as NativeShape
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, NotFound
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
-    RankInfo,
     TableDigest,
     TableInfo,
     TableOptions,
     Topology,
-    info_from_json,
     options_from_json,
     options_to_json,
 )
 from slotwise.session import Session
-from slotwise.stats import RankStats, rank_stats_from_json
+from slotwise.stats import RankStats
 
 
 class AdminCalls:
-    """Makes, describes and drops tables, and remembers the options of tables in use."""
+    """Makes, describes and drops tables. The core remembers the options of tables in use."""
 
     def __init__(self, core: Core, client: Handle) -> None:
         """Takes a client of the core's."""
@@ -37,7 +39,6 @@ class AdminCalls:
         self._door, self._wire_dtype = "best", "float32"  # as `connect` was told
         self._gpu: Any = None  # slotwise._gpu.GpuDoor, once slotwise.torch has made one
         self._process = os.getpid()
-        self._options: dict[str, TableOptions] = {}  # of the tables in use
 
     def create_table(
         self,
@@ -81,32 +82,27 @@ class AdminCalls:
             max_rows=max_rows,
             max_load=max_load,
         )
-        core = self._usable()
-        reply = self._ask(core.create_table(self._client, _text_of(options), None))
-        return self._remember(options_from_json(reply["options"]))
+        reply = self._ask("CreateTable", {"options": options_to_json(options)})
+        return options_from_json(reply.get("options", {}))
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Drops a table on every rank. Raises NotFound if there is none, unless `missing_ok`."""
-        self._options.pop(name, None)
-        core = self._settled()
+        self._settled()
         try:
             with self._pushes.around_another_state():
-                core.finish(core.drop_table(self._client, text(name), None))
+                self._ask("DropTable", {"table": name})
         except NotFound:
             if not missing_ok:
                 raise
 
     def list_tables(self) -> list[TableOptions]:
         """Returns all tables' options, sorted by name."""
-        reply = self._ask(self._usable().list_tables(self._client, None))
+        reply = self._ask("ListTables")
         return [options_from_json(table) for table in reply.get("tables", [])]
 
     def describe_table(self, name: str) -> TableInfo:
         """Returns a table's options, steps, learning rate, shards and rounds. Raises NotFound."""
-        reply = self._ask(self._usable().describe_table(self._client, text(name), None))
-        info = info_from_json(reply)
-        self._remember(info.options)
-        return info
+        return read(TableInfo, self._ask("DescribeTable", {"table": name}))
 
     def set_learning_rate(self, name: str, lr: float) -> None:
         """Sets a table's learning rate on every rank, from its next step on.
@@ -119,24 +115,12 @@ class AdminCalls:
             InvalidArgument: `lr` is not finite and above 0.
             NotFound: no such table.
         """
-        core = self._settled()
-        core.finish(core.set_learning_rate(self._client, text(name), float(lr), None))
+        self._settled()
+        self._ask("SetLearningRate", {"table": name, "learning_rate": float(lr)})
 
     def topology(self) -> Topology:
         """Returns the server's ranks, as they are now."""
-        reply = self._ask(self._usable().topology(self._client, None))
-        ranks = (
-            RankInfo(rank["address"], rank["device"], rank.get("local", ""))
-            for rank in reply.get("ranks", [])
-        )
-        return Topology(
-            reply["version"],
-            tuple(ranks),
-            int(reply.get("max_message_bytes", 0)),
-            int(reply.get("max_round_bytes", 0)),
-            incarnation=int(reply.get("incarnation", 0)),
-            epoch=int(reply.get("epoch", 0)),
-        )
+        return read(Topology, self._ask("GetTopology"))
 
     def stats(self) -> list[RankStats]:
         """Returns what each rank has counted since it started, in rank order.
@@ -144,8 +128,13 @@ class AdminCalls:
         What happened in an interval is the difference of two readings: `RankStats.since`. Ranks
         answer without a round, so also while rounds are stuck.
         """
-        reply = self._ask(self._usable().stats(self._client, None))
-        return [rank_stats_from_json(rank) for rank in reply["ranks"]]
+        ranks = range(len(self.topology().ranks))
+        calls = [self._begin("GetStats", rank=rank) for rank in ranks]
+        try:
+            return [read(RankStats, self._reply_to(call)) for call in calls]
+        finally:
+            for call in calls:
+                self._core.end(call)
 
     def new_session(
         self,
@@ -167,28 +156,37 @@ class AdminCalls:
 
     def digest(self, name: str) -> TableDigest:
         """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""
-        reply = self._ask(self._settled().digest(self._client, text(name), None))
-        return TableDigest(reply["digest"], int(reply.get("rows", 0)), int(reply.get("steps", 0)))
+        self._settled()
+        return read(TableDigest, self._ask("Digest", {"table": name}))
 
     @contextmanager
-    def _tables(self, *names: str) -> Iterator[list[TableOptions]]:
-        """Yields tables' options, asking for each once; forgets them if the `with` body fails.
+    def _tables(self, *names: str) -> Iterator[list[TableShape]]:
+        """Yields tables' shapes; makes the core forget the tables if the `with` body fails.
 
         The body may have failed because a table was made again, with other options.
         """
         try:
-            yield [self._options.get(name) or self.describe_table(name).options for name in names]
+            yield [self._known_table(name) or self._described_table(name) for name in names]
         except Error:
             self._forget(names)
             raise
 
-    def _remember(self, options: TableOptions) -> TableOptions:
-        self._options[options.name] = options
-        return options
+    def _known_table(self, name: str) -> TableShape | None:
+        """Returns a table's shape; None if the core does not know the table."""
+        native = NativeShape()
+        if not self._usable().client_table(self._client, text(name), ctypes.byref(native)):
+            return None
+        return TableShape(name, native.dim, native.slots, bool(native.pools))
 
-    def _forget(self, names: Any) -> None:
+    def _described_table(self, name: str) -> TableShape:
+        options = self.describe_table(name).options
+        return TableShape(name, options.dim, options.slots, options.pools)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        if os.getpid() != self._process:
+            return
         for name in names:
-            self._options.pop(name, None)
+            self._core.client_forget_table(self._client, text(name))
 
     def _usable(self) -> Core:
         """Returns the core, or raises FailedPrecondition in a process that did not connect."""
@@ -209,23 +207,57 @@ class AdminCalls:
         self._pushes.wait()
         return core
 
-    def _ask(self, call: Handle) -> Json:
-        """Returns the JSON that a call ends with."""
-        return self._core.json_of(self._core.finish(call))
+    def _begin(
+        self,
+        method: str,
+        request: Json | None = None,
+        *,
+        timeout: float | None = None,
+        rank: int = -1,
+    ) -> Handle:
+        """Starts a call of a method of service Admin, with its request's fields.
+
+        Args:
+            timeout: seconds to wait; None: the client's own, or a day for what writes or reads a
+                checkpoint.
+            rank: the rank that alone is asked; -1: any.
+        """
+        core, options = self._usable(), None
+        if timeout is not None:
+            if not timeout > 0:
+                raise InvalidArgument(f"timeout is {timeout}, not above 0")
+            options = CallOptions(timeout_ms=max(1, round(min(timeout, 1e9) * 1000)))
+        given = None if options is None else ctypes.byref(options)
+        call: Handle = core.ask(self._client, text(method), request_text(request or {}), rank, given)
+        call.keep = self._client
+        return call
+
+    def _reply_to(self, call: Handle) -> Json:
+        """Waits for a call's end, and returns its reply, or raises its error."""
+        return self._core.json_of(self._core.finish(call, call.keep))
+
+    def _ask(self, method: str, request: Json | None = None, **how: Any) -> Json:
+        """Calls a method as `_begin` does, and returns its reply."""
+        return self._reply_to(self._begin(method, request, **how))
 
 
-def _text_of(options: TableOptions) -> bytes:
-    """Returns the options as protobuf's JSON."""
+def request_text(request: Json) -> bytes:
+    """Returns a request as protobuf's JSON; InvalidArgument if a name is no text, or a value has no JSON."""
+    for name in ("table", "id"):
+        if name in request:
+            text(request[name])
     try:
-        return json.dumps(_plain(options_to_json(options))).encode()
+        return json.dumps(_plain(request)).encode()
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{options}: {error}") from error
+        raise InvalidArgument(f"{request}: {error}") from error
 
 
 def _plain(value: Any) -> Any:
     """Returns numbers of NumPy's as Python's, and infinities and NaN as protobuf's JSON has them."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]

@@ -14,6 +14,20 @@ from slotwise.options import TableOptions
 _MISSING = {"nan", "None", "<NA>", "NaT"}  # what NumPy, Python and pandas print for a value that is not there
 
 
+class TableShape(NamedTuple):
+    """What the arrays of a table's batches have to do with its options: `TableOptions`' attributes."""
+
+    name: str
+    dim: int
+    slots: int
+    pools: bool
+
+    @property
+    def width(self) -> int:
+        """Elements a sample: slots * dim."""
+        return self.slots * self.dim
+
+
 class Batch(NamedTuple):
     """`samples * slots` bags of keys of one table.
 
@@ -37,7 +51,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(
-    table: TableOptions,
+    table: TableOptions | TableShape,
     keys: ArrayLike,
     offsets: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -61,7 +75,7 @@ def make_batch(
             raise InvalidArgument(f"keys: shape is {array.shape}, not [keys], though with offsets")
         offset_array = _as_offsets(_as_array("offsets", offsets), table.slots, len(flat))
         shape: tuple[int, ...] = ((len(offset_array) - 1) // table.slots,)
-    elif table.combiner == "none":
+    elif not table.pools:
         shape = array.shape
     else:
         shape = (_samples_without_offsets(array, table.slots),)
@@ -115,7 +129,7 @@ def result_array(
 
 
 def check_gradients(
-    gradients: ArrayLike, batch: Batch, table: TableOptions
+    gradients: ArrayLike, batch: Batch, table: TableOptions | TableShape
 ) -> NDArray[np.float32]:
     """Returns `gradients` as contiguous float32, or raises InvalidArgument.
 

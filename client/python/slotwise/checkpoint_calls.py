@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slotwise._messages import read
 from slotwise.admin_calls import AdminCalls
-from slotwise.core import CallOptions, text
+from slotwise.core import text
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import Json
 
-_VALUE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
+_VALUE_DTYPES = {
+    "float32": "DATA_TYPE_FLOAT32",
+    "float16": "DATA_TYPE_FLOAT16",
+    "bfloat16": "DATA_TYPE_BFLOAT16",
+}
 
 
 @dataclass(frozen=True)
@@ -121,9 +125,9 @@ class CheckpointCalls(AdminCalls):
             raise InvalidArgument(
                 f"value_dtype is {value_dtype!r}, not one of {', '.join(_VALUE_DTYPES)}"
             )
-        number, options = _VALUE_DTYPES.index(value_dtype), _options(timeout)
-        call = self._settled().save_checkpoint(self._client, bool(delta), number, options)
-        return _made(self._ask(call))
+        self._settled()
+        request = {"delta": bool(delta), "value_type": _VALUE_DTYPES[value_dtype]}
+        return read(Checkpoint, self._ask("SaveCheckpoint", request, timeout=timeout))
 
     def load(
         self, id: str, *, tables: Sequence[str] | None = None, timeout: float | None = None
@@ -155,22 +159,16 @@ class CheckpointCalls(AdminCalls):
         """
         if isinstance(tables, str) or (tables is not None and not tables):
             raise InvalidArgument(f"tables is {tables!r}, not a list of tables' names, or None")
-        names = [text(name) for name in tables or ()]
-        array = (ctypes.c_char_p * len(names))(*names)
-        core = self._settled()
-        self._forget(list(self._options))
+        names = [text(name).decode() for name in (id, *(tables or ()))][1:]
+        request: Json = {"id": id} if tables is None else {"some": {"id": id, "tables": names}}
+        self._settled()
         with self._pushes.around_another_state():
-            return _made(
-                self._ask(
-                    core.load_checkpoint(
-                        self._client, text(id), array, len(names), _options(timeout)
-                    )
-                )
-            )
+            reply = self._ask("LoadCheckpoint", request, timeout=timeout)
+        return read(Checkpoint, reply, delta=False)
 
     def checkpoints(self) -> list[ListedCheckpoint]:
         """Returns the checkpoints in the data folder, the newest first, then broken ones."""
-        reply = self._ask(self._usable().list_checkpoints(self._client, None))
+        reply = self._ask("ListCheckpoints")
         return [_listed(message) for message in reply.get("checkpoints", [])]
 
     def describe_checkpoint(self, id: str) -> CheckpointDetails:
@@ -181,7 +179,7 @@ class CheckpointCalls(AdminCalls):
             DataLoss: its manifest is damaged.
             ResourceExhausted: its manifest is longer than a message may be.
         """
-        reply = self._ask(self._usable().describe_checkpoint(self._client, text(id), None))
+        reply = self._ask("DescribeCheckpoint", {"id": id})
         return CheckpointDetails(
             _listed(reply["checkpoint"]),
             tuple(reply.get("chain", [])),
@@ -200,12 +198,7 @@ class CheckpointCalls(AdminCalls):
             DataLoss: it cannot be restored; the message names the file, and what is wrong.
             ResourceExhausted: the rank is verifying another one.
         """
-        reply = self._ask(
-            self._usable().verify_checkpoint(self._client, text(id), _options(timeout))
-        )
-        return Verification(
-            tuple(reply.get("chain", [])), int(reply.get("files", 0)), int(reply.get("bytes", 0))
-        )
+        return read(Verification, self._ask("VerifyCheckpoint", {"id": id}, timeout=timeout))
 
     def pin_checkpoint(self, id: str) -> None:
         """Keeps a checkpoint, and all that it builds on, until it is released.
@@ -217,13 +210,11 @@ class CheckpointCalls(AdminCalls):
             DataLoss: it cannot be restored; the message says why.
             ResourceExhausted: as many are pinned as may be, 64; or the disk is full.
         """
-        core = self._usable()
-        core.finish(core.pin_checkpoint(self._client, text(id), None))
+        self._ask("PinCheckpoint", {"id": id})
 
     def release_checkpoint(self, id: str) -> None:
         """Lets a pinned checkpoint go, once there are enough newer ones. Raises NotFound."""
-        core = self._usable()
-        core.finish(core.release_checkpoint(self._client, text(id), None))
+        self._ask("ReleaseCheckpoint", {"id": id})
 
     def compact_checkpoint(self, id: str, *, timeout: float | None = None) -> ListedCheckpoint:
         """Makes a rank fold a delta, with all that it builds on, into a new base of the same state.
@@ -240,44 +231,10 @@ class CheckpointCalls(AdminCalls):
             DataLoss: it cannot be restored; the message says why.
             ResourceExhausted: the rank folds or verifies another one, or the disk is full.
         """
-        reply = self._ask(
-            self._usable().compact_checkpoint(self._client, text(id), _options(timeout))
-        )
+        reply = self._ask("CompactCheckpoint", {"id": id}, timeout=timeout)
         return _listed(reply["checkpoint"])
 
 
-def _made(reply: Json) -> Checkpoint:
-    return Checkpoint(
-        reply["id"],
-        bool(reply.get("delta", False)),
-        *(int(reply.get(name, 0)) for name in ("round", "rows", "bytes")),
-    )
-
-
-def _options(timeout: float | None) -> Any:
-    """Returns a call's options with a timeout, or None."""
-    if timeout is None:
-        return None
-    if not timeout > 0:
-        raise InvalidArgument(f"timeout is {timeout}, not above 0")
-    return ctypes.byref(CallOptions(timeout_ms=max(1, round(min(timeout, 1e9) * 1000))))
-
-
 def _listed(message: Json) -> ListedCheckpoint:
-    parent = message.get("parent", "")
-    return ListedCheckpoint(
-        id=message.get("id", ""),
-        delta=bool(parent),
-        round=int(message.get("round", 0)),
-        rows=int(message.get("rows", 0)),
-        bytes=int(message.get("bytes", 0)),
-        parent=parent,
-        folds=message.get("folds", ""),
-        created=int(message.get("created", 0)),
-        ranks=int(message.get("ranks", 0)),
-        tables={table["name"]: int(table.get("rows", 0)) for table in message.get("tables", [])},
-        usable=bool(message.get("usable", False)),
-        why_not=message.get("why_not", ""),
-        pinned=bool(message.get("pinned", False)),
-        kept_for_load=bool(message.get("kept_for_load", False)),
-    )
+    rows = {table["name"]: int(table.get("rows", 0)) for table in message.get("tables", [])}
+    return read(ListedCheckpoint, message, delta="parent" in message, tables=rows)

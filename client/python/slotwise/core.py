@@ -23,7 +23,7 @@ from slotwise.errors import Error, InvalidArgument, from_code
 
 _LOG = logging.getLogger("slotwise")
 
-_ABI = 6
+_ABI = 7
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
@@ -85,6 +85,12 @@ class Batch(ctypes.Structure):
         ("values", ctypes.c_void_p),
         ("values_count", ctypes.c_size_t),
     )
+
+
+class TableShape(ctypes.Structure):
+    """slotwise_table."""
+
+    _fields_ = (("dim", ctypes.c_uint32), ("slots", ctypes.c_uint32), ("pools", ctypes.c_int32))
 
 
 class Gpu(ctypes.Structure):
@@ -214,6 +220,7 @@ class Core:
             "call_cancel": (None, [pointer]),
             "call_message": (text, [pointer]),
             "call_retry_after_ms": (i64, [pointer]),
+            "call_reason": (text, [pointer]),
             "call_json": (text, [pointer]),
             "call_numbers": (ctypes.POINTER(u64), [pointer, ctypes.POINTER(size)]),
             "call_client": (self.Client, [pointer]),
@@ -227,32 +234,13 @@ class Core:
             "client_epoch": (u64, [pointer]),
             "client_session": (u64, [pointer]),
             "client_next_step": (None, [pointer, step]),
-            "create_table": (call, [pointer, text, options]),
-            "drop_table": (call, [pointer, text, options]),
-            "list_tables": (call, [pointer, options]),
-            "describe_table": (call, [pointer, text, options]),
-            "digest": (call, [pointer, text, options]),
-            "set_learning_rate": (call, [pointer, text, ctypes.c_float, options]),
-            "topology": (call, [pointer, options]),
-            "stats": (call, [pointer, options]),
-            "describe_session": (call, [pointer, u64, u64, options]),
-            "save_checkpoint": (call, [pointer, i32, i32, options]),
-            "list_checkpoints": (call, [pointer, options]),
-            "describe_checkpoint": (call, [pointer, text, options]),
-            "verify_checkpoint": (call, [pointer, text, options]),
-            "load_checkpoint": (call, [pointer, text, ctypes.POINTER(text), size, options]),
-            "pin_checkpoint": (call, [pointer, text, options]),
-            "release_checkpoint": (call, [pointer, text, options]),
-            "compact_checkpoint": (call, [pointer, text, options]),
-            "lookup": (call, [pointer, batches, i32, options]),
-            "lookup_many": (call, [pointer, batches, size, i32, options]),
-            "push_of": (
-                call,
-                [pointer, batches, size, looked_up, rates, step, gpu, options],
-            ),
+            "ask": (call, [pointer, text, text, i32, options]),
+            "client_table": (i32, [pointer, text, ctypes.POINTER(TableShape)]),
+            "client_forget_table": (None, [pointer, text]),
+            "lookup": (call, [pointer, batches, size, i32, gpu, pointer, options]),
+            "push": (call, [pointer, batches, size, looked_up, rates, step, gpu, options]),
             "client_looked_up": (None, [pointer, text, looked_up]),
             "client_gpus": (size, [pointer, ctypes.c_char_p, size]),
-            "lookup_on_gpu": (call, [pointer, batches, size, i32, gpu, pointer, options]),
             "call_has_arrays": (i32, [pointer]),
             "call_dlpack": (pointer, [pointer, size, i32, i32, ctypes.POINTER(i64), size]),
             "dlpack_free": (None, [pointer]),
@@ -262,6 +250,7 @@ class Core:
             "rows_next": (i32, [pointer, i64, view]),
             "rows_message": (text, [pointer]),
             "rows_retry_after_ms": (i64, [pointer]),
+            "rows_reason": (text, [pointer]),
             "hash_ids": (None, [text, ctypes.POINTER(u64), size, u64, ctypes.POINTER(u64)]),
         }
         for name, (result, arguments) in functions.items():
@@ -310,7 +299,8 @@ class Core:
     def error_of(self, call: Handle, code: int) -> Error:
         """Returns the exception of a call that has ended with `code`."""
         message = self.call_message(call).decode(errors="replace")
-        return from_code(code, message, self.call_retry_after_ms(call))
+        reason = self.call_reason(call).decode()
+        return from_code(code, message, self.call_retry_after_ms(call), reason)
 
     def json_of(self, call: Handle) -> dict[str, Any]:
         """Returns the message that a call has ended with."""

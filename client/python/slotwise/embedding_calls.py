@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slotwise.admin_calls import AdminCalls
-from slotwise.batch import Batch, check_gradients, make_batch, result_array
+from slotwise._messages import read
+from slotwise.batch import Batch, TableShape, check_gradients, make_batch, result_array
 from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, LookedUp, NamedStep, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.futures import Future
-from slotwise.options import TableOptions
 from slotwise.session import Session, SessionInfo, Step
 from slotwise.started_call import Begin, StartedCall
 
@@ -62,19 +62,10 @@ class EmbeddingCalls(AdminCalls):
             session: by its `id` and `epoch`; None: this client's own.
         """
         session = self.session if session is None else session
-        core = self._settled()
-        reply = self._ask(core.describe_session(self._client, session.id, session.epoch, None))
-        return SessionInfo(
-            bool(reply.get("known", False)),
-            int(reply.get("last_step", 0)),
-            int(reply.get("epoch", 0)),
-            bool(reply.get("may_be_forgotten", False)),
-            {
-                entry.get("table", ""): int(entry.get("last_step", 0))
-                for entry in reply.get("tables", [])
-            },
-            int(reply.get("incarnation", 0)),
-        )
+        self._settled()
+        reply = self._ask("DescribeSession", {"session": session.id, "epoch": session.epoch})
+        last = {each.get("table", ""): int(each.get("last_step", 0)) for each in reply.get("tables", [])}
+        return read(SessionInfo, reply, tables=last)
 
     def resume(self, session: Session) -> SessionInfo:
         """Goes on with a session, as a trainer does that was started again.
@@ -152,7 +143,7 @@ class EmbeddingCalls(AdminCalls):
         """
         with self._tables(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
-            self._run(self._lookup(batch, train), wire_dtype, batch)
+            self._run(self._lookup([batch], train), wire_dtype, batch)
         return _values_of(batch)
 
     def lookup_async(
@@ -172,9 +163,9 @@ class EmbeddingCalls(AdminCalls):
         is closed: a cancelled call may go on for a moment.
         """
 
-        def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
+        def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _lookup_batch(tables[0], keys, offsets, weights, out)
-            return self._lookup(batch, train), batch, lambda _: _values_of(batch)
+            return self._lookup([batch], train), batch, lambda _: _values_of(batch)
 
         return self._start([table], wire_dtype, start)
 
@@ -207,13 +198,7 @@ class EmbeddingCalls(AdminCalls):
                 _lookup_batch(options, *_check_tuple(options.name, bags, 1, 3))
                 for options, bags in zip(tables, lookups.values())
             ]
-            native, core = _array_of(batches), self._core
-            mode = TRAIN if train else EVAL
-            self._run(
-                lambda call: core.lookup_many(self._client, native, len(native), mode, call),
-                wire_dtype,
-                batches,
-            )
+            self._run(self._lookup(batches, train), wire_dtype, batches)
         return {name: _values_of(batch) for name, batch in zip(lookups, batches)}
 
     def push(
@@ -264,7 +249,7 @@ class EmbeddingCalls(AdminCalls):
         with self._tables(table) as (options,):
             batch = _push_batch(options, self._divisor(step), keys, offsets, gradients, weights)
             rates = rates_of([table], {table: learning_rate})
-            call = self._run(self._push(batch, rates, step), wire_dtype, batch)
+            call = self._run(self._push([batch], None, rates, step), wire_dtype, batch)
         return self._core.numbers_of(call)[0]
 
     def push_async(
@@ -288,11 +273,11 @@ class EmbeddingCalls(AdminCalls):
 
         rates = rates_of([table], {table: learning_rate})
 
-        def start(tables: list[TableOptions]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
+        def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(
                 tables[0], self._divisor(step), keys, offsets, gradients, weights
             )
-            begin = self._push(batch, rates, step)
+            begin = self._push([batch], None, rates, step)
             return begin, batch, lambda call: self._core.numbers_of(call)[0]
 
         return self._start([table], wire_dtype, start)
@@ -356,24 +341,21 @@ class EmbeddingCalls(AdminCalls):
                 _push_batch(options, divisor, *push)
                 for options, push in zip(tables, pushes.values())
             ]
-            native, core, named = _array_of(batches), self._core, self._named(step)
             states = states_of(pushes, looked_up)
-            return self._run(
-                lambda options: core.push_of(
-                    self._client, native, len(native), states, rates, named, None, options
-                ),
-                wire_dtype,
-                batches,
-            )
+            return self._run(self._push(batches, states, rates, step), wire_dtype, batches)
 
-    def _lookup(self, batch: Batch, train: bool) -> Begin:
-        core, mode = self._core, TRAIN if train else EVAL
-        return lambda call: core.lookup(self._client, ctypes.byref(batch.native), mode, call)
+    def _lookup(self, batches: Sequence[Batch], train: bool) -> Begin:
+        core, mode, native = self._core, TRAIN if train else EVAL, _array_of(batches)
+        return lambda call: core.lookup(
+            self._client, native, len(native), mode, None, None, call
+        )
 
-    def _push(self, batch: Batch, rates: Any, step: Step | None) -> Begin:
-        core, named, native = self._core, self._named(step), ctypes.byref(batch.native)
-        return lambda call: core.push_of(
-            self._client, native, 1, None, rates, named, None, call
+    def _push(
+        self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None
+    ) -> Begin:
+        core, named, native = self._core, self._named(step), _array_of(batches)
+        return lambda call: core.push(
+            self._client, native, len(native), states, rates, named, None, call
         )
 
     def _named(self, step: Step | None) -> NamedStep | None:
@@ -399,7 +381,7 @@ class EmbeddingCalls(AdminCalls):
         self,
         names: Sequence[str],
         wire_dtype: str | None,
-        start: Callable[[list[TableOptions]], tuple[Begin, Any, Callable[[Handle], Any]]],
+        start: Callable[[list[TableShape]], tuple[Begin, Any, Callable[[Handle], Any]]],
     ) -> Future[Any]:
         """Starts a call when the tables' options are known, and returns its future.
 
@@ -415,7 +397,7 @@ class EmbeddingCalls(AdminCalls):
 
 
 def _lookup_batch(
-    options: TableOptions,
+    options: TableShape,
     keys: ArrayLike,
     offsets: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -426,7 +408,7 @@ def _lookup_batch(
 
 
 def _push_batch(
-    options: TableOptions,
+    options: TableShape,
     divisor: int,
     keys: ArrayLike,
     offsets: ArrayLike | None,

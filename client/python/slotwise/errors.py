@@ -22,11 +22,59 @@ class StatusCode(enum.IntEnum):
     UNAUTHENTICATED = 16
 
 
+class Reason(enum.Enum):
+    """Why a call failed, more closely than by its code: what programs decide by.
+
+    docs/limits.md says what each means. A refusal that brought none, as a server's that is older than
+    reasons, has the first one of its code. `UNSPECIFIED`: the core knows a reason that this module
+    does not.
+    """
+
+    UNSPECIFIED = ""
+    INVALID_VALUE = "INVALID_VALUE"
+    MALFORMED = "MALFORMED"
+    NOT_FOUND = "NOT_FOUND"
+    NO_TABLE = "NO_TABLE"
+    NO_CHECKPOINT = "NO_CHECKPOINT"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    OTHER_OPTIONS = "OTHER_OPTIONS"
+    WRONG_STATE = "WRONG_STATE"
+    SESSION_FORGOTTEN = "SESSION_FORGOTTEN"
+    STEP_TOO_OLD = "STEP_TOO_OLD"
+    STEP_DIFFERS = "STEP_DIFFERS"
+    NO_DATA_FOLDER = "NO_DATA_FOLDER"
+    CLIENT_CLOSED = "CLIENT_CLOSED"
+    OTHER_VERSION = "OTHER_VERSION"
+    NO_SHARED_GPU = "NO_SHARED_GPU"
+    TABLE_CHANGED = "TABLE_CHANGED"
+    NO_ROOM = "NO_ROOM"
+    BUSY = "BUSY"
+    TABLE_FULL = "TABLE_FULL"
+    TOO_LARGE = "TOO_LARGE"
+    NO_MEMORY = "NO_MEMORY"
+    DISK_FULL = "DISK_FULL"
+    TOO_LATE = "TOO_LATE"
+    STEP_INCOMPLETE = "STEP_INCOMPLETE"
+    NO_ANSWER = "NO_ANSWER"
+    STARTING = "STARTING"
+    STOPPING = "STOPPING"
+    STATE_REPLACED = "STATE_REPLACED"
+    JOURNAL_BEHIND = "JOURNAL_BEHIND"
+    CANCELLED = "CANCELLED"
+    PUSH_BEFORE_FAILED = "PUSH_BEFORE_FAILED"
+    UNKNOWN_CALLER = "UNKNOWN_CALLER"
+    NO_RIGHT = "NO_RIGHT"
+    DAMAGED = "DAMAGED"
+    STEPS_LOST = "STEPS_LOST"
+    BUG = "BUG"
+
+
 class Error(Exception):
     """A call failed.
 
     Attributes:
         code: the status code.
+        reason: more closely, why.
         message: one sentence; for bad input it names the field and the value.
         retry_after: of a ResourceExhausted, the seconds after which a busy server has room again;
             None: the same call would be refused again.
@@ -36,10 +84,16 @@ class Error(Exception):
 
     code: StatusCode = StatusCode.INTERNAL
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        retry_after: float | None = None,
+        reason: Reason | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after = retry_after
+        self.reason = _FIRST_REASONS[self.code] if reason is None else reason
 
 
 class InvalidArgument(Error, ValueError):
@@ -149,6 +203,28 @@ _BY_CODE: dict[int, type[Error]] = {
 }
 
 
-def from_code(code: int, message: str, retry_after_ms: int = 0) -> Error:
+# Of an error that names no reason, each code's first one.
+_FIRST_REASONS: dict[StatusCode, Reason] = {
+    StatusCode.CANCELLED: Reason.CANCELLED,
+    StatusCode.INVALID_ARGUMENT: Reason.INVALID_VALUE,
+    StatusCode.DEADLINE_EXCEEDED: Reason.TOO_LATE,
+    StatusCode.NOT_FOUND: Reason.NOT_FOUND,
+    StatusCode.ALREADY_EXISTS: Reason.ALREADY_EXISTS,
+    StatusCode.PERMISSION_DENIED: Reason.NO_RIGHT,
+    StatusCode.RESOURCE_EXHAUSTED: Reason.NO_ROOM,
+    StatusCode.FAILED_PRECONDITION: Reason.WRONG_STATE,
+    StatusCode.INTERNAL: Reason.BUG,
+    StatusCode.UNAVAILABLE: Reason.NO_ANSWER,
+    StatusCode.DATA_LOSS: Reason.DAMAGED,
+    StatusCode.UNAUTHENTICATED: Reason.UNKNOWN_CALLER,
+}
+
+
+def from_code(code: int, message: str, retry_after_ms: int = 0, reason: str = "") -> Error:
     """Returns the exception for a status code other than OK."""
-    return _BY_CODE.get(code, Error)(message, retry_after_ms / 1000 if retry_after_ms > 0 else None)
+    known = Reason(reason) if reason in _REASONS else Reason.UNSPECIFIED
+    retry_after = retry_after_ms / 1000 if retry_after_ms > 0 else None
+    return _BY_CODE.get(code, Error)(message, retry_after, known)
+
+
+_REASONS = frozenset(reason.value for reason in Reason)

@@ -58,6 +58,16 @@ class TableOptions:
         """Elements a sample: slots * dim."""
         return self.slots * self.dim
 
+    @property
+    def pools(self) -> bool:
+        """Whether a bag may have any number of keys: the combiner is not "none"."""
+        return self.combiner != "none"
+
+    @classmethod
+    def from_message(cls, message: Json) -> TableOptions:
+        """Is Slotwise's own: `options_from_json`."""
+        return options_from_json(message)
+
 
 @dataclass(frozen=True)
 class ShardInfo:
@@ -204,23 +214,4 @@ def options_from_json(message: Json) -> TableOptions:
         initial_rows=int(message.get("initial_rows", 0)),
         max_rows=int(message.get("max_rows", 0)),
         max_load=float(message.get("max_load", 0)),
-    )
-
-
-def info_from_json(message: Json) -> TableInfo:
-    """Returns what the server says of a table."""
-    rounds = message.get("rounds", {})
-    return TableInfo(
-        options=options_from_json(message["options"]),
-        steps=int(message.get("steps", 0)),
-        shards=tuple(
-            ShardInfo(*(int(shard.get(name, 0)) for name in ("rows", "cells", "bytes")))
-            for shard in message.get("shards", [])
-        ),
-        learning_rate=float(message.get("learning_rate", 0)),
-        base_learning_rate=float(message.get("base_learning_rate", 0)),
-        rounds=TravelledRounds(
-            int(rounds.get("all_bags", 0)), int(rounds.get("owned_bags", 0))
-        ),
-        lineage=int(message.get("lineage", 0)),
     )

@@ -67,7 +67,8 @@ class RowsCalls(AdminCalls):
                 continue
             if code != OK:
                 why = core.rows_message(rows).decode(errors="replace")
-                raise from_code(code, why, core.rows_retry_after_ms(rows))
+                reason = core.rows_reason(rows).decode()
+                raise from_code(code, why, core.rows_retry_after_ms(rows), reason)
             if view.rows == 0:
                 return
             state = _copy(view.state, np.float32, view.rows, view.state_size)

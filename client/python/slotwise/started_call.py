@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from slotwise.admin_calls import AdminCalls
-from slotwise.core import OK, Core, Handle, text
+from slotwise.admin_calls import AdminCalls, request_text
+from slotwise.batch import TableShape
+from slotwise.core import OK, Core, Handle
 from slotwise.futures import Future, endings
-from slotwise.options import TableOptions, info_from_json
 
 # Starts a call with the options given, and returns its handle.
 Begin = Callable[[Any], Any]
@@ -27,7 +27,7 @@ class StartedCall:
         core: Core,
         names: Sequence[str],
         data_type: int | None,
-        start: Callable[[list[TableOptions]], tuple[Begin, Any, Callable[[Handle], Any]]],
+        start: Callable[[list[TableShape]], tuple[Begin, Any, Callable[[Handle], Any]]],
     ) -> None:
         self.future: Future[Any] = Future()
         self._calls, self._core, self._names = calls, core, names
@@ -38,16 +38,19 @@ class StartedCall:
         """Starts the call, or asks for the options of a table first."""
         calls, core = self._calls, self._core
         try:
-            missing = next((name for name in self._names if name not in calls._options), None)
+            known = {name: calls._known_table(name) for name in self._names}
+            missing = next((name for name, table in known.items() if table is None), None)
             if missing is not None:
-                name = text(missing)
+                request = request_text({"table": missing})
                 call = endings(core).start(
-                    lambda options: core.describe_table(calls._client, name, options),
+                    lambda options: core.ask(
+                        calls._client, b"DescribeTable", request, -1, options
+                    ),
                     calls._client,
                     self._described,
                 )
             else:
-                tables = [calls._options[name] for name in self._names]
+                tables = [table for table in known.values() if table is not None]
                 begin, keep, self._make = self._start(tables)
                 call = endings(core).start(begin, (keep, calls._client), self._ended, self._data_type)
             self.future.runs_as(call, core.call_cancel)
@@ -60,10 +63,6 @@ class StartedCall:
     def _described(self, call: Handle, code: int) -> None:
         if code != OK:
             return self._ended(call, code)
-        try:
-            self._calls._remember(info_from_json(self._core.json_of(call)).options)
-        except Exception as error:
-            return self.future.fail(error)
         self.go_on()
 
     def _ended(self, call: Handle, code: int) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-
-from slotwise.optimizers import Json
 
 
 @dataclass(frozen=True)
@@ -151,24 +149,3 @@ def _less(now: CallStats, before: CallStats) -> CallStats:
         latency=_less_time(now.latency, before.latency),
         stages={name: _less_time(stage, before.stages[name]) for name, stage in now.stages.items()},
     )
-
-
-def _durations_from_json(message: Json) -> Durations:
-    return Durations(int(message.get("sum_ns", 0)), tuple(map(int, message.get("buckets", ()))))
-
-
-def _calls_from_json(message: Json) -> CallStats:
-    numbers = ("calls", "samples", "keys", "bytes_in", "bytes_out")
-    return CallStats(
-        **{name: int(message.get(name, 0)) for name in numbers},
-        refusals={code: int(count) for code, count in message.get("refusals", {}).items()},
-        latency=_durations_from_json(message.get("latency", {})),
-        stages={name: _durations_from_json(each) for name, each in message.get("stages", {}).items()},
-    )
-
-
-def rank_stats_from_json(message: Json) -> RankStats:
-    """Returns what a rank says of itself."""
-    calls = {name: _calls_from_json(message.get(name, {})) for name in ("lookups", "pushes")}
-    numbers = (field.name for field in fields(RankStats) if field.name not in calls)
-    return RankStats(**calls, **{name: int(message.get(name, 0)) for name in numbers})  # type: ignore

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_server import FakeServer
-from slotwise_proto import admin_pb2
+from real_server import RealServer, empty_client
+from slotwise_proto import admin_pb2, errors_pb2
 
 import slotwise
 from slotwise import core
@@ -287,3 +289,56 @@ def test_a_table_made_anew_with_another_shape_is_noticed(ps: slotwise.Client) ->
     with pytest.raises(slotwise.Error):
         ps.lookup("ads", [1, 2])
     assert ps.lookup("ads", [1, 2]).shape == (2, 3)
+
+
+def test_reasons_are_those_of_the_wire() -> None:
+    names = [name.removeprefix("REASON_") for name in errors_pb2.Reason.keys()]
+    assert [reason.name for reason in slotwise.Reason] == names
+    assert {reason.value for reason in slotwise.Reason} == {*names, ""} - {"UNSPECIFIED"}
+    for code in slotwise.StatusCode:
+        error = slotwise.errors.from_code(code, "why", 0, "NO_SUCH_REASON")
+        assert error.reason is slotwise.Reason.UNSPECIFIED
+        assert type(error)("why").reason is not slotwise.Reason.UNSPECIFIED, "raised here"
+
+
+def test_an_error_has_the_servers_reason(real: RealServer) -> None:
+    with empty_client(real) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5), max_rows=2)
+        with pytest.raises(slotwise.ResourceExhausted) as full:
+            ps.lookup("ads", np.arange(3, dtype=np.uint64))
+        assert full.value.reason is slotwise.Reason.TABLE_FULL
+        with pytest.raises(slotwise.NotFound) as missing:
+            ps.lookup("no table", np.arange(3, dtype=np.uint64))
+        assert missing.value.reason is slotwise.Reason.NO_TABLE
+        with pytest.raises(slotwise.AlreadyExists) as other:
+            ps.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.5))
+        assert other.value.reason is slotwise.Reason.OTHER_OPTIONS
+        with pytest.raises(slotwise.InvalidArgument) as field:
+            ps.create_table("bad", dim=0, optimizer=slotwise.SGD(lr=0.5))
+        assert field.value.reason is slotwise.Reason.INVALID_VALUE
+        with pytest.raises(slotwise.FailedPrecondition) as kept:
+            ps.save()
+        assert kept.value.reason is slotwise.Reason.NO_DATA_FOLDER
+
+
+@pytest.mark.parametrize("name", [None, 5, "a\0b", "\ud800"])
+def test_a_name_that_is_no_text_is_refused_before_it_is_sent(
+    fake: FakeServer, fake_ps: slotwise.Client, name: Any
+) -> None:
+    before = len(fake.log)
+    for call in (
+        fake_ps.describe_table,
+        fake_ps.digest,
+        fake_ps.drop_table,
+        fake_ps.describe_checkpoint,
+        fake_ps.verify,
+        fake_ps.pin_checkpoint,
+        fake_ps.load,
+        lambda name: fake_ps.load("id", tables=[name]),
+        lambda name: fake_ps.set_learning_rate(name, 0.5),
+    ):
+        with pytest.raises(slotwise.InvalidArgument):
+            call(name)
+    with pytest.raises(slotwise.InvalidArgument):
+        fake_ps.create_table("ads", dim=0, optimizer=slotwise.SGD(lr=0.5))
+    assert len(fake.log) == before

@@ -17,7 +17,7 @@ auto OrNoMemory(Read read, const char* message) -> Result<decltype(read())> {
   try {
     return read();
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted(message);
+    return ResourceExhausted(message).Because(Reason::kNoMemory);
   }
 }
 

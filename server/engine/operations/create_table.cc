@@ -30,8 +30,9 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   if (const auto same_name = tables.Find(options.name.view())) {
     if (same_name->options == options)
       return context.AnswerMineOnceRecorded<Request>(round, CreatedTable{same_name->id, false});
-    return answer(AlreadyExists("table " + options.name.str() + " exists with other options: " +
-                                FirstDifference(same_name->options, options)));
+    return answer(AlreadyExists("table " + options.name.str() +
+                                " exists with other options: " + FirstDifference(same_name->options, options))
+                      .Because(Reason::kOtherOptions));
   }
 
   if (tables.full()) {
@@ -47,6 +48,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   context.collective.AllReduceSum(failed);
   if (failed[0] > 0) {
     return answer(table.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
+                                   .Because(Reason::kNoMemory)
                              : table.status());
   }
   const Record record{.table = id, .lineage = table->lineage, .options = options};

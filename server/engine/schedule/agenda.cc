@@ -16,10 +16,14 @@ std::string RateText(const std::optional<float>& rate) {
   return rate ? std::to_string(*rate) : "the table's own";
 }
 
-Status Gone(const std::string& table) { return NotFound(table + " was dropped while the request waited"); }
+Status Gone(const std::string& table) {
+  return NotFound(table + " was dropped while the request waited").Because(Reason::kNoTable);
+}
 
 // Clients try again, and meet the tables that came.
-Status Replaced() { return Unavailable("a checkpoint was loaded while the request waited"); }
+Status Replaced() {
+  return Unavailable("a checkpoint was loaded while the request waited").Because(Reason::kStateReplaced);
+}
 
 }  // namespace
 
@@ -44,7 +48,8 @@ Decision Agenda::Decide(std::span<const Header> headers) {
     for (const IncompleteStep& step : incomplete_.TakeAll()) {
       ReplyToAll(step,
                  Unavailable("the server is stopping, and parts of the step are missing; nothing of it was "
-                             "applied"));
+                             "applied")
+                     .Because(Reason::kStopping));
     }
   }
   decision_.round = NextRound();
@@ -166,9 +171,9 @@ bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announce
     return true;
   }
   if (ledger.IsTooOld(sequence, id.number)) {
-    Reply(ticket,
-          FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
-                             " or more behind the session's newest: it may have been applied before"));
+    Reply(ticket, FailedPrecondition(Name(id) + " is " + std::to_string(Ledger::kWindow) +
+                                     " or more behind the session's newest: it may have been applied before")
+                      .Because(Reason::kStepTooOld));
     return true;
   }
   if (ledger.MayHaveForgotten(sequence, id.epoch)) {
@@ -177,7 +182,8 @@ bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announce
                              " may have been applied before: the server does not know the session, "
                              "and has forgotten sessions of its epoch, " +
                              std::to_string(id.epoch) + "; begin a session of the server's epoch, which is " +
-                             std::to_string(ledger.epoch())));
+                             std::to_string(ledger.epoch()))
+              .Because(Reason::kSessionForgotten));
     return true;
   }
   if (id.epoch > ledger.epoch()) {
@@ -188,7 +194,8 @@ bool Agenda::AnswerFromLedger(const Ticket& ticket, const Announcement& announce
                              std::to_string(id.epoch) +
                              ", is another server's, or of before a clock was set "
                              "back; begin a session of the server's epoch, which is " +
-                             std::to_string(ledger.epoch())));
+                             std::to_string(ledger.epoch()))
+              .Because(Reason::kSessionForgotten));
     return true;
   }
   return false;
@@ -198,14 +205,16 @@ void Agenda::RefuseOtherBody(const Ticket& ticket, const StepId& step) {
   Reply(ticket, FailedPrecondition(
                     "part " + std::to_string(step.part) + " of " + Name(step) +
                     " came before with other keys, weights, gradients or learning rate: a new step needs a "
-                    "new number"));
+                    "new number")
+                    .Because(Reason::kStepDiffers));
 }
 
 void Agenda::RefuseOtherTables(const Ticket& ticket, const StepId& step) {
   Reply(ticket,
         FailedPrecondition(Name(step) + " came before with other tables, or in another order: place " +
                            std::to_string(step.place) + " of " + std::to_string(step.tables) +
-                           " is not what it was; a new step needs a new number"));
+                           " is not what it was; a new step needs a new number")
+            .Because(Reason::kStepDiffers));
 }
 
 void Agenda::MakeReady(const StepKey& key, IncompleteStep complete) {
@@ -247,14 +256,16 @@ Status Agenda::TooLarge(const StepKey& key) const {
   return ResourceExhausted("step " + std::to_string(key.number) + " of session " +
                            std::to_string(key.session) + " is larger than the " +
                            std::to_string(limits_.max_round_bytes) +
-                           " bytes that one round may gather (limits.max_round_mib)");
+                           " bytes that one round may gather (limits.max_round_mib)")
+      .Because(Reason::kTooLarge);
 }
 
 void Agenda::DropDueSteps() {
   for (const IncompleteStep& step : incomplete_.TakeDue(now_ms_)) {
     ReplyToAll(step, DeadlineExceeded("not all parts of the step came within " +
                                       std::to_string(limits_.step_timeout_ms) +
-                                      " ms; nothing of it was applied (" + MissingParts(step) + ")"));
+                                      " ms; nothing of it was applied (" + MissingParts(step) + ")")
+                         .Because(Reason::kStepIncomplete));
   }
 }
 

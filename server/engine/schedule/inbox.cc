@@ -68,12 +68,13 @@ Status Inbox::Add(std::span<Request> requests) {
   }
   if (requests.size() > 1 && message.bytes > options_.max_bytes + options_.beyond_bytes) {
     return ResourceExhausted(
-        "the requests of the message and their replies take " + std::to_string(message.bytes) +
-        " bytes, for which limits.max_inbox_mib never leaves room: send fewer in a message");
+               "the requests of the message and their replies take " + std::to_string(message.bytes) +
+               " bytes, for which limits.max_inbox_mib never leaves room: send fewer in a message")
+        .Because(Reason::kTooLarge);
   }
   {
     const std::scoped_lock lock(mutex_);
-    if (closed_) return Unavailable("the server is stopping");
+    if (closed_) return Unavailable("the server is stopping").Because(Reason::kStopping);
     if (Status busy = TooManyOfTables(requests.front()); !busy.ok()) return busy;
     std::optional<Reservation> room = Reserve(message);
     if (!room) return Busy(message);
@@ -135,17 +136,19 @@ Status Inbox::Busy(const Message& message) {
   const auto retry_after = bytes_left_.RetryAfter(clock_.Now(), bytes());
   const std::string wanted = std::to_string(message.bytes);
   if (Fits(message, 0)) {
-    return ResourceExhausted(
-        "the server is busy: " + std::to_string(parts_.used()) +
-            " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib leaves no room for " +
-            wanted + " more",
-        retry_after);
+    return ResourceExhausted("the server is busy: " + std::to_string(parts_.used()) +
+                                 " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib "
+                                 "leaves no room for " +
+                                 wanted + " more",
+                             retry_after)
+        .Because(Reason::kBusy);
   }
   return ResourceExhausted(
-      "the server is busy: " + std::to_string(bytes()) +
-          " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " + wanted +
-          " more",
-      retry_after);
+             "the server is busy: " + std::to_string(bytes()) +
+                 " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
+                 wanted + " more",
+             retry_after)
+      .Because(Reason::kBusy);
 }
 
 Status Inbox::TooManyOfTables(const Request& request) {
@@ -157,12 +160,14 @@ Status Inbox::TooManyOfTables(const Request& request) {
   if (requests_.table_requests_of(caller) >= kTableRequestsOfCaller) {
     return ResourceExhausted("the server is busy: " + std::to_string(kTableRequestsOfCaller) +
                                  " requests about tables wait that this caller has sent, and no more may",
-                             retry_after());
+                             retry_after())
+        .Because(Reason::kBusy);
   }
   if (requests_.table_requests() >= kTableRequests) {
     return ResourceExhausted("the server is busy: " + std::to_string(kTableRequests) +
                                  " requests about tables wait, and no more may",
-                             retry_after());
+                             retry_after())
+        .Because(Reason::kBusy);
   }
   return {};
 }

@@ -302,9 +302,10 @@ class GetStatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetTopologyReply(_message.Message):
-    __slots__ = ["data_version", "epoch", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]
+    __slots__ = ["data_version", "epoch", "gives_reasons", "incarnation", "max_message_bytes", "max_round_bytes", "rank", "ranks", "version"]
     DATA_VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GIVES_REASONS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_ROUND_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -313,13 +314,14 @@ class GetTopologyReply(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     data_version: int
     epoch: int
+    gives_reasons: bool
     incarnation: int
     max_message_bytes: int
     max_round_bytes: int
     rank: int
     ranks: _containers.RepeatedCompositeFieldContainer[RankInfo]
     version: str
-    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., max_round_bytes: _Optional[int] = ..., data_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankInfo, _Mapping]]] = ..., rank: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., max_round_bytes: _Optional[int] = ..., data_version: _Optional[int] = ..., gives_reasons: bool = ...) -> None: ...
 
 class GetTopologyRequest(_message.Message):
     __slots__ = []

@@ -12,21 +12,22 @@ _sym_db = _symbol_database.Default()
 
 
 from slotwise_proto import embedding_pb2 as slotwise_dot_v1_dot_embedding__pb2
+from slotwise_proto import errors_pb2 as slotwise_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16slotwise/v1/data.proto\x12\x0bslotwise.v1\x1a\x1bslotwise/v1/embedding.proto\"\x85\x02\n\x08\x44\x61taCall\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x0c\n\x04many\x18\x03 \x01(\x08\x12+\n\x07lookups\x18\x04 \x03(\x0b\x32\x1a.slotwise.v1.LookupRequest\x12(\n\x06pushes\x18\x05 \x03(\x0b\x32\x18.slotwise.v1.PushRequest\x12\'\n\x06\x61rrays\x18\x06 \x03(\x0b\x32\x17.slotwise.v1.DataArrays\x12\'\n\x05\x61rena\x18\x07 \x01(\x0b\x32\x18.slotwise.v1.ArenaPlaces\x12\r\n\x05token\x18\x08 \x01(\t\x12\x13\n\x0btraceparent\x18\t \x01(\t\"U\n\x0b\x41renaPlaces\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x04\x12\x12\n\nbody_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06values\x18\x03 \x01(\x04\x12\x14\n\x0cvalues_bytes\x18\x04 \x01(\x04\"e\n\nDataArrays\x12\x0c\n\x04keys\x18\x01 \x01(\x04\x12\x11\n\tgradients\x18\x02 \x01(\x04\x12\x0f\n\x07offsets\x18\x03 \x01(\x04\x12\x0f\n\x07weights\x18\x04 \x01(\x04\x12\x14\n\x0cwide_offsets\x18\x05 \x01(\x08\"\xc8\x01\n\tDataReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\t\x12)\n\x07lookups\x18\x04 \x03(\x0b\x32\x18.slotwise.v1.LookupReply\x12&\n\x06pushes\x18\x05 \x03(\x0b\x32\x16.slotwise.v1.PushReply\x12\x13\n\x0bvalue_bytes\x18\x06 \x03(\x04\x12\x10\n\x08in_arena\x18\x07 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x08 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16slotwise/v1/data.proto\x12\x0bslotwise.v1\x1a\x1bslotwise/v1/embedding.proto\x1a\x18slotwise/v1/errors.proto\"\x85\x02\n\x08\x44\x61taCall\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x0c\n\x04many\x18\x03 \x01(\x08\x12+\n\x07lookups\x18\x04 \x03(\x0b\x32\x1a.slotwise.v1.LookupRequest\x12(\n\x06pushes\x18\x05 \x03(\x0b\x32\x18.slotwise.v1.PushRequest\x12\'\n\x06\x61rrays\x18\x06 \x03(\x0b\x32\x17.slotwise.v1.DataArrays\x12\'\n\x05\x61rena\x18\x07 \x01(\x0b\x32\x18.slotwise.v1.ArenaPlaces\x12\r\n\x05token\x18\x08 \x01(\t\x12\x13\n\x0btraceparent\x18\t \x01(\t\"U\n\x0b\x41renaPlaces\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x04\x12\x12\n\nbody_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06values\x18\x03 \x01(\x04\x12\x14\n\x0cvalues_bytes\x18\x04 \x01(\x04\"e\n\nDataArrays\x12\x0c\n\x04keys\x18\x01 \x01(\x04\x12\x11\n\tgradients\x18\x02 \x01(\x04\x12\x0f\n\x07offsets\x18\x03 \x01(\x04\x12\x0f\n\x07weights\x18\x04 \x01(\x04\x12\x14\n\x0cwide_offsets\x18\x05 \x01(\x08\"\xed\x01\n\tDataReply\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04\x63ode\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\t\x12)\n\x07lookups\x18\x04 \x03(\x0b\x32\x18.slotwise.v1.LookupReply\x12&\n\x06pushes\x18\x05 \x03(\x0b\x32\x16.slotwise.v1.PushReply\x12\x13\n\x0bvalue_bytes\x18\x06 \x03(\x04\x12\x10\n\x08in_arena\x18\x07 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x08 \x01(\r\x12#\n\x06reason\x18\t \x01(\x0e\x32\x13.slotwise.v1.Reasonb\x06proto3')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slotwise.v1.data_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _DATACALL._serialized_start=69
-  _DATACALL._serialized_end=330
-  _ARENAPLACES._serialized_start=332
-  _ARENAPLACES._serialized_end=417
-  _DATAARRAYS._serialized_start=419
-  _DATAARRAYS._serialized_end=520
-  _DATAREPLY._serialized_start=523
-  _DATAREPLY._serialized_end=723
+  _DATACALL._serialized_start=95
+  _DATACALL._serialized_end=356
+  _ARENAPLACES._serialized_start=358
+  _ARENAPLACES._serialized_end=443
+  _DATAARRAYS._serialized_start=445
+  _DATAARRAYS._serialized_end=546
+  _DATAREPLY._serialized_start=549
+  _DATAREPLY._serialized_end=786
 # @@protoc_insertion_point(module_scope)

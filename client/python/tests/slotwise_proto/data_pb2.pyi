@@ -1,5 +1,6 @@
 # mypy: ignore-errors
 from slotwise_proto import embedding_pb2 as _embedding_pb2
+from slotwise_proto import errors_pb2 as _errors_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -56,13 +57,14 @@ class DataCall(_message.Message):
     def __init__(self, id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., many: bool = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupRequest, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushRequest, _Mapping]]] = ..., arrays: _Optional[_Iterable[_Union[DataArrays, _Mapping]]] = ..., arena: _Optional[_Union[ArenaPlaces, _Mapping]] = ..., token: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class DataReply(_message.Message):
-    __slots__ = ["code", "id", "in_arena", "lookups", "message", "pushes", "retry_after_ms", "value_bytes"]
+    __slots__ = ["code", "id", "in_arena", "lookups", "message", "pushes", "reason", "retry_after_ms", "value_bytes"]
     CODE_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     IN_ARENA_FIELD_NUMBER: _ClassVar[int]
     LOOKUPS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     code: int
@@ -71,6 +73,7 @@ class DataReply(_message.Message):
     lookups: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.LookupReply]
     message: str
     pushes: _containers.RepeatedCompositeFieldContainer[_embedding_pb2.PushReply]
+    reason: _errors_pb2.Reason
     retry_after_ms: int
     value_bytes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupReply, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushReply, _Mapping]]] = ..., value_bytes: _Optional[_Iterable[int]] = ..., in_arena: bool = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., lookups: _Optional[_Iterable[_Union[_embedding_pb2.LookupReply, _Mapping]]] = ..., pushes: _Optional[_Iterable[_Union[_embedding_pb2.PushReply, _Mapping]]] = ..., value_bytes: _Optional[_Iterable[int]] = ..., in_arena: bool = ..., retry_after_ms: _Optional[int] = ..., reason: _Optional[_Union[_errors_pb2.Reason, str]] = ...) -> None: ...

@@ -1,0 +1,50 @@
+"""Replies of the control path: from protobuf's JSON to dataclasses, by the fields' names and types."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def read(kind: type[T], message: dict[str, Any], **given: Any) -> T:
+    """Returns the dataclass `kind` of a message whose fields have the same names.
+
+    A field that the message lacks, as one of value 0 does, is what a message without it means: 0, "",
+    False, empty.
+
+    Args:
+        given: the values of fields that are no fields of the message, or other ones.
+    """
+    hints = _hints(cast(Hashable, kind))
+    values = {
+        field.name: _value(hints[field.name], message.get(field.name))
+        for field in fields(cast(Any, kind))
+        if field.name not in given
+    }
+    return kind(**values, **given)
+
+
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _value(kind: Any, said: Any) -> Any:
+    """Returns a field's value; `said` is None if the message lacks the field."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return tuple(_value(arguments[0], each) for each in said or ())
+    if origin is dict:
+        return {key: _value(arguments[1], each) for key, each in (said or {}).items()}
+    if hasattr(kind, "from_message"):
+        return kind.from_message(said or {})
+    if is_dataclass(kind):
+        return read(cast(type[Any], kind), said or {})
+    assert not isinstance(kind, types.UnionType), kind
+    make = cast(Callable[[Any], Any], kind)  # int, which reads the texts of 64-bit numbers; float, str, bool
+    return make() if said is None else make(said)  # type: ignore[call-arg]
