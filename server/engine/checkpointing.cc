@@ -223,7 +223,8 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   if (no_memory == states.end()) return FailedPrecondition("changes are not known");
   if (!mine.ok() && state == kNoMemory) return mine;
   return ResourceExhausted("rank " + std::to_string(no_memory - states.begin()) +
-                           " has no memory for a checkpoint");
+                           " has no memory for a checkpoint")
+      .Because(Reason::kNoMemory);
 }
 
 void Checkpointing::OnEvent(CheckpointEvent event, bool failed) {

@@ -35,7 +35,7 @@ inline Status OnAnotherRank(const Refusals& refusals, std::string otherwise) {
   if (refusals.slow + refusals.full == refusals.all)
     return ResourceExhausted("another rank has no space for its journal", kRetryOnFullDisk)
         .Because(Reason::kDiskFull);
-  return ResourceExhausted(std::move(otherwise));
+  return ResourceExhausted(std::move(otherwise)).Because(Reason::kNoMemory);
 }
 
 }  // namespace slotwise

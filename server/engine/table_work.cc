@@ -186,7 +186,8 @@ Status TableWork::TooManyNewBytes(std::uint64_t mine) {
   return ResourceExhausted("the batch brings rank " + std::to_string(first - ranks.begin()) + " " +
                            std::to_string(*first) + " bytes of new rows, more than the " +
                            std::to_string(max_new_bytes_) +
-                           " of 8 x limits.max_round_mib: send fewer new keys at once");
+                           " of 8 x limits.max_round_mib: send fewer new keys at once")
+      .Because(Reason::kTooLarge);
 }
 
 DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {

@@ -33,6 +33,7 @@ std::uint64_t Keys(TableId /*table*/, const RoundPart& part) { return part.keys;
 std::vector<TicketNumber> Next(ReadyRounds& ready, std::uint64_t most) {
   std::vector<TicketNumber> tickets;
   const std::optional<Round> round = ready.TakeNext(most, Keys);
+  if (!round) return {};
   for (const RoundPart& part : round->parts) tickets.push_back(part.ticket.number);
   return tickets;
 }
