@@ -24,11 +24,12 @@ class BenchTable {
   using Keys = OnDevice<Key>;
   using Offsets = OnDevice<std::uint32_t>;
 
-  FoundBatch Find(const Keys& keys, const Offsets& offsets) {
-    return Must(shard_->PrepareFind({keys.span(), offsets.span()}), "PrepareFind");
+  void Find(const Keys& keys, const Offsets& offsets) {
+    Must(shard_->Prepare({keys.span(), offsets.span()}, false), "Prepare");
   }
-  InsertedBatch FindOrInsert(const Keys& keys, const Offsets& offsets) {
-    return Must(shard_->PrepareInsert({keys.span(), offsets.span()}).Insert(), "no room for rows");
+  void FindOrInsert(const Keys& keys, const Offsets& offsets) {
+    Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
+    shard_->Insert();
   }
   void Wait() { device_.Wait(); }  // until the device has finished all calls
   Shard& shard() { return *shard_; }

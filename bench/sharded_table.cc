@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "bench/common_options.h"
 #include "bench/workload.h"
@@ -67,18 +66,16 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
 
 void ShardedTable::Lookup() {
   const std::array<TableWork::Share, 1> batch{{{&table_, Gather()}}};
-  Pool(Must(work_.Prepare(batch), "Prepare").front());
+  Must(work_.Prepare(batch), "Prepare");
+  Pool();
 }
 
 void ShardedTable::TrainStep(const StepScalars& scalars) {
-  InsertedBatch& batch = PrepareAndInsert(Gather());
-  Pool(batch);
-  if (work_.TakesMineAlone(bags_, true)) {
-    const float* const mine = gradients_.data() + first_bag_ * dim();
-    return work_.UpdateByMine(table_, std::move(batch), bags_, mine, scalars, arrays_);
-  }
-  const float* const all = GatherGradients();
-  work_.Update(table_, std::move(batch).GroupRows(), all, scalars);
+  PrepareAndInsert(Gather());
+  Pool();
+  const bool mine_alone = work_.TakesMineAlone(bags_, true);
+  const float* const rows = mine_alone ? gradients_.data() + first_bag_ * dim() : GatherGradients();
+  work_.Update(table_, bags_, {rows, mine_alone}, scalars, arrays_);
 }
 
 std::vector<float> ShardedTable::Pooled() {
@@ -104,13 +101,13 @@ const float* ShardedTable::GatherGradients() {
   return gradients_.data();
 }
 
-InsertedBatch& ShardedTable::PrepareAndInsert(const BatchView& batch) {
+void ShardedTable::PrepareAndInsert(const BatchView& batch) {
   const std::array<TableWork::Share, 1> share{{{&table_, batch}}};
-  return Must(work_.PrepareAndInsert(share), "no room for rows").front();
+  Must(work_.PrepareAndInsert(share), "no room for rows");
 }
 
-void ShardedTable::Pool(FoundBatch& batch) {
-  work_.Pool(table_, batch, bags_, arrays_, pooled_.Reserve(my_bags() * std::size_t{dim()}));
+void ShardedTable::Pool() {
+  work_.Pool(table_, bags_, arrays_, pooled_.Reserve(my_bags() * std::size_t{dim()}));
 }
 
 std::vector<std::size_t> ShardedTable::Shares(std::size_t a_bag) const {

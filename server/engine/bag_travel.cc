@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 namespace slotwise {
 namespace {
@@ -70,40 +69,39 @@ Numbers BagTravel::Reserve(DeviceArray<float>& array, std::size_t count) const {
   return {array.Reserve((count * BytesOf(partials()) + sizeof(float) - 1) / sizeof(float)), partials()};
 }
 
-void BagTravel::Pool(FoundBatch& batch, const TravellingBags& bags, Way way, TravelArrays& arrays,
-                     float* pooled) {
+void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
   Stream& stream = exchange_.stream();
   const Numbers sent = Reserve(arrays.sent, bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
-    batch.Pool(sent);
+    shard.Pool(sent);
     stream.OrderAfter(device_.WorkStream());
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
   }
   TrafficPlan& plan = *arrays.plan;
-  batch.PlanTraffic(bags.bags_of, plan);
-  batch.PoolToSend(plan, sent);
+  shard.PlanTraffic(bags.bags_of, plan);
+  shard.PoolToSend(plan, sent);
   const BagTraffic& traffic = plan.Traffic();  // counted while bags are pooled
   const Numbers received = Reserve(arrays.received, Sum(traffic.with_keys_there) * bags.dim);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.with_keys_here, bags.dim), sent, Times(traffic.with_keys_there, bags.dim),
                      received);
-  plan.AddReceived(stream, received, pooled);
+  shard.AddReceived(stream, plan, received, pooled);
 }
 
-void BagTravel::Update(InsertedBatch batch, const TravellingBags& bags, const float* mine,
+void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
                        const StepScalars& scalars, TravelArrays& arrays) {
   Stream& stream = exchange_.stream();
   TrafficPlan& plan = *arrays.plan;
-  batch.PlanTraffic(bags.bags_of, plan);
+  shard.PlanTraffic(bags.bags_of, plan);
   const BagTraffic& traffic = plan.Traffic();
   float* const sent = arrays.sent.Reserve(Sum(traffic.with_keys_there) * bags.dim);
   float* const received = arrays.received.Reserve(Sum(traffic.with_keys_here) * bags.dim);
-  batch.GradientsToSend(plan, mine, sent);
+  shard.GradientsToSend(plan, mine, sent);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.with_keys_there, bags.dim), sent, Times(traffic.with_keys_here, bags.dim),
                      received);
   device_.WorkStream().OrderAfter(stream);
-  std::move(batch).UpdateFromReceived(plan, received, scalars);
+  shard.UpdateFromReceived(plan, received, scalars);
 }
 
 }  // namespace slotwise

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "kernels/backend/cpu.h"
@@ -32,10 +31,9 @@ std::uint64_t LoadsToInsert(const std::vector<std::uint64_t>& keys, const HashSe
   auto shard = MakeShardOn<CountingBackend>(queue, MakeOptions(1), ShardPlace{.secret = secret});
   EXPECT_TRUE(shard.ok());
   const Batch batch = OneKeyABag(keys);
-  auto prepared = (*shard)->PrepareInsert(batch.View()).Finish();
-  EXPECT_TRUE(prepared.ok());
+  EXPECT_TRUE((*shard)->Prepare(batch.View(), true).ok());
   CountingBackend::loads = 0;
-  std::move(*prepared).Insert();
+  (*shard)->Insert();
   EXPECT_EQ((*shard)->Usage().rows, keys.size());
   return CountingBackend::loads;
 }

@@ -32,7 +32,6 @@ struct TableBatch {
   const Round& round;
   Table& table;
   BatchLayout layout;
-  FoundBatch* rows = nullptr;  // those that a lookup has prepared
 };
 
 inline TableBatch BagsOf(RoundContext& context, const Round& round) {
