@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kStuckLimit{1};
 constexpr std::uint64_t kLeastInArena = 4096;
 
 Status Gone(const std::string& why) { return Unavailable(why); }
-// As gRPC says it: this client's own clock has ended the call.
+// Returns what gRPC says, too, where this client's own clock has ended the call.
 Status Late() { return DeadlineExceeded("Deadline Exceeded").Because(Reason::kNone); }
 
 }  // namespace

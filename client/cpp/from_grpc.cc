@@ -60,7 +60,7 @@ Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context, 
   if (status.ok()) return {};
   const auto number = static_cast<std::uint32_t>(status.error_code());
   Reason reason = ReasonIn(status.error_details());
-  // Of an older server: what its gRPC refuses is not told apart from what the server refuses.
+  // An older server gives no reasons, so the client cannot tell what the server's gRPC has refused.
   if (reason == Reason::kNone && !gives_reasons && FromWireCode(number) == StatusCode::kResourceExhausted)
     reason = DefaultReason(StatusCode::kResourceExhausted);
   return AnswerOf(number, status.error_message(), RetryAfter(context), reason, address);

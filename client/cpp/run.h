@@ -72,7 +72,7 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   // Returns the channel of a request's try; null: there is no way to the device that it names.
   Connections::Channel* ChannelOf(const Request& request, std::size_t attempt, Connections& to) const;
   void Send(std::size_t index);
-  // Sends a try. REQUIRES: mutex_ is held, so that nobody cancels a try that has not begun.
+  // Sends a try. REQUIRES: mutex_ is held, so that no other thread cancels a try that has not begun.
   Status SendLocked(std::size_t index);
   // A try has ended: `answer` and `read` are Transport::Done's.
   void TryEnded(std::size_t index, Connections::Channel& channel, const Status& answer,

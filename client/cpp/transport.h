@@ -14,7 +14,7 @@
 
 namespace slotwise::client {
 
-// How one try of an exchange is sent.
+// A Sending says how one try of an exchange is sent.
 struct Sending {
   std::chrono::steady_clock::time_point deadline;
   std::string traceparent = {};       // the trace that the call belongs to (data.proto); empty: none
@@ -25,7 +25,7 @@ class Transport {
  public:
   // Hears once what became of a try, later than Send, on one of the client's threads: the server's answer, or
   // that there was none. If the answer is OK, `read` lets the exchange read the reply, or has done so, and
-  // returns what the exchange says of it; a reply that nobody wants any more need not be read. Once Done has
+  // returns what the exchange says of it; a run that has failed does not read the reply. Once Done has
   // returned, the transport uses nothing of the exchange.
   using Read = std::function<Status()>;
   using Done = std::function<void(const Status& answer, const Read& read)>;

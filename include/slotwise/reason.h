@@ -17,14 +17,14 @@ enum class Reason : std::uint8_t {
   // The bytes are no message of the method's type.
   kMalformed = 2,
   // NOT_FOUND
-  // What is named does not exist; the message names it.
+  // There is nothing of the name that the request has; the message says the name.
   kNotFound = 10,
   // There is no table of that name, or it was dropped while the request waited.
   kNoTable = 11,
   // There is no checkpoint of that id, or it has no table of that name.
   kNoCheckpoint = 12,
   // ALREADY_EXISTS
-  // What is to be made exists; the message names it.
+  // There is something of that name already; the message says the name.
   kAlreadyExists = 20,
   // A table of that name exists with other options; the message names the first that differs.
   kOtherOptions = 21,
@@ -42,7 +42,7 @@ enum class Reason : std::uint8_t {
   kNoDataFolder = 35,
   // The client is closed, or was made before a fork.
   kClientClosed = 36,
-  // What answers is no Slotwise server of a version that this client speaks with.
+  // The program that answers is no Slotwise server of a version that this client speaks with.
   kOtherVersion = 37,
   // No rank shares memory of that GPU with this process.
   kNoSharedGpu = 38,

@@ -37,7 +37,7 @@ class IdleWait {
     }
   }
 
-  // What there is to do meanwhile.
+  // Beside is what the engine's thread does while it waits.
   struct Beside {
     // Does some of it, and returns after what time it is to be called again; nothing: not by the clock.
     std::function<std::optional<std::chrono::microseconds>()> advance;

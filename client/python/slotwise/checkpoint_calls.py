@@ -159,8 +159,10 @@ class CheckpointCalls(AdminCalls):
         """
         if isinstance(tables, str) or (tables is not None and not tables):
             raise InvalidArgument(f"tables is {tables!r}, not a list of tables' names, or None")
-        names = [text(name).decode() for name in (id, *(tables or ()))][1:]
-        request: Json = {"id": id} if tables is None else {"some": {"id": id, "tables": names}}
+        for name in (id, *(tables or ())):
+            text(name)  # raises InvalidArgument unless it is one
+        some = {"some": {"id": id, "tables": list(tables or ())}}
+        request: Json = {"id": id} if tables is None else some
         self._settled()
         with self._pushes.around_another_state():
             reply = self._ask("LoadCheckpoint", request, timeout=timeout)

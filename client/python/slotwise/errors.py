@@ -203,7 +203,7 @@ _BY_CODE: dict[int, type[Error]] = {
 }
 
 
-# Of an error that names no reason, each code's first one.
+# An error that names no reason has its code's first one.
 _FIRST_REASONS: dict[StatusCode, Reason] = {
     StatusCode.CANCELLED: Reason.CANCELLED,
     StatusCode.INVALID_ARGUMENT: Reason.INVALID_VALUE,
