@@ -1,5 +1,6 @@
 // BatchExchange: one request of a lookup or push. By the data transport its arrays are sent from the
-// caller's, and a lookup's values are received into the caller's. Thread-safety: DataExchange's.
+// caller's, and a lookup's values are received into the caller's.
+// Thread-safety: DataExchange's.
 #ifndef SLOTWISE_CLIENT_CPP_BATCH_EXCHANGE_H_
 #define SLOTWISE_CLIENT_CPP_BATCH_EXCHANGE_H_
 

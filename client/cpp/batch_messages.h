@@ -1,6 +1,6 @@
 // BatchMessages: what lookups and pushes do differently when a request of theirs is written and its reply
-// read, whichever transport carries it. Thread-safety: the requests of one call use it side by side; each
-// reads its own reply.
+// read, whichever transport carries it.
+// Thread-safety: the requests of one call use it side by side; each reads its own reply.
 #ifndef SLOTWISE_CLIENT_CPP_BATCH_MESSAGES_H_
 #define SLOTWISE_CLIENT_CPP_BATCH_MESSAGES_H_
 

@@ -87,8 +87,7 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
   if (ProcessOfGrpc() != getpid()) {
     return FailedPrecondition(
                "this process was forked from one that had connected, which gRPC does not survive: connect "
-               "after the "
-               "fork, or start processes by \"spawn\"")
+               "after the fork, or start processes by \"spawn\"")
         .Because(Reason::kClientClosed);
   }
   std::vector<std::string> seeds;

@@ -1,6 +1,6 @@
 // A Transport is a way to one rank: gRPC (grpc_transport.h), or the data transport (data_link.h), whose
-// arrays go by sockets, by memory that is shared with the server, or by a GPU's memory. Thread-safety: safe
-// from any thread.
+// arrays go by sockets, by memory that is shared with the server, or by a GPU's memory.
+// Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_TRANSPORT_H_
 #define SLOTWISE_CLIENT_CPP_TRANSPORT_H_
 

@@ -41,8 +41,8 @@ namespace operations {
 struct DescribeSession {
   using Request = DescribeSessionRequest;
 
-  // Whoever asks goes on behind these steps and may never send them again: so the answer waits for the disk,
-  // as a push's does.
+  // A trainer that asks goes on behind these steps and may never send them again: so the answer waits for the
+  // disk, as a push's does.
   static void Run(RoundContext& context, const Round& round) {
     const Ticket& asker = round.parts[0].ticket;
     if (!context.IsMine(asker)) return;

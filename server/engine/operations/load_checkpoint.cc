@@ -63,6 +63,16 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   return {};
 }
 
+// Reads or writes a record. REQUIRES: record.some is set, as the kind of the record says.
+void VisitRecord(auto& fields, auto& record) {
+  fields.Number(record.lineages);
+  fields.Number(record.checkpoint.checksum);
+  fields.Count(record.checkpoint.id);
+  if (record.some) fields.Count(record.tables);
+  fields.Elements(record.checkpoint.id);
+  if (record.some) fields.Elements(record.tables);
+}
+
 }  // namespace
 
 void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
@@ -136,26 +146,16 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
 
 std::vector<JournalPiece> LoadCheckpoint::Write(const Record& record) {
   RecordWriter writer;
-  writer.Put(record.lineages);
-  writer.Put(record.checkpoint.checksum);
-  writer.Count(record.checkpoint.id);
-  if (record.some) writer.Count(record.tables);
-  writer.Elements(record.checkpoint.id);
-  if (record.some) writer.Elements(record.tables);
+  VisitRecord(writer, record);
   return writer.Finish();
 }
 
 Result<LoadCheckpoint::Record> LoadCheckpoint::Read(RecordKind kind, Rank /*rank*/,
                                                     std::span<const std::byte> body) {
   Record record;
-  RecordReader reader(body);
   record.some = kind == kSome;
-  reader.Number(record.lineages);
-  reader.Number(record.checkpoint.checksum);
-  reader.Count(record.checkpoint.id);
-  if (record.some) reader.Count(record.tables);
-  reader.Elements(record.checkpoint.id);
-  if (record.some) reader.Elements(record.tables);
+  RecordReader reader(body);
+  VisitRecord(reader, record);
   if (Status end = reader.End(); !end.ok()) return end;
   return record;
 }

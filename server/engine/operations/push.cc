@@ -20,7 +20,8 @@ void RefuseStep(RoundContext& context, std::span<const TableBatch> batches, cons
       context.AnswerMine<PushRequest>(
           batch.round,
           [&](PushRequest& request) {
-            of_another&& request.refused_with_others ? request.refused_with_others(why) : request.done(why);
+            if (of_another && request.refused_with_others) return request.refused_with_others(why);
+            request.done(why);
           },
           &stage);
     }

@@ -51,7 +51,7 @@ struct RoundContext {
     for (const Ticket& waiter : of.waiters) {
       if (!IsMine(waiter)) continue;
       Request request = tickets.Take(waiter.number);
-      // Where rounds do not overlap, all is done by now: whoever hears the answer finds the room.
+      // Where rounds do not overlap, all is done by now: a caller that hears the answer finds the room.
       if (BatchPart* const batch = request.batch(); batch != nullptr && !stages.overlap())
         batch->DropArrays();
       reply(request.As<R>());
