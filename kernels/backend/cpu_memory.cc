@@ -1,6 +1,7 @@
 #include "kernels/backend/cpu_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -51,6 +52,26 @@ void AdviseLargePages(void* memory, std::size_t bytes) noexcept {
   if (bytes < skipped + kLargePage) return;
   madvise(static_cast<char*>(memory) + skipped, (bytes - skipped) / kLargePage * kLargePage, MADV_HUGEPAGE);
 }
+
+void* MapMemory(std::size_t bytes) {
+  const std::size_t more = bytes < kLargePage ? 0 : kLargePage;  // to begin at a large page
+  void* const mapped =
+      mmap(nullptr, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  if (more == 0) return mapped;
+  auto* const begin = static_cast<char*>(mapped);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  const std::size_t before = RoundUp(address) - address;
+  char* const memory = begin + before;
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t whole = (bytes + page - 1) / page * page;
+  if (before > 0) munmap(begin, before);
+  munmap(memory + whole, more - before);
+  AdviseLargePages(memory, bytes);
+  return memory;
+}
+
+void UnmapMemory(void* memory, std::size_t bytes) noexcept { munmap(memory, bytes); }
 
 std::size_t HostMemoryForTables(const std::string& root) {
   const HostMemoryBytes memory = ReadHostMemory(root);

@@ -37,6 +37,13 @@ inline void FreeAligned(void* memory, std::size_t alignment = kCacheLine) noexce
   ::operator delete(memory, std::align_val_t{alignment});
 }
 
+// Memory that goes back to the system when it is freed. The heap keeps holes of freed blocks for good, if
+// something that lives on lies behind them. What is no smaller than a large page begins with one.
+// REQUIRES: bytes > 0. Throws std::bad_alloc.
+void* MapMemory(std::size_t bytes);
+// `bytes`: as they were mapped.
+void UnmapMemory(void* memory, std::size_t bytes) noexcept;
+
 // Returns how many bytes of the host's memory tables may still take: what is available, or left of this
 // process's share, less what tables have and have not touched yet, less what is kept from tables and nobody
 // has touched yet. `root`: as of ReadHostMemory.
@@ -78,9 +85,8 @@ class CpuScratch {
       const std::size_t size = sizing::ScratchAhead(n, size_);
       data_.reset();
       size_ = 0;
-      // What is no smaller than a large page begins with one.
-      const std::size_t alignment = size * sizeof(T) < kLargePage ? kCacheLine : kLargePage;
-      data_ = {static_cast<T*>(AllocateAligned(size * sizeof(T), alignment)), Free{alignment}};
+      const std::size_t bytes = size * sizeof(T);
+      data_ = {static_cast<T*>(bytes < kLeastMapped ? AllocateAligned(bytes) : MapMemory(bytes)), Free{bytes}};
       size_ = size;
     }
     return data_.get();
@@ -88,9 +94,12 @@ class CpuScratch {
   T* data() { return data_.get(); }
 
  private:
+  // The system bounds how many mappings a process has, and a budget how many bytes scratch has.
+  static constexpr std::size_t kLeastMapped = std::size_t{128} << 10;
+
   struct Free {
-    std::size_t alignment = kCacheLine;
-    void operator()(T* memory) const { FreeAligned(memory, alignment); }
+    std::size_t bytes = 0;
+    void operator()(T* memory) const { bytes < kLeastMapped ? FreeAligned(memory) : UnmapMemory(memory, bytes); }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

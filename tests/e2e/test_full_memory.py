@@ -269,9 +269,9 @@ def test_many_tables_work_in_the_memory_of_one(
         for table in tables * 2:
             push(table)
         # The rest is what is kept for requests. Each table's own would be 24 times more than a round.
-        assert group.own_mib() < one + 8 * most / 2**20, "memory for each table's batch"
+        assert group.own_mib() < one + 3 * most / 2**20, "memory for each table's batch"
     if not durable:
         return
     with serving(start_cluster, 1024, 1, config) as (cluster, group):
         assert [cluster.describe(table).steps for table in tables] == [3] + [2] * 23
-        assert group.own_mib() < one + 8 * most / 2**20, "memory for each table that was replayed"
+        assert group.own_mib() < one + 3 * most / 2**20, "memory for each table that was replayed"

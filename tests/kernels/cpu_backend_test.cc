@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
 #include "kernels/backend/cpu_hash.h"
+#include "kernels/backend/cpu_memory.h"
+#include "kernels/backend/host_memory.h"
 #include "kernels/body/hash_table.h"
 #include "tests/support/batches.h"
 
@@ -209,6 +214,25 @@ TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContents) {
   memory.data()[2'499'999] = 1.0F;
   EXPECT_THROW(memory.Grow(30'000'000), std::bad_alloc);
   EXPECT_EQ(memory.data()[999], 999.0F);
+}
+
+// Messages make the heap keep what is freed (wire/freed_memory.h), and small blocks lie between arrays.
+TEST(CpuScratch, GoesBackToTheSystemThoughBlocksBehindItLiveOn) {
+  void* volatile large = std::malloc(std::size_t{31} << 20);  // volatile: or the compiler leaves it out
+  std::free(large);
+  CpuQueue queue(1);
+  const std::size_t before = ResidentBytes();
+  for (const std::size_t kib : {200, 3000}) {
+    std::vector<CpuScratch<std::byte>> arrays(64);
+    std::vector<std::unique_ptr<std::byte[]>> blocks;
+    for (auto& array : arrays) {
+      std::ranges::fill_n(array.Reserve(queue, kib << 10), static_cast<std::ptrdiff_t>(kib << 10), std::byte{1});
+      blocks.push_back(std::make_unique<std::byte[]>(1000));
+    }
+    EXPECT_GE(ResidentBytes(), before + ((64 * kib) << 10));
+    arrays.clear();
+    EXPECT_LT(ResidentBytes(), before + (std::size_t{2} << 20)) << 64 << " arrays of " << kib << " KiB";
+  }
 }
 
 }  // namespace
