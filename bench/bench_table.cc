@@ -23,8 +23,7 @@ void CheckTable(Device& device, BenchTable& table, std::uint64_t first, std::uin
     const OnDevice on_device(device, present);
     const OnDevice offsets(device, EvenOffsets(present.size(), 1));
     const OnDevice g(device, gradients);
-    table.FindOrInsert(on_device, offsets);
-    table.shard().Update(g.data(), {.learning_rate = 1});
+    table.FindOrInsert(on_device, offsets).Update(g.data(), {.learning_rate = 1});
   }
 
   std::vector<Key> asked(drawn.size());
@@ -34,8 +33,7 @@ void CheckTable(Device& device, BenchTable& table, std::uint64_t first, std::uin
   const OnDevice on_device(device, asked);
   const OnDevice offsets(device, EvenOffsets(asked.size(), 1));
   const OnDevice<float> values(device, asked.size());
-  table.Find(on_device, offsets);
-  table.shard().Pool(values.data());
+  table.Find(on_device, offsets).Pool(values.data());
   const std::vector<float> found = values.Host();
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     Must(found[i] == static_cast<float>(1 + drawn[i] % kNumbers), "wrong result: a key has another's row");

@@ -24,12 +24,11 @@ class BenchTable {
   using Keys = OnDevice<Key>;
   using Offsets = OnDevice<std::uint32_t>;
 
-  void Find(const Keys& keys, const Offsets& offsets) {
-    Must(shard_->Prepare({keys.span(), offsets.span()}, false), "Prepare");
+  FoundBatch Find(const Keys& keys, const Offsets& offsets) {
+    return Must(shard_->PrepareFind({keys.span(), offsets.span()}), "PrepareFind");
   }
-  void FindOrInsert(const Keys& keys, const Offsets& offsets) {
-    Must(shard_->Prepare({keys.span(), offsets.span()}, true), "no room for rows");
-    shard_->Insert();
+  InsertedBatch FindOrInsert(const Keys& keys, const Offsets& offsets) {
+    return Must(shard_->PrepareInsert({keys.span(), offsets.span()}).Insert(), "no room for rows");
   }
   void Wait() { device_.Wait(); }  // until the device has finished all calls
   Shard& shard() { return *shard_; }

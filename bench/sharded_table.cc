@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "bench/common_options.h"
 #include "bench/workload.h"
@@ -66,16 +67,18 @@ void ShardedTable::SetBatch(std::span<const Key> keys, std::uint32_t bags, std::
 
 void ShardedTable::Lookup() {
   const std::array<TableWork::Share, 1> batch{{{&table_, Gather()}}};
-  Must(work_.Prepare(batch), "Prepare");
-  Pool();
+  Pool(Must(work_.Prepare(batch), "Prepare").front());
 }
 
 void ShardedTable::TrainStep(const StepScalars& scalars) {
-  PrepareAndInsert(Gather());
-  Pool();
-  const bool mine_alone = work_.TakesMineAlone(bags_, true);
-  const float* const rows = mine_alone ? gradients_.data() + first_bag_ * dim() : GatherGradients();
-  work_.Update(table_, bags_, {rows, mine_alone}, scalars, arrays_);
+  InsertedBatch& batch = PrepareAndInsert(Gather());
+  Pool(batch);
+  if (work_.TakesMineAlone(bags_, true)) {
+    const float* const mine = gradients_.data() + first_bag_ * dim();
+    return work_.UpdateByMine(table_, std::move(batch), bags_, mine, scalars, arrays_);
+  }
+  const float* const all = GatherGradients();
+  work_.Update(table_, std::move(batch).GroupRows(), all, scalars);
 }
 
 std::vector<float> ShardedTable::Pooled() {
@@ -101,13 +104,13 @@ const float* ShardedTable::GatherGradients() {
   return gradients_.data();
 }
 
-void ShardedTable::PrepareAndInsert(const BatchView& batch) {
+InsertedBatch& ShardedTable::PrepareAndInsert(const BatchView& batch) {
   const std::array<TableWork::Share, 1> share{{{&table_, batch}}};
-  Must(work_.PrepareAndInsert(share), "no room for rows");
+  return Must(work_.PrepareAndInsert(share), "no room for rows").front();
 }
 
-void ShardedTable::Pool() {
-  work_.Pool(table_, bags_, arrays_, pooled_.Reserve(my_bags() * std::size_t{dim()}));
+void ShardedTable::Pool(FoundBatch& batch) {
+  work_.Pool(table_, batch, bags_, arrays_, pooled_.Reserve(my_bags() * std::size_t{dim()}));
 }
 
 std::vector<std::size_t> ShardedTable::Shares(std::size_t a_bag) const {

@@ -62,8 +62,8 @@ class ShardedTable {
   std::uint32_t dim() const { return table_.info.options.dim; }
   BatchView Gather();
   const float* GatherGradients();
-  void PrepareAndInsert(const BatchView& batch);
-  void Pool();
+  InsertedBatch& PrepareAndInsert(const BatchView& batch);
+  void Pool(FoundBatch& batch);
   // The ranks' shares of an array that has `a_bag` of something for each bag.
   std::vector<std::size_t> Shares(std::size_t a_bag) const;
 

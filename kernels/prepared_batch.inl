@@ -1,18 +1,15 @@
-// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and how far the
-// batch has come on its way (shard.h).
+// PreparedBatch: the batch that a shard is in the middle of: this rank's keys and their rows. Its calls come
+// in the order that the handles of shard_batch.h allow:
 //
-//     Begin ─► FindRows ──────────────────────────────────────────────────────────► rows ─► (erased)
-//          └─► AskForNew ─► MakeRoom ─► ExactNewRows* ─► BeginInsert ─► FinishInsert ─► rows ─► TakeRows
+//     Begin ─► FindRows
+//          └─► AskForNew ─► MakeRoom ─► ExactNewRows* ─► BeginInsert ─► FinishInsert
 //
-// Sorting rows overwrites them, so whoever sorts takes them, and the batch is spent: every later call that
-// needs rows throws std::logic_error, as calls in another order do.
 // Thread-safety: the queue's. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 #define SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 
 #include <atomic>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,15 +30,8 @@ class PreparedBatch {
   // Both outlive the batch.
   PreparedBatch(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
 
-  // Forgets the batch before.
-  void Clear() {
-    progress_ = Progress::kNone;
-    has_inserted_ = false;
-  }
-
-  // The same, and gives back what the batch's arrays take.
+  // Gives back what the batch's arrays take.
   void FreeScratch() {
-    Clear();
     rows_ = {};
     absent_ = {};
   }
@@ -54,10 +44,8 @@ class PreparedBatch {
     absent_size_ = 0;
     absent_is_asked_ = false;
     absent_is_listed_ = false;
-    has_inserted_ = false;
     size_is_asked_ = false;
     number_ = ++batches;
-    progress_ = Progress::kBegun;
   }
 
   // REQUIRES: Begin. Finds the keys' rows; keys without one stay so. Does not wait.
@@ -67,7 +55,6 @@ class PreparedBatch {
     } else {
       B::ForEachUpTo(queue_, kept_.most, kept_.size_on_device, Find());
     }
-    progress_ = Progress::kRowsFound;
   }
 
   // REQUIRES: Begin. Begins to find out which keys are new. Does not wait. Throws std::bad_alloc.
@@ -77,16 +64,13 @@ class PreparedBatch {
       size_is_asked_ = true;
     }
     if (!MayTakeAllForNew()) AskForAbsent();
-    progress_ = Progress::kAskedForNew;
   }
 
   // REQUIRES: AskForNew. Makes room for the rows that Insert will add, and says how many they are.
   // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
   // it was then.
   Result<NewRows> MakeRoom() {
-    Require(progress_ == Progress::kAskedForNew, "a batch that was begun to be prepared");
     LearnSize();
-    progress_ = Progress::kRoomMade;
     if (!absent_is_asked_ && MayTakeAllForNew()) {
       store_.ReserveAdd(queue_, kept_.size);
       absent_size_ = kept_.size;
@@ -109,39 +93,29 @@ class PreparedBatch {
     return NewRows{exact, true};
   }
 
-  // REQUIRES: MakeRoom, or FindRows of a batch whose size is known. The number of distinct keys without a
-  // row. Waits. Throws std::bad_alloc.
+  // REQUIRES: MakeRoom. The number of distinct keys without a row. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
-    Require(progress_ != Progress::kNone, "a prepared batch");
     if (!absent_is_listed_) ListAbsent();
     return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
   }
 
   // REQUIRES: MakeRoom. Gives every absent key a row. Does not wait; FinishInsert comes next.
   void BeginInsert() {
-    Require(progress_ == Progress::kRoomMade, "a batch with room for its new rows");
     if (absent_size_ > 0) {
       const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
       store_.BeginAdd(queue_, kept_.keys, absent, absent_size_, rows_.data());
     }
-    progress_ = Progress::kInserting;
   }
 
   // REQUIRES: BeginInsert. Writes first values to the new rows. Waits, if there are any.
   void FinishInsert() {
-    Require(progress_ == Progress::kInserting, "a batch whose new keys were begun to be inserted");
     added_ = absent_size_ > 0 ? store_.FinishAdd(queue_) : 0;
     absent_size_ = 0;
     mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
-    has_inserted_ = true;
-    progress_ = Progress::kInserted;
   }
 
   // REQUIRES: Insert. The keys that it gave rows. Waits. Throws std::bad_alloc.
-  std::vector<Key> InsertedKeys() {
-    Require(has_inserted_, "a batch that was inserted");
-    return store_.NewKeys(queue_, added_);
-  }
+  std::vector<Key> InsertedKeys() { return store_.NewKeys(queue_, added_); }
 
   // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
   // without.
@@ -151,63 +125,14 @@ class PreparedBatch {
     kept_.size = size_is_asked_ ? size_.Get(queue_) : B::Get(queue_, on_device);
   }
 
-  // REQUIRES: a prepared batch, spent or not.
-  const KeptKeys& kept() const {
-    Require(progress_ != Progress::kNone, "a prepared batch");
-    return kept_;
-  }
+  const KeptKeys& kept() const { return kept_; }
   // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
-
-  // The row of each kept key. REQUIRES: FindRows or FinishInsert, and rows that nobody took.
-  const RowIndex* rows() {
-    Require(progress_ == Progress::kRowsFound || progress_ == Progress::kInserted,
-            "a batch with rows that are not spent");
-    return rows_.data();
-  }
-  // The same, to be overwritten: the batch is spent. REQUIRES: FinishInsert, and rows that nobody took.
-  RowIndex* TakeRows() {
-    Require(progress_ == Progress::kInserted, "an inserted batch with rows that are not spent");
-    progress_ = Progress::kSpent;
-    return rows_.data();
-  }
-  // The same for whoever only reads which rows the batch may change; they may be about to be erased too.
-  const RowIndex* rows_to_change() {
-    if (progress_ == Progress::kMayBeErased) return rows_.data();
-    return rows();
-  }
-  // REQUIRES: a prepared batch. There is room to remember the rows of its keys once they are erased.
-  void AllowErase() {
-    Require(progress_ != Progress::kNone, "a prepared batch");
-    if (progress_ == Progress::kRoomMade || progress_ == Progress::kSpent) FindRows();
-    progress_ = Progress::kMayBeErased;
-  }
-  void RequireRoomToErase() const {
-    Require(progress_ == Progress::kMayBeErased, "a batch with room to remember the rows of erased keys");
-  }
-  // REQUIRES: AllowErase. The rows are no longer the keys'.
-  void Erase() {
-    RequireRoomToErase();
-    progress_ = Progress::kSpent;
-  }
+  // Returns the row of each kept key, to be overwritten by whoever spends the batch. REQUIRES: FindRows or
+  // FinishInsert.
+  RowIndex* rows() { return rows_.data(); }
 
  private:
-  enum class Progress : std::uint8_t {
-    kNone,
-    kBegun,
-    kRowsFound,
-    kAskedForNew,
-    kRoomMade,
-    kInserting,
-    kInserted,
-    kMayBeErased,
-    kSpent
-  };
-
-  static void Require(bool condition, const char* what) {
-    if (!condition) throw std::logic_error(std::string("a shard was asked for what takes ") + what);
-  }
-
   body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }
 
   // Whether the search for absent keys can be left out. Where most keys were new the last time, it is mostly
@@ -238,14 +163,12 @@ class PreparedBatch {
   Queue& queue_;
   RowStore<B>& store_;
   KeptKeys kept_;
-  Progress progress_ = Progress::kNone;
   std::uint64_t number_ = 0;
   typename B::template Scratch<RowIndex> rows_;               // [kept keys]
   typename B::template Scratch<std::uint32_t> absent_;        // the places of kept keys without a row
   typename B::template Answer<std::uint32_t> size_;           // of the kept keys, where a device counts them
   typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
   std::uint32_t added_ = 0;                                   // keys that Insert gave rows
-  bool has_inserted_ = false;                                 // this batch
   std::uint32_t absent_size_ = 0;  // of absent keys; of all keys, if they were not searched for
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;

@@ -41,7 +41,7 @@ class RowUpdates {
   // std::bad_alloc.
   void Group(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const std::uint32_t* places,
              Words& spare) {
-    const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size > 0) {
       const Groups groups = ItemsAreBags(kept) ? groups_.GroupBags(queue, kept, rows, places, spare)
@@ -62,7 +62,7 @@ class RowUpdates {
     planned_ = true;
   }
 
-  // REQUIRES: Group and Plan of this batch. See Shard::Update. Waits for what Plan began.
+  // REQUIRES: Group and Plan of this batch. See GroupedBatch::Update. Waits for what Plan began.
   void Apply(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const Gradients& gradients,
              const StepScalars& scalars) {
     grouped_ = 0;
@@ -83,10 +83,10 @@ class RowUpdates {
   std::uint64_t step_keys() const { return step_keys_; }
   std::uint64_t step_rows() const { return step_rows_; }
 
-  // See Shard::Assign. Spends the batch. Overwrites `spare`, as Update does.
+  // See InsertedBatch::Assign. Spends the batch. Overwrites `spare`, as Update does.
   void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
               std::uint32_t columns, Words& spare) {
-    const typename RowGroups<B>::RowsToSort rows{batch.TakeRows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);

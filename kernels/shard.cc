@@ -1,8 +1,9 @@
-// The parts of shard.h that are plain arithmetic on the host.
+// The parts of shard.h, shard_batch.h and step_scalars.h that are plain work of the host.
 #include "kernels/shard.h"
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "kernels/body/hash.h"
 
@@ -16,6 +17,10 @@ BucketMap EvenBucketMap(int ranks) {
     map[bucket] = static_cast<std::uint16_t>(bucket * static_cast<std::uint32_t>(ranks) / kBuckets);
   }
   return map;
+}
+
+void ThrowOldBatch() {
+  throw std::logic_error("a shard's batch was used after it was spent, or after the next one was prepared");
 }
 
 float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step) {

@@ -1,9 +1,12 @@
-// The shard, once for every backend: which class of kernels/ does each call of shard.h, and what they share.
+// The shard and its batch, once for every backend: which class of kernels/ does each call of shard.h and
+// shard_batch.h, and what they share.
 //
 // Included by shard_cpu.cc, shard_cuda.cu and a test alone.
 #ifndef SLOTWISE_KERNELS_SHARD_INL_
 #define SLOTWISE_KERNELS_SHARD_INL_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -29,7 +32,7 @@
 namespace slotwise {
 
 template <Backend B>
-class ShardOn final : public Shard {
+class ShardOn final : public Shard, private ShardBatch {
  public:
   using Queue = typename B::Queue;
 
@@ -39,6 +42,7 @@ class ShardOn final : public Shard {
         dim_(options.dim),
         store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
                place.max_rows),
+        snapshot_(queue, store_),
         sharder_(queue, place),
         probes_(queue),
         batch_(queue, store_),
@@ -48,103 +52,33 @@ class ShardOn final : public Shard {
   void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
     purpose_ = purpose;
     keys_of_batch_ = batch.keys.size();
-    batch_.Clear();
     has_memory_ = true;
     try {
       const bool push = purpose == PrepareFor::kPush;
       batch_.Begin(sharder_.Keep(queue_, push ? WithoutCancelledBags(batch) : batch, spare_));
       probes_.OnBatch(queue_, store_.hash_table(), store_.rehashes(), batch_.kept());
-      purpose == PrepareFor::kFind ? batch_.FindRows() : batch_.AskForNew();
+      inserts() ? batch_.AskForNew() : batch_.FindRows();
     } catch (const std::bad_alloc&) {
-      batch_.Clear();
       has_memory_ = false;
     }
   }
-  Result<NewRows> FinishPrepare() override {
+  Result<PreparedRows> FinishPrepare() override {
     try {
       if (!has_memory_) throw std::bad_alloc();
-      if (purpose_ != PrepareFor::kFind) return batch_.MakeRoom();
-      batch_.kept();  // throws if there is no batch
-      return NewRows{0, true};
+      const Result<NewRows> rows = inserts() ? batch_.MakeRoom() : NewRows{};
+      if (!rows.ok()) return rows.status();
+      if (purpose_ == PrepareFor::kErase) {
+        if (Status room = MakeRoomToErase(); !room.ok()) return room;
+      }
+      return PreparedRows{this, *rows};
     } catch (const std::bad_alloc&) {
-      batch_.Clear();
       return ResourceExhausted(WhyNoMemory());
     }
   }
-  std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
-  void BeginInsert() override { batch_.BeginInsert(); }
-  void FinishInsert() override { batch_.FinishInsert(); }
 
-  void Pool(Numbers partial) override { PoolTo(partial, nullptr); }
-  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
-    KeptKeys kept = batch_.kept();
-    kept.offsets += first;
-    kept.bags = last - first;
-    pooling_.Pool(queue_, kept, batch_.rows(), store_.values(), partial, nullptr);
-  }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     pooling_.Divide(QueueOf(stream), offsets, weights, values);
-  }
-  void GroupRows() override {
-    SaveBeforeChange();
-    updates_.Group(queue_, batch_, store_, nullptr, spare_);
-  }
-  void PlanSums() override {
-    if (!updates_.IsGrouped(batch_)) throw std::logic_error("PlanSums takes a batch whose rows are grouped");
-    updates_.Plan(queue_, batch_);
-  }
-  void Update(const float* gradients, const StepScalars& scalars) override {
-    if (!updates_.IsGrouped(batch_)) GroupRows();
-    updates_.Plan(queue_, batch_);
-    updates_.Apply(queue_, batch_, store_, {gradients, nullptr}, scalars);
-  }
-
-  static_assert(TrafficPlan::kMostRanks == body::kMostRanks);
-  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
-    auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
-    const KeptKeys& kept = batch_.kept();
-    if (!mine.IsOf(batch_.number())) mine.Plan(queue_, batch_.number(), kept, sharder_, bags_of, dim_);
-  }
-  void PoolToSend(TrafficPlan& plan, Numbers partial) override {
-    PoolTo(partial, PlanOfThisBatch(plan).sent_places());
-  }
-  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
-    static_cast<const TrafficPlanOn<B>&>(plan).AddReceived(QueueOf(stream), received, sums);
-  }
-  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
-    PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
-  }
-  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
-    const std::uint32_t* const places = PlanOfThisBatch(plan).sent_places();
-    SaveBeforeChange();
-    updates_.Group(queue_, batch_, store_, places, spare_);
-    updates_.Plan(queue_, batch_);
-    updates_.Apply(queue_, batch_, store_, {received, places}, scalars);
-  }
-
-  void Assign(const float* values, std::uint32_t columns) override {
-    SaveBeforeChange();
-    updates_.Assign(queue_, batch_, store_, values, columns, spare_);
-  }
-
-  Status PrepareErase() override {
-    batch_.LearnSize();
-    const std::uint32_t keys = batch_.kept().size;
-    try {
-      store_.ReserveErase(queue_, keys);
-      batch_.AllowErase();
-      return {};
-    } catch (const std::bad_alloc&) {
-      return ResourceExhausted("no memory to remember the rows of " + std::to_string(keys) + " erased keys");
-    }
-  }
-  std::uint64_t Erase() override {
-    const KeptKeys& kept = batch_.kept();
-    batch_.RequireRoomToErase();
-    SaveBeforeChange();
-    batch_.Erase();
-    return store_.Erase(queue_, kept.keys, kept.size);
   }
 
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
@@ -158,10 +92,8 @@ class ShardOn final : public Shard {
   std::vector<Key> Keys() override { return ExportKeys<B>(queue_, store_); }
   RowRecords Read(std::span<const Key> keys) override { return ExportRows<B>(queue_, store_, keys); }
 
-  std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
-
   Status TrackChanges(std::uint64_t max_erased) override {
-    if (snapshot_) throw std::logic_error("changes are to count anew while a snapshot is open");
+    if (snapshot_.is_open()) throw std::logic_error("changes are to count anew while a snapshot is open");
     try {
       store_.TrackChanges(queue_, max_erased);
       return {};
@@ -171,52 +103,8 @@ class ShardOn final : public Shard {
     }
   }
 
-  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
-    if (snapshot_) throw std::logic_error("a snapshot is open already");
-    Changes<B>* const changes = store_.changes();
-    if (options.remember && changes == nullptr) throw std::logic_error("nobody asked to track changes");
-    if (options.changed_only) {
-      if (changes == nullptr) return FailedPrecondition("changes are not tracked: take a base");
-      if (Status known = changes->AreKnown(); !known.ok()) return known;
-    }
-    try {
-      SnapshotInfo info;
-      if (options.changed_only) info.erased = changes->ErasedKeys();
-      snapshot_ = std::make_unique<Snapshot<B>>(queue_, store_, options, copies_, info);
-      if (options.remember) changes->Take(queue_);
-      saved_batch_ = 0;
-      return info;
-    } catch (const std::bad_alloc&) {
-      return ResourceExhausted("no memory for a snapshot of " + std::to_string(store_.rows()) +
-                               " rows with " + std::to_string(options.max_preimage_bytes) +
-                               " bytes for rows that change meanwhile");
-    }
-  }
-  std::uint64_t SavePreimages() override {
-    if (!snapshot_ || saved_batch_ == batch_.number()) return 0;
-    const RowIndex* const rows = batch_.rows_to_change();
-    batch_.LearnSize();
-    const std::uint32_t missing = snapshot_->Save(queue_, store_.values(), rows, batch_.kept().size);
-    if (missing == 0) saved_batch_ = batch_.number();
-    return missing;
-  }
-  std::uint64_t PreimageRoom() override { return OpenSnapshot().Room(queue_); }
-  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
-    OpenSnapshot().Read(queue_, static_cast<typename B::Stream&>(stream), store_.values(), rows,
-                        host_records);
-  }
-  void EndSnapshot(bool kept) override {
-    if (OpenSnapshot().remembers()) store_.changes()->EndTake(queue_, kept);
-    snapshot_.reset();
-  }
-
-  void FreeScratch() override {
-    batch_.FreeScratch();
-    store_.FreeScratch();
-    sharder_.FreeScratch();
-    updates_.FreeScratch();
-    cancelled_bags_ = {};
-    spare_ = {};
+  Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) override {
+    return snapshot_.Begin(options);
   }
 
   Status Reserve(std::uint64_t rows) override {
@@ -231,9 +119,55 @@ class ShardOn final : public Shard {
       return ResourceExhausted("no memory for " + std::to_string(rows) + " rows");
     }
   }
-  Status Load(std::span<const Key> keys, const float* host_records) override {
-    if (snapshot_) throw std::logic_error("rows are to be loaded while a snapshot is open");
-    batch_.Clear();
+
+ private:
+  // Of the prepared batch.
+  std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
+  void BeginInsert() override { batch_.BeginInsert(); }
+  void FinishInsert() override { batch_.FinishInsert(); }
+  std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
+
+  void Pool(Numbers partial, const BagRange& bags) override {
+    KeptKeys kept = batch_.kept();
+    kept.bags = std::min(bags.last, kept.bags) - bags.first;
+    kept.offsets += bags.first;
+    pooling_.Pool(queue_, kept, batch_.rows(), store_.values(), partial, nullptr);
+  }
+
+  static_assert(TrafficPlan::kMostRanks == body::kMostRanks);
+  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
+    auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
+    const std::uint64_t number = batch_.number();
+    if (!mine.IsOf(number)) mine.Plan(queue_, number, batch_.kept(), sharder_, bags_of, dim_);
+  }
+  void PoolToSend(TrafficPlan& plan, Numbers partial) override {
+    const std::uint32_t* const places = PlanOfThisBatch(plan).sent_places();
+    pooling_.Pool(queue_, batch_.kept(), batch_.rows(), store_.values(), partial, places);
+  }
+  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+    PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
+  }
+
+  std::uint64_t SavePreimages() override { return snapshot_.Save(batch_); }
+  void GroupRows() override { Group(nullptr); }
+  void PlanSums() override { updates_.Plan(queue_, batch_); }
+  void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) override {
+    const std::uint32_t* const places = plan == nullptr ? nullptr : PlanOfThisBatch(*plan).sent_places();
+    if (!updates_.IsGrouped(batch_)) Group(places);
+    updates_.Plan(queue_, batch_);
+    updates_.Apply(queue_, batch_, store_, {gradients, places}, scalars);
+  }
+  void Assign(const float* values, std::uint32_t columns) override {
+    SaveBeforeChange();
+    updates_.Assign(queue_, batch_, store_, values, columns, spare_);
+  }
+  std::uint64_t Erase() override {
+    SaveBeforeChange();
+    return store_.Erase(queue_, batch_.kept().keys, batch_.kept().size);
+  }
+
+  Status LoadRecords(std::span<const Key> keys, const float* host_records) override {
+    if (snapshot_.is_open()) throw std::logic_error("rows are to be loaded while a snapshot is open");
     try {
       return LoadRows<B>(queue_, store_, keys, host_records, spare_);
     } catch (const std::bad_alloc&) {
@@ -241,8 +175,28 @@ class ShardOn final : public Shard {
                                std::to_string(store_.rows()) + " rows of this rank");
     }
   }
+  void FreeMemoryOfBatches() override {
+    batch_.FreeScratch();
+    store_.FreeScratch();
+    sharder_.FreeScratch();
+    updates_.FreeScratch();
+    cancelled_bags_ = {};
+    spare_ = {};
+  }
 
- private:
+  bool inserts() const { return purpose_ == PrepareFor::kInsert || purpose_ == PrepareFor::kPush; }
+
+  Status MakeRoomToErase() {
+    batch_.LearnSize();
+    const std::uint32_t keys = batch_.kept().size;
+    try {
+      store_.ReserveErase(queue_, keys);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory to remember the rows of " + std::to_string(keys) + " erased keys");
+    }
+  }
+
   std::string WhyNoMemory() {
     const auto mib = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
     std::string why = "no memory for a batch of " + std::to_string(keys_of_batch_) + " keys beside the " +
@@ -253,9 +207,9 @@ class ShardOn final : public Shard {
     return why;
   }
 
-  Snapshot<B>& OpenSnapshot() {
-    if (!snapshot_) throw std::logic_error("no snapshot is open");
-    return *snapshot_;
+  void Group(const std::uint32_t* places) {
+    SaveBeforeChange();
+    updates_.Group(queue_, batch_, store_, places, spare_);
   }
 
   // Who did not ask before is refused, with nothing changed, if there is no room.
@@ -273,22 +227,18 @@ class ShardOn final : public Shard {
                                     pooling_.DivisorOf(batch.offsets.data(), batch.weights.data()));
   }
 
-  static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
-
-  void PoolTo(Numbers out, const std::uint32_t* places) {
-    pooling_.Pool(queue_, batch_.kept(), batch_.rows(), store_.values(), out, places);
-  }
-
   TrafficPlanOn<B>& PlanOfThisBatch(TrafficPlan& plan) {
     auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
-    batch_.kept();  // throws if there is no batch
     if (!mine.IsOf(batch_.number())) throw std::logic_error("the traffic plan is not the prepared batch's");
     return mine;
   }
 
+  static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
+
   Queue& queue_;
   const std::uint32_t dim_;
   RowStore<B> store_;
+  ShardSnapshotOn<B> snapshot_;
   CancelledBags<B> cancelled_bags_;
   Sharder<B> sharder_;
   ProbeSample<B> probes_;
@@ -298,9 +248,6 @@ class ShardOn final : public Shard {
   bool has_memory_ = true;                  // what BeginPrepare takes could be had
   Pooling<B> pooling_;
   RowUpdates<B> updates_;
-  CopyMemory<B> copies_;                   // of snapshots
-  std::unique_ptr<Snapshot<B>> snapshot_;  // null: none is open
-  std::uint64_t saved_batch_ = 0;          // the batch whose rows the open snapshot has saved
   // Words that two calls of a batch use one after the other, so that a large batch takes them once: the
   // sharder selects weights in them and has done with them then; from an update on they hold the sorted
   // occurrences.

@@ -9,14 +9,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/snapshot.h"
 #include "kernels/body/update.h"
+#include "kernels/prepared_batch.inl"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"
 
@@ -97,7 +101,7 @@ class Snapshot {
     return 0;
   }
 
-  // See Shard::ReadSnapshot. Throws std::bad_alloc.
+  // See ShardSnapshot::Read. Throws std::bad_alloc.
   void Read(Queue& queue, typename B::Stream& stream, const body::RowsRef& values,
             std::span<const RowIndex> rows, float* host_records) {
     if (rows.empty()) return;
@@ -189,6 +193,71 @@ class Snapshot {
   Words taken_;
   typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's
   typename B::template Scratch<float> records_;    // likewise
+};
+
+// The snapshots of a shard, of which one at most is open.
+template <Backend B>
+class ShardSnapshotOn final : public ShardSnapshot {
+ public:
+  using Queue = typename B::Queue;
+
+  // Both outlive the snapshot.
+  ShardSnapshotOn(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
+
+  bool is_open() const { return snapshot_ != nullptr; }
+
+  // See Shard::BeginSnapshot.
+  Result<BegunSnapshot> Begin(const SnapshotOptions& options) {
+    if (snapshot_) throw std::logic_error("a snapshot is open already");
+    Changes<B>* const changes = store_.changes();
+    if (options.remember && changes == nullptr) throw std::logic_error("nobody asked to track changes");
+    if (options.changed_only) {
+      if (changes == nullptr) return FailedPrecondition("changes are not tracked: take a base");
+      if (Status known = changes->AreKnown(); !known.ok()) return known;
+    }
+    try {
+      SnapshotInfo info;
+      if (options.changed_only) info.erased = changes->ErasedKeys();
+      snapshot_ = std::make_unique<Snapshot<B>>(queue_, store_, options, copies_, info);
+      if (options.remember) changes->Take(queue_);
+      saved_batch_ = 0;
+      return BegunSnapshot{this, std::move(info)};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory for a snapshot of " + std::to_string(store_.rows()) +
+                               " rows with " + std::to_string(options.max_preimage_bytes) +
+                               " bytes for rows that change meanwhile");
+    }
+  }
+
+  // See FoundBatch::SavePreimages.
+  std::uint64_t Save(PreparedBatch<B>& batch) {
+    if (!snapshot_ || saved_batch_ == batch.number()) return 0;
+    batch.LearnSize();
+    const std::uint32_t missing = snapshot_->Save(queue_, store_.values(), batch.rows(), batch.kept().size);
+    if (missing == 0) saved_batch_ = batch.number();
+    return missing;
+  }
+
+  void Read(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
+    Open().Read(queue_, static_cast<typename B::Stream&>(stream), store_.values(), rows, host_records);
+  }
+  std::uint64_t Room() override { return Open().Room(queue_); }
+  void End(bool kept) override {
+    if (Open().remembers()) store_.changes()->EndTake(queue_, kept);
+    snapshot_.reset();
+  }
+
+ private:
+  Snapshot<B>& Open() {
+    if (!snapshot_) throw std::logic_error("no snapshot is open");
+    return *snapshot_;
+  }
+
+  Queue& queue_;
+  RowStore<B>& store_;
+  CopyMemory<B> copies_;
+  std::unique_ptr<Snapshot<B>> snapshot_;  // null: none is open
+  std::uint64_t saved_batch_ = 0;          // the batch whose rows the open snapshot has saved
 };
 
 }  // namespace slotwise

@@ -1,5 +1,5 @@
-// TrafficPlanOn: the plan of shard.h, for every backend: which bags of one batch travel between ranks, where
-// each lies on its ways, and what is done with them at the ends.
+// TrafficPlanOn: the plan of traffic_plan.h, for every backend: which bags of one batch travel between ranks,
+// where each lies on its ways, and what is done with them at the ends.
 //
 // All arrays of the plan are its own, so that plans of several batches may be in use at once.
 // Thread-safety: the device's.
@@ -78,8 +78,8 @@ class TrafficPlanOn final : public TrafficPlan {
   // travel lies where the next one does.
   const std::uint32_t* sent_places() { return sent_places_.data(); }
 
-  // REQUIRES: Plan. See Shard::AddReceived.
-  void AddReceived(Queue& queue, ConstNumbers received, float* sums) const {
+  void AddReceived(Stream& stream, ConstNumbers received, float* sums) const override {
+    Queue& queue = static_cast<typename B::Stream&>(stream).queue();
     WithElements(received, [&]<class T>(const T* elements) {
       using Addends = body::ReceivedPartialSums<T>;
       B::ForEachTile(queue, copies_.bags, copies_.dim,
@@ -87,7 +87,7 @@ class TrafficPlanOn final : public TrafficPlan {
     });
   }
 
-  // REQUIRES: Plan. See Shard::GradientsToSend.
+  // REQUIRES: Plan. See InsertedBatch::GradientsToSend.
   void CopyGradients(Queue& queue, const float* gradients, float* sent) const {
     B::ForEachTile(queue, copies_.bags, copies_.dim, body::CopyGradients{copies_, gradients, sent});
   }

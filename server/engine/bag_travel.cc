@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace slotwise {
 namespace {
@@ -69,39 +70,40 @@ Numbers BagTravel::Reserve(DeviceArray<float>& array, std::size_t count) const {
   return {array.Reserve((count * BytesOf(partials()) + sizeof(float) - 1) / sizeof(float)), partials()};
 }
 
-void BagTravel::Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled) {
+void BagTravel::Pool(FoundBatch& batch, const TravellingBags& bags, Way way, TravelArrays& arrays,
+                     float* pooled) {
   Stream& stream = exchange_.stream();
   const Numbers sent = Reserve(arrays.sent, bags.bags() * bags.dim);
   if (way == Way::kAllBags) {
-    shard.Pool(sent);
+    batch.Pool(sent);
     stream.OrderAfter(device_.WorkStream());
     return exchange_.ReduceScatter(Times(bags.bags_of, bags.dim), sent, pooled);
   }
   TrafficPlan& plan = *arrays.plan;
-  shard.PlanTraffic(bags.bags_of, plan);
-  shard.PoolToSend(plan, sent);
+  batch.PlanTraffic(bags.bags_of, plan);
+  batch.PoolToSend(plan, sent);
   const BagTraffic& traffic = plan.Traffic();  // counted while bags are pooled
   const Numbers received = Reserve(arrays.received, Sum(traffic.with_keys_there) * bags.dim);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.with_keys_here, bags.dim), sent, Times(traffic.with_keys_there, bags.dim),
                      received);
-  shard.AddReceived(stream, plan, received, pooled);
+  plan.AddReceived(stream, received, pooled);
 }
 
-void BagTravel::Update(Shard& shard, const TravellingBags& bags, const float* mine,
+void BagTravel::Update(InsertedBatch batch, const TravellingBags& bags, const float* mine,
                        const StepScalars& scalars, TravelArrays& arrays) {
   Stream& stream = exchange_.stream();
   TrafficPlan& plan = *arrays.plan;
-  shard.PlanTraffic(bags.bags_of, plan);
+  batch.PlanTraffic(bags.bags_of, plan);
   const BagTraffic& traffic = plan.Traffic();
   float* const sent = arrays.sent.Reserve(Sum(traffic.with_keys_there) * bags.dim);
   float* const received = arrays.received.Reserve(Sum(traffic.with_keys_here) * bags.dim);
-  shard.GradientsToSend(plan, mine, sent);
+  batch.GradientsToSend(plan, mine, sent);
   stream.OrderAfter(device_.WorkStream());
   exchange_.AllToAll(Times(traffic.with_keys_there, bags.dim), sent, Times(traffic.with_keys_here, bags.dim),
                      received);
   device_.WorkStream().OrderAfter(stream);
-  shard.UpdateFromReceived(plan, received, scalars);
+  std::move(batch).UpdateFromReceived(plan, received, scalars);
 }
 
 }  // namespace slotwise

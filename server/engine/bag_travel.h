@@ -59,15 +59,15 @@ class BagTravel {
   // Returns the faster way, or the one that the options name. Does not communicate.
   Way Choose(const TravellingBags& bags) const;
 
-  // REQUIRES: `shard` has prepared the batch. `pooled` becomes this rank's bags' sums over all ranks, before
-  // the combiner's division: float[bags_of[rank]][dim] in device memory, in the order of the exchange's
-  // stream.
-  void Pool(Shard& shard, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled);
+  // `pooled` becomes this rank's bags' sums over all ranks, before the combiner's division:
+  // float[bags_of[rank]][dim] in device memory, in the order of the exchange's stream. `bags` are those of
+  // `batch`.
+  void Pool(FoundBatch& batch, const TravellingBags& bags, Way way, TravelArrays& arrays, float* pooled);
 
-  // REQUIRES: `shard` has prepared the batch and inserted. Updates every rank's rows by the gradients of all
-  // bags, of which `mine` is this rank's: float[bags_of[rank]][dim] in device memory, in the order of the
-  // device's work, as the update is. The gradients travel as kOwnedBags.
-  void Update(Shard& shard, const TravellingBags& bags, const float* mine, const StepScalars& scalars,
+  // Updates every rank's rows by the gradients of all bags, of which `mine` is this rank's:
+  // float[bags_of[rank]][dim] in device memory, in the order of the device's work, as the update is. The
+  // gradients travel as kOwnedBags. `bags` are those of `batch`.
+  void Update(InsertedBatch batch, const TravellingBags& bags, const float* mine, const StepScalars& scalars,
               TravelArrays& arrays);
 
  private:

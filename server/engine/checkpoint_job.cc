@@ -79,9 +79,9 @@ void CheckpointJob::AdvanceAndWait(std::size_t bytes) {
   HandOver();
 }
 
-bool CheckpointJob::ReadNow(const Shard& shard, std::chrono::milliseconds& left) {
+bool CheckpointJob::ReadNow(const ShardSnapshot& snapshot, std::chrono::milliseconds& left) {
   const auto found =
-      std::ranges::find_if(tables_, [&](const Table& table) { return table.snapshot.shard == &shard; });
+      std::ranges::find_if(tables_, [&](const Table& table) { return table.snapshot.snapshot == &snapshot; });
   Table& table = *found;
   Buffer* buffer = nullptr;
   // What is on its way has to arrive for buffers to come back.
@@ -128,8 +128,8 @@ void CheckpointJob::Ask(std::size_t t, Buffer* buffer) {
     const std::scoped_lock lock(mutex_);
     buffer->rows = std::min(RowsABuffer(table), table.sorted - table.asked);
   }
-  table.snapshot.shard->ReadSnapshot(*stream_, std::span(table.rows).subspan(table.asked, buffer->rows),
-                                     buffer->records());
+  table.snapshot.snapshot->Read(*stream_, std::span(table.rows).subspan(table.asked, buffer->rows),
+                                buffer->records());
   table.asked += buffer->rows;
   on_the_way_.push_back(buffer);
 }

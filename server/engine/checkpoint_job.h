@@ -9,7 +9,7 @@
 //     engine         |read||read|    |read||read|   a round   |read|
 //
 // Thread-safety: Step and Wait, by the job's thread; Advance, AdvanceAndWait and ReadNow, by the engine's;
-// Cancel and result, by any. The shards are used by the engine's thread alone.
+// Cancel and result, by any. The snapshots are used by the engine's thread alone.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 
@@ -38,7 +38,7 @@ namespace slotwise {
 struct SnapshotOfTable {
   TableId table{0};
   TableOptions options;
-  Shard* shard = nullptr;  // with an open snapshot
+  ShardSnapshot* snapshot = nullptr;
   SnapshotInfo info;
 };
 
@@ -82,7 +82,7 @@ class CheckpointJob {
   // buffer,
   // no longer than `left`, of which it takes the time that it waited. Returns false if the job has read all
   // rows of that table, or was cancelled. If it would have to wait longer, it cancels the job.
-  bool ReadNow(const Shard& shard, std::chrono::milliseconds& left);
+  bool ReadNow(const ShardSnapshot& snapshot, std::chrono::milliseconds& left);
   bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
 
   // Ends the job soon, with an error: `why` says which. What it wrote is good for nothing.

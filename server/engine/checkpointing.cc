@@ -24,7 +24,8 @@ struct Checkpointing::Open {
   Phase phase = Phase::kWriting;
   Manifest manifest;  // without ranks' entries until they were gathered
   std::function<void(Result<SavedCheckpoint>)> done;
-  std::vector<Shard*> shards;                   // with open snapshots, in the order of manifest.tables
+  // Each with its shard, in the order of manifest.tables.
+  std::vector<std::pair<const Shard*, ShardSnapshot*>> snapshots;
   std::vector<std::unique_ptr<Shard>> dropped;  // of tables that are gone
   std::shared_ptr<CheckpointJob> job;
   std::size_t written = 0;  // ranks
@@ -33,6 +34,10 @@ struct Checkpointing::Open {
   Status why_not;                 // what a rank could not write
   CheckpointSchedule::Cut cut;
   std::size_t bytes = 0;  // of this rank's rows in it
+
+  auto Find(const Shard* shard) {
+    return std::ranges::find_if(snapshots, [shard](const auto& open) { return open.first == shard; });
+  }
 };
 
 Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tables,
@@ -176,12 +181,12 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   Status mine;
   for (Table* const table : tables) {
     const double share = static_cast<double>(table->shard->Usage().bytes) / static_cast<double>(all_bytes);
-    auto info = table->shard->BeginSnapshot({.changed_only = delta,
-                                             .remember = true,
-                                             .max_preimage_bytes = static_cast<std::size_t>(
-                                                 static_cast<double>(options_.max_preimage_bytes) * share)});
-    if (!info.ok()) {
-      mine = info.status();
+    auto begun = table->shard->BeginSnapshot({.changed_only = delta,
+                                              .remember = true,
+                                              .max_preimage_bytes = static_cast<std::size_t>(
+                                                  static_cast<double>(options_.max_preimage_bytes) * share)});
+    if (!begun.ok()) {
+      mine = begun.status();
       break;
     }
     TableEntry entry;
@@ -193,11 +198,11 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     entry.owners = EvenBucketMap(collective_.size());
     entry.value_type = value_type;
     manifest.tables.push_back(std::move(entry));
-    open.shards.push_back(table->shard.get());
     const TableOptions& options = table->info.options;
-    open.bytes +=
-        info->keys.size() * (options.dim + StateFloats(options.optimizer.kind, options.dim)) * sizeof(float);
-    snapshots.push_back({table->info.id, table->info.options, table->shard.get(), std::move(*info)});
+    open.bytes += begun->info.keys.size() * (options.dim + StateFloats(options.optimizer.kind, options.dim)) *
+                  sizeof(float);
+    open.snapshots.emplace_back(table->shard.get(), begun->snapshot);
+    snapshots.push_back({table->info.id, table->info.options, begun->snapshot, std::move(begun->info)});
   }
   if (mine.ok()) {
     try {
@@ -213,7 +218,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
                                                                                         : kNoMemory;
   const auto states = AllGatherValues(collective_, state);
   if (std::ranges::all_of(states, [](std::uint64_t s) { return s == kFine; })) return {};
-  for (Shard* const shard : open.shards) shard->EndSnapshot(false);
+  for (const auto& [shard, snapshot] : open.snapshots) snapshot->End(false);
   const auto no_memory = std::ranges::find(states, std::uint64_t{kNoMemory});
   if (no_memory == states.end()) return FailedPrecondition("changes are not known");
   if (!mine.ok() && state == kNoMemory) return mine;
@@ -355,8 +360,8 @@ Status Checkpointing::PublishIfOurs(Manifest& manifest) const {
 
 void Checkpointing::EndSnapshots(bool kept) {
   open_->job.reset();  // its stream is done
-  for (Shard* const shard : open_->shards) shard->EndSnapshot(kept);
-  open_->shards.clear();
+  for (const auto& [shard, snapshot] : open_->snapshots) snapshot->End(kept);
+  open_->snapshots.clear();
   open_->dropped.clear();
 }
 
@@ -437,20 +442,21 @@ Checkpointing::Next Checkpointing::ReadSome() {
   return pace_.at_rest() ? Next::kSoon : Next::kInATick;
 }
 
-void Checkpointing::BeforeChange(Shard& shard) {
-  if (!open_ || !open_->job || std::ranges::find(open_->shards, &shard) == open_->shards.end()) return;
-  while (shard.SavePreimages() > 0) {
-    if (open_->job->ReadNow(shard, may_stall_)) continue;
+void Checkpointing::BeforeChange(const Shard& shard, FoundBatch& batch) {
+  if (!open_ || !open_->job) return;
+  const auto found = open_->Find(&shard);
+  if (found == open_->snapshots.end()) return;
+  while (batch.SavePreimages() > 0) {
+    if (open_->job->ReadNow(*found->second, may_stall_)) continue;
     // The job has given up, and reads no more. The ranks will hear of it.
-    shard.EndSnapshot(false);
-    std::erase(open_->shards, &shard);
+    found->second->End(false);
+    open_->snapshots.erase(found);
     return;
   }
 }
 
 void Checkpointing::Keep(std::unique_ptr<Shard> shard) {
-  if (open_ && std::ranges::find(open_->shards, shard.get()) != open_->shards.end())
-    open_->dropped.push_back(std::move(shard));
+  if (open_ && open_->Find(shard.get()) != open_->snapshots.end()) open_->dropped.push_back(std::move(shard));
 }
 
 void Checkpointing::Stop(std::uint64_t rounds) {

@@ -110,10 +110,10 @@ class Checkpointing {
   };
   Next Advance(std::uint64_t now_ms, bool idle);
 
-  // Before a prepared batch changes a shard's rows: makes sure that no checkpoint needs them any more. Reads
-  // of the checkpoint what it has to. If a round would wait for its files for longer than
+  // Before a batch of a shard changes rows: makes sure that no checkpoint needs them any more. Reads of the
+  // checkpoint what it has to. If a round would wait for its files for longer than
   // DurabilityOptions::longest_stall, gives it up.
-  void BeforeChange(Shard& shard);
+  void BeforeChange(const Shard& shard, FoundBatch& batch);
   // A table was dropped: a checkpoint may still have to read its rows.
   void Keep(std::unique_ptr<Shard> shard);
 

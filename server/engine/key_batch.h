@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/shard.h"
 #include "server/collective/device_array.h"
+#include "slotwise/batch.h"
 #include "slotwise/status.h"
 
 namespace slotwise {
@@ -37,16 +39,11 @@ class KeyBatch {
   DeviceArray<std::uint32_t> device_offsets_;
 };
 
-// Finds those of a batch's keys that a shard has, for Shard::Erase.
-inline Status PrepareToErase(Shard& shard, const BatchView& batch) {
-  if (const auto prepared = shard.Prepare(batch, false); !prepared.ok()) return prepared.status();
-  return shard.PrepareErase();
-}
-
 // Forgets those of a batch's keys that a shard has.
 inline Status EraseKeys(Shard& shard, const BatchView& batch) {
-  if (Status prepared = PrepareToErase(shard, batch); !prepared.ok()) return prepared;
-  shard.Erase();
+  Result<ErasableBatch> prepared = shard.PrepareErase(batch);
+  if (!prepared.ok()) return prepared.status();
+  std::move(*prepared).Erase();
   return {};
 }
 

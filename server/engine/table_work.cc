@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/engine/refusals.h"
@@ -24,28 +25,41 @@ Status TableWork::Agree(const Status& mine) {
   return OnAnotherRank(refusals, "another rank has no memory for the batch, or cannot write its journal");
 }
 
-Status TableWork::Prepare(std::span<const Share> shares) {
-  for (const Share& share : shares) share.table->shard->BeginPrepare(share.batch, PrepareFor::kFind);
+Result<std::span<FoundBatch>> TableWork::Prepare(std::span<const Share> shares) {
+  found_.clear();
   Status mine;
   for (const Share& share : shares) {
-    const Status prepared = share.table->shard->FinishPrepare().status();
-    if (mine.ok()) mine = prepared;
+    Result<FoundBatch> batch = share.table->shard->PrepareFind(share.batch);
+    if (batch.ok()) found_.push_back(std::move(*batch));
+    if (mine.ok()) mine = batch.status();
   }
-  return Agree(mine);
+  if (Status agreed = Agree(mine); !agreed.ok()) return agreed;
+  return std::span(found_);
 }
 
-Status TableWork::PrepareAndInsert(std::span<const Share> shares, PrepareFor purpose, const RoomFor& room) {
-  for (const Share& share : shares) share.table->shard->BeginPrepare(share.batch, purpose);
-  std::vector<Prepared> prepared;
-  prepared.reserve(shares.size());
-  for (const Share& share : shares) prepared.push_back({share.table, share.table->shard->FinishPrepare()});
-  return Insert(prepared, room);
+Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Share> shares,
+                                                             PrepareFor purpose, const RoomFor& room) {
+  preparing_.clear();
+  prepared_.clear();
+  inserting_.clear();
+  inserted_.clear();
+  for (const auto& [table, batch] : shares) {
+    preparing_.push_back(purpose == PrepareFor::kPush ? table->shard->PreparePush(batch)
+                                                      : table->shard->PrepareInsert(batch));
+  }
+  for (std::size_t t = 0; t < shares.size(); ++t)
+    prepared_.push_back({shares[t].table, std::move(preparing_[t]).Finish()});
+  if (Status agreed = AgreeToInsert(prepared_, room); !agreed.ok()) return agreed;
+  for (Prepared& prepared : prepared_) inserting_.push_back(std::move(*prepared.batch).BeginInsert());
+  for (Inserting& inserting : inserting_) inserted_.push_back(std::move(inserting).Finish());
+  return std::span(inserted_);
 }
 
 bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   const auto bring = [&] {
     std::uint64_t rows = 0;
-    for (const Prepared& prepared : tables) rows += prepared.rows.ok() ? prepared.rows->count : 0;
+    for (const Prepared& prepared : tables)
+      rows += prepared.batch.ok() ? prepared.batch->new_rows().count : 0;
     return rows;
   };
   Status refused = room(bring());
@@ -53,12 +67,12 @@ bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   // What is only a bound may have been too much.
   bool is_bound = false;
   for (Prepared& prepared : tables) {
-    if (!prepared.rows.ok() || prepared.rows->exact) continue;
-    prepared.rows = NewRows{prepared.table->shard->ExactNewRows(), true};
+    if (!prepared.batch.ok() || prepared.batch->new_rows().exact) continue;
+    prepared.batch->ExactNewRows();
     is_bound = true;
   }
   if (is_bound) refused = room(bring());
-  if (!refused.ok()) tables.front().rows = refused;
+  if (!refused.ok()) tables.front().batch = refused;
   return refused.ok();
 }
 
@@ -85,7 +99,7 @@ Status Full(const TableOptions& options, const Sums& sums) {
 
 }  // namespace
 
-Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
+Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room) {
   refused_ = nullptr;
   const bool has_room = !room || AskForRoom(tables, room);
   std::vector<Sums> sums(tables.size());
@@ -96,7 +110,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   const auto agree = [&] {
     for (std::size_t t = 0; t < tables.size(); ++t) {
       const auto& [table, prepared] = tables[t];
-      const NewRows added = prepared.ok() ? *prepared : NewRows{};
+      const NewRows added = prepared.ok() ? prepared->new_rows() : NewRows{};
       const std::uint64_t mine = table->shard->Usage().rows;
       // A rank that a checkpoint gave more rows keeps them.
       const bool crowded = added.count > 0 && mine + added.count > table->max_rows_of_rank;
@@ -115,8 +129,7 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].refusals.all == 0) continue;
     if (sums.front().without_room == 0) refused_ = tables[t].table;
-    const Result<NewRows>& mine = tables[t].rows;
-    if (!mine.ok()) return mine.status();
+    if (const Result<NewBatch>& mine = tables[t].batch; !mine.ok()) return mine.status();
     return OnAnotherRank(sums[t].refusals, sums.front().without_room > 0
                                                ? "another rank's journal has no room for the round"
                                                : "another rank has no memory for the batch's new keys");
@@ -124,17 +137,16 @@ Status TableWork::Insert(std::span<Prepared> tables, const RoomFor& room) {
   bool again = false;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if ((!passes(t) && !floods() && sums[t].crowded_ranks == 0) || sums[t].inexact == 0) continue;
-    tables[t].rows = NewRows{tables[t].table->shard->ExactNewRows(), true};
+    tables[t].batch->ExactNewRows();
     again = true;
   }
   if (again) agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (passes(t)) return refuse(t, Full(tables[t].table->info.options, sums[t]));
-    if (sums[t].crowded_ranks > 0) return refuse(t, TooManyForARank(*tables[t].table, tables[t].rows->count));
+    if (sums[t].crowded_ranks > 0)
+      return refuse(t, TooManyForARank(*tables[t].table, tables[t].batch->new_rows().count));
   }
   if (floods()) return TooManyNewBytes(NewBytes(tables));
-  for (const Prepared& prepared : tables) prepared.table->shard->BeginInsert();
-  for (const Prepared& prepared : tables) prepared.table->shard->FinishInsert();
   inserted_new_keys_ = std::ranges::any_of(sums, [](const Sums& sum) { return sum.new_rows > 0; });
   return {};
 }
@@ -160,10 +172,10 @@ Status TableWork::TooManyForARank(const Table& table, std::uint64_t new_rows) {
 std::uint64_t TableWork::NewBytes(std::span<const Prepared> tables) {
   std::uint64_t bytes = 0;
   for (const Prepared& prepared : tables) {
-    if (!prepared.rows.ok()) continue;
+    if (!prepared.batch.ok()) continue;
     const TableOptions& options = prepared.table->info.options;
     const std::uint64_t floats = options.dim + StateFloats(options.optimizer.kind, options.dim);
-    bytes += prepared.rows->count * floats * sizeof(float);
+    bytes += prepared.batch->new_rows().count * floats * sizeof(float);
   }
   return bytes;
 }
@@ -183,20 +195,16 @@ DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {
   return all ? wanted : DataType::kFloat32;
 }
 
-Stream& TableWork::Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled) {
+Stream& TableWork::Pool(Table& table, FoundBatch& batch, const TravellingBags& bags, TravelArrays& arrays,
+                        Numbers pooled) {
   if (collective_.size() == 1) {  // all of a bag is here: there are no partial sums
-    table.shard->Pool(pooled);
+    batch.Pool(pooled);
     return device_.WorkStream();
   }
   const Way way = travel_.Choose(bags);
-  travel_.Pool(*table.shard, bags, way, arrays, static_cast<float*>(pooled.data));
+  travel_.Pool(batch, bags, way, arrays, static_cast<float*>(pooled.data));
   ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   return travel_.stream();
-}
-
-Stream& TableWork::PoolRange(Table& table, std::uint32_t first, std::uint32_t last, Numbers pooled) {
-  table.shard->PoolRange(first, last, pooled);
-  return device_.WorkStream();
 }
 
 // A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
@@ -205,14 +213,15 @@ bool TableWork::TakesMineAlone(const TravellingBags& bags, bool in_part_order) c
   return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == Way::kOwnedBags;
 }
 
-void TableWork::Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
-                       const StepScalars& scalars, TravelArrays& arrays) {
-  if (gradients.mine_alone) {
-    travel_.Update(*table.shard, bags, gradients.rows, scalars, arrays);
-  } else {
-    table.shard->Update(gradients.rows, scalars);
-  }
-  if (collective_.size() > 1) ++(gradients.mine_alone ? table.rounds.owned_bags : table.rounds.all_bags);
+void TableWork::Update(Table& table, GroupedBatch batch, const float* gradients, const StepScalars& scalars) {
+  std::move(batch).Update(gradients, scalars);
+  if (collective_.size() > 1) ++table.rounds.all_bags;
+}
+
+void TableWork::UpdateByMine(Table& table, InsertedBatch batch, const TravellingBags& bags,
+                             const float* gradients, const StepScalars& scalars, TravelArrays& arrays) {
+  travel_.Update(std::move(batch), bags, gradients, scalars, arrays);
+  ++table.rounds.owned_bags;
 }
 
 }  // namespace slotwise

@@ -13,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
@@ -51,36 +52,36 @@ class TableWork {
   };
   // Finds the rows of the batches' keys; keys without a row stay so. Here and below, several tables' batches
   // wait for the device and for the other ranks as often as one. REQUIRES: no table twice.
-  Status Prepare(std::span<const Share> shares);
+  // The batches are in the order of `shares`, and are kept until the next call that prepares some.
+  Result<std::span<FoundBatch>> Prepare(std::span<const Share> shares);
   // Also gives the batches' new keys rows, in all tables and on all ranks or, with a reason, in none. All
   // ranks have the same reason if a table or a rank would have too many rows, or a rank would get too many
-  // bytes of new ones. REQUIRES: `purpose` is not kFind.
-  Status PrepareAndInsert(std::span<const Share> shares, PrepareFor purpose = PrepareFor::kInsert,
-                          const RoomFor& room = {});
+  // bytes of new ones. REQUIRES: `purpose` is kInsert or kPush.
+  Result<std::span<InsertedBatch>> PrepareAndInsert(std::span<const Share> shares,
+                                                    PrepareFor purpose = PrepareFor::kInsert,
+                                                    const RoomFor& room = {});
 
   // The type that Pool can write the table's bags in: `wanted`, if no rank or division comes after the sums.
   DataType TypeOfPooled(const Table& table, DataType wanted) const;
-  // REQUIRES: a prepared batch; `pooled` is of a TypeOfPooled. `pooled` becomes this rank's bags over all
-  // ranks, before the combiner's division: [bags_of[rank]][dim] in device memory. Returns the stream in whose
-  // order that happens.
-  Stream& Pool(Table& table, const TravellingBags& bags, TravelArrays& arrays, Numbers pooled);
-  // The same of a range of this rank's bags, which may lie anywhere. REQUIRES: CanPoolRanges.
-  Stream& PoolRange(Table& table, std::uint32_t first, std::uint32_t last, Numbers pooled);
-  // Whether there are no partial sums, because there is one rank.
+  // REQUIRES: `pooled` is of a TypeOfPooled; the batch and `bags` are of `table`. `pooled` becomes this
+  // rank's bags over all ranks, before the combiner's division: [bags_of[rank]][dim] in device memory.
+  // Returns the stream in whose order that happens.
+  Stream& Pool(Table& table, FoundBatch& batch, const TravellingBags& bags, TravelArrays& arrays,
+               Numbers pooled);
+  // Whether there are no partial sums, because there is one rank: then FoundBatch::Pool may pool ranges of
+  // this rank's bags, which may lie anywhere.
   bool CanPoolRanges() const { return collective_.size() == 1; }
 
-  // Whether Update takes the gradients of this rank's bags alone. `in_part_order`: the ranks' bags lie in the
-  // batch in rank order.
+  // Whether UpdateByMine is the way to update: by the gradients of this rank's bags alone. `in_part_order`:
+  // the ranks' bags lie in the batch in rank order.
   bool TakesMineAlone(const TravellingBags& bags, bool in_part_order) const;
-  // Gradients of bags in device memory, ordered before the device's work: of all the batch's bags, in the
-  // batch's order, or of this rank's alone.
-  struct Gradients {
-    const float* rows;
-    bool mine_alone = false;  // REQUIRES: TakesMineAlone
-  };
-  // REQUIRES: as Shard::Update. One optimizer step for each row that occurs in the batch.
-  void Update(Table& table, const TravellingBags& bags, const Gradients& gradients,
-              const StepScalars& scalars, TravelArrays& arrays);
+  // Does one optimizer step for each row that occurs in the batch. REQUIRES: as GroupedBatch::Update.
+  // `gradients` are those of all the batch's bags, in the batch's order, in device memory, ordered before the
+  // device's work.
+  void Update(Table& table, GroupedBatch batch, const float* gradients, const StepScalars& scalars);
+  // Does the same by the gradients of this rank's bags. REQUIRES: TakesMineAlone.
+  void UpdateByMine(Table& table, InsertedBatch batch, const TravellingBags& bags, const float* gradients,
+                    const StepScalars& scalars, TravelArrays& arrays);
 
   const BagTravel& travel() const { return travel_; }
 
@@ -88,10 +89,11 @@ class TableWork {
   // What this rank has prepared of a table's batch.
   struct Prepared {
     Table* table;
-    Result<NewRows> rows;
+    Result<NewBatch> batch;
   };
-  // Gives the keys that are new by what this rank has prepared rows, of all tables and on all ranks, or none.
-  Status Insert(std::span<Prepared> tables, const RoomFor& room);
+  // The ranks agree that the keys that are new by what this rank has prepared get rows, of all tables and on
+  // all ranks, or none.
+  Status AgreeToInsert(std::span<Prepared> tables, const RoomFor& room);
   // Asks `room` for what the tables bring, and puts its refusal in the first table's place. Returns whether
   // there is room.
   static bool AskForRoom(std::span<Prepared> tables, const RoomFor& room);
@@ -108,6 +110,12 @@ class TableWork {
   const std::uint64_t max_new_bytes_;
   bool inserted_new_keys_ = false;
   const Table* refused_ = nullptr;
+  // Of the last call that prepared batches, by the stages that they came through.
+  std::vector<FoundBatch> found_;
+  std::vector<Preparing> preparing_;
+  std::vector<Prepared> prepared_;
+  std::vector<Inserting> inserting_;
+  std::vector<InsertedBatch> inserted_;
 };
 
 }  // namespace slotwise

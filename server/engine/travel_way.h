@@ -48,7 +48,7 @@ struct TravelOptions {
 // drawn at random.
 double ShareOwned(std::size_t bags, std::size_t keys, std::size_t ranks);
 
-// Returns whether owned bags can travel alone: Shard::PlanTraffic has limits.
+// Returns whether owned bags can travel alone: FoundBatch::PlanTraffic has limits.
 bool OwnedBagsCanTravel(const TravellingBags& bags);
 
 // Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags

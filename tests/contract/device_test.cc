@@ -5,6 +5,7 @@
 #include <new>
 
 #include "tests/contract/contract_test.h"
+#include "tests/support/device_batch.h"
 
 namespace slotwise::test {
 namespace {
@@ -162,14 +163,12 @@ TEST_P(ADevice, KeepsMemoryForBatchesWhenRowsHaveTakenTheRest) {
   std::uint64_t added = 0;
   for (;; added += kKeys) {
     const Batch batch = batch_of(added, kKeys, kKeys);
-    DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
-    DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
-    const auto prepared = shard.Prepare({keys.span(), offsets.span()}, /*insert=*/true);
-    if (!prepared.ok()) {
-      EXPECT_EQ(prepared.status().code(), StatusCode::kResourceExhausted) << prepared.status().message();
+    DeviceBatch on_device(device(), batch);
+    const auto inserted = shard.PrepareInsert(on_device.View()).Insert();
+    if (!inserted.ok()) {
+      EXPECT_EQ(inserted.status().code(), StatusCode::kResourceExhausted) << inserted.status().message();
       break;
     }
-    shard.Insert();
     ASSERT_LT(added, options.max_rows - kKeys) << "there is no end to the memory";
   }
   EXPECT_EQ(shard.Usage().rows, added);
@@ -178,19 +177,19 @@ TEST_P(ADevice, KeepsMemoryForBatchesWhenRowsHaveTakenTheRest) {
   // Larger than any before.
   constexpr std::uint32_t kBags = 4096;
   const Batch batch = batch_of(0, 32 * kKeys, kBags);
-  DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
-  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
+  DeviceBatch on_device(device(), batch);
   const std::vector<float> ones(std::size_t{kBags} * kDim, 1.0F);
   DeviceArray<float> values(device(), std::span<const float>(ones));
-  ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span()}, /*insert=*/false).ok());
-  shard.Pool(values.data());
+  auto found = shard.PrepareFind(on_device.View());
+  ASSERT_TRUE(found.ok());
+  found->Pool(values.data());
   std::vector<Key> present(batch.keys.begin(), batch.keys.begin() + static_cast<std::ptrdiff_t>(added));
   DeviceArray<Key> present_keys(device(), std::span<const Key>(present));
   const Batch all_present = batch_of(0, added, kBags);
   DeviceArray<std::uint32_t> present_offsets(device(), std::span<const std::uint32_t>(all_present.offsets));
-  ASSERT_TRUE(shard.Prepare({present_keys.span(), present_offsets.span()}, /*insert=*/true).ok());
-  shard.Insert();
-  shard.Update(values.data(), ScalarsOfStep(options.optimizer, 1));
+  auto inserted = shard.PrepareInsert({present_keys.span(), present_offsets.span()}).Insert();
+  ASSERT_TRUE(inserted.ok());
+  std::move(*inserted).Update(values.data(), ScalarsOfStep(options.optimizer, 1));
   device().Wait();
   EXPECT_EQ(shard.Usage().rows, added);
   EXPECT_GE(ballast.Fill() + 1, all / 16) << "of " << all << " GiB";
@@ -207,14 +206,14 @@ TEST_P(ADevice, KeepsTheBatchesOfItsShardsApart) {
   users.PushRandom(users_batch, random);
 
   Shard& shard = ads.shards().shard(0);
-  DeviceArray<Key> keys(device(), std::span<const Key>(ads_batch.keys));
-  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(ads_batch.offsets));
-  ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span()}, /*insert=*/false).ok());
+  DeviceBatch on_device(device(), ads_batch);
+  auto found = shard.PrepareFind(on_device.View());
+  ASSERT_TRUE(found.ok());
   users.Lookup(users_batch, LookupMode::kTrain);
   users.PushRandom(users_batch, random);
   DeviceArray<float> out(device(),
                          std::span<const float>(std::vector<float>(std::size_t{ads_batch.bags()} * 4)));
-  shard.Pool(out.data());
+  found->Pool(out.data());
 
   Oracle expected = ads.oracle();
   EXPECT_TRUE(SameBytes(out.Download(), *expected.Lookup(ads_batch, LookupMode::kEval), 4));

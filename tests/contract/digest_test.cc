@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/contract/contract_test.h"
+#include "tests/support/device_batch.h"
 
 namespace slotwise::test {
 namespace {
@@ -22,12 +23,11 @@ class Digest : public ContractTest {
   // One step with these scalars instead of the options'.
   void Update(MultiShard& table, const Batch& batch, const std::vector<float>& gradients,
               StepScalars scalars) {
-    DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
-    DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
+    DeviceBatch on_device(device(), batch);
     DeviceArray<float> device_gradients(device(), std::span<const float>(gradients));
-    ASSERT_TRUE(table.shard(0).Prepare({keys.span(), offsets.span()}, /*insert=*/true).ok());
-    table.shard(0).Insert();
-    table.shard(0).Update(device_gradients.data(), scalars);
+    auto inserted = table.shard(0).PrepareInsert(on_device.View()).Insert();
+    ASSERT_TRUE(inserted.ok());
+    std::move(*inserted).Update(device_gradients.data(), scalars);
   }
 
   static void ExpectDiffer(const DigestSums& one, const DigestSums& other) {

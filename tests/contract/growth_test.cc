@@ -1,6 +1,7 @@
 // A table that grows: from no room at all to a hundred thousand rows, and every row keeps its key, values and
 // state.
 #include "tests/contract/contract_test.h"
+#include "tests/support/device_batch.h"
 
 namespace slotwise::test {
 namespace {
@@ -66,9 +67,8 @@ TEST_P(Growth, ThatIsPreparedAndThenRefusedChangesNothing) {
   table.PushRandom(OneKeyABag(KeyRange(0, 100)), random);
   const DigestSums before = table.shards().Digest();
   const Batch large = OneBag(KeyRange(50, 100'000));
-  DeviceArray<Key> keys(device(), std::span<const Key>(large.keys));
-  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(large.offsets));
-  ASSERT_TRUE(table.shards().shard(0).Prepare({keys.span(), offsets.span()}, /*insert=*/true).ok());
+  DeviceBatch on_device(device(), large);
+  ASSERT_TRUE(table.shards().shard(0).PrepareInsert(on_device.View()).Finish().ok());
   EXPECT_EQ(table.shards().Digest(), before);
   table.Lookup(large, LookupMode::kEval);
   table.ExpectRowsMatch();

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tests/contract/contract_test.h"
+#include "tests/support/device_batch.h"
 
 namespace slotwise::test {
 namespace {
@@ -148,13 +149,11 @@ TEST_P(Lookup, PreparesOverABatchThatWasPreparedAndLeft) {
   Random random(24);
   for (int i = 0; i < 20; ++i) {
     const Batch left = RandomBatch(random, {.bags = 50, .max_bag = 40, .distinct_keys = 100'000});
-    DeviceArray<Key> keys(device(), std::span<const Key>(left.keys));
-    DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(left.offsets));
-    ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span()}, /*insert=*/true).ok());
-    if (i % 2 == 0) {
-      shard.ExactNewRows();
-    }
-    ASSERT_EQ(shard.Digest(), before) << "Prepare or ExactNewRows changed the table";
+    DeviceBatch on_device(device(), left);
+    auto prepared = shard.PrepareInsert(on_device.View()).Finish();
+    ASSERT_TRUE(prepared.ok());
+    if (i % 2 == 0) prepared->ExactNewRows();
+    ASSERT_EQ(shard.Digest(), before) << "PrepareInsert or ExactNewRows changed the table";
     ASSERT_EQ(shard.Usage().rows, table->oracle().rows().size());
     table->Lookup(RandomBatch(random, {}), LookupMode::kEval);
   }
@@ -171,16 +170,15 @@ TEST_P(Lookup, PoolsARangeOfBagsAsAmongAllOfThem) {
     for (const bool weighted : {false, true}) {
       Batch batch = RandomBatch(random, {.bags = 70, .max_bag = 6, .distinct_keys = 400});
       if (weighted) AddRandomWeights(random, batch);
-      DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
-      DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
-      DeviceArray<float> weights(device(), std::span<const float>(batch.weights));
-      ASSERT_TRUE(shard.Prepare({keys.span(), offsets.span(), weights.span()}, /*insert=*/false).ok());
+      DeviceBatch on_device(device(), batch);
+      auto found = shard.PrepareFind(on_device.View());
+      ASSERT_TRUE(found.ok());
       DeviceArray<float> all(device(), std::vector<float>(std::size_t{70} * dim));
-      shard.Pool({all.data(), DataType::kFloat32});
+      found->Pool({all.data(), DataType::kFloat32});
       const std::vector<float> pooled = all.Download();
       for (const auto& [first, last] : {std::pair{0U, 70U}, {0U, 1U}, {69U, 70U}, {13U, 37U}}) {
         DeviceArray<float> some(device(), std::vector<float>(std::size_t{last - first} * dim));
-        shard.PoolRange(first, last, {some.data(), DataType::kFloat32});
+        found->Pool({some.data(), DataType::kFloat32}, {first, last});
         const std::vector<float> expected(pooled.begin() + first * dim, pooled.begin() + last * dim);
         EXPECT_TRUE(SameBytes(some.Download(), expected, dim)) << first << " to " << last;
       }
@@ -199,15 +197,14 @@ TEST_P(Lookup, SaysExactlyHowManyRowsInsertWouldAdd) {
   for (const Key key : keys_of_batch) {
     absent += table->oracle().rows().contains(Value(key)) ? 0 : 1;
   }
-  DeviceArray<Key> keys(device(), std::span<const Key>(batch.keys));
-  DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(batch.offsets));
-  const auto prepared = shard.Prepare({keys.span(), offsets.span()}, /*insert=*/true);
+  DeviceBatch on_device(device(), batch);
+  auto prepared = shard.PrepareInsert(on_device.View()).Finish();
   ASSERT_TRUE(prepared.ok());
-  EXPECT_GE(prepared->count, absent);
-  EXPECT_EQ(shard.ExactNewRows(), absent);
-  EXPECT_EQ(shard.ExactNewRows(), absent) << "asked a second time";
+  EXPECT_GE(prepared->new_rows().count, absent);
+  EXPECT_EQ(prepared->ExactNewRows(), absent);
+  EXPECT_EQ(prepared->ExactNewRows(), absent) << "asked a second time";
   const std::uint64_t before = shard.Usage().rows;
-  shard.Insert();
+  std::move(*prepared).Insert();
   EXPECT_EQ(shard.Usage().rows, before + absent);
 }
 

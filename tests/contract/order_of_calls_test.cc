@@ -1,7 +1,10 @@
-// A shard's calls have an order, and a call that comes too soon or too late is refused with nothing changed.
+// A batch's calls have an order, which its handles' types keep. What types cannot say is refused with nothing
+// changed: the use of a batch that was spent, or after the shard has prepared the next one.
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tests/contract/contract_test.h"
@@ -12,6 +15,36 @@ namespace {
 
 constexpr std::uint32_t kDim = 4;
 constexpr StepScalars kStep{.learning_rate = 1};
+
+// Only batches with rows pool, and only inserted ones change rows.
+template <class Batch>
+concept Pools = requires(Batch batch, Numbers out) { batch.Pool(out); };
+template <class Batch>
+concept Updates = requires(Batch batch) { std::move(batch).Update(nullptr, kStep); };
+template <class Batch>
+concept Assigns = requires(Batch batch) { std::move(batch).Assign(nullptr, kDim); };
+template <class Batch>
+concept Erases = requires(Batch batch) { std::move(batch).Erase(); };
+template <class Batch>
+concept Inserts = requires(Batch batch) { std::move(batch).BeginInsert(); };
+
+static_assert(!Pools<Preparing> && !Pools<NewBatch> && !Pools<Inserting> && !Pools<GroupedBatch>);
+static_assert(Pools<FoundBatch> && Pools<InsertedBatch> && Pools<ErasableBatch>);
+static_assert(!Updates<FoundBatch> && !Updates<NewBatch> && !Updates<Inserting> && !Updates<ErasableBatch>);
+static_assert(Updates<InsertedBatch> && Updates<GroupedBatch>);
+static_assert(!Assigns<FoundBatch> && !Assigns<NewBatch> && !Assigns<GroupedBatch> && Assigns<InsertedBatch>);
+static_assert(!Erases<FoundBatch> && !Erases<InsertedBatch> && Erases<ErasableBatch>);
+static_assert(!Inserts<FoundBatch> && !Inserts<Preparing> && !Inserts<InsertedBatch> && Inserts<NewBatch>);
+
+// What spends a handle takes it, and nobody else has a copy or makes one of another stage.
+static_assert(
+    !std::is_invocable_v<decltype(&InsertedBatch::Update), InsertedBatch&, const float*, StepScalars>);
+static_assert(!std::is_invocable_v<decltype(&NewBatch::BeginInsert), NewBatch&>);
+static_assert(!std::is_copy_constructible_v<Preparing> && !std::is_copy_constructible_v<NewBatch> &&
+              !std::is_copy_constructible_v<InsertedBatch>);
+static_assert(!std::is_constructible_v<InsertedBatch, FoundBatch> &&
+              !std::is_constructible_v<InsertedBatch, NewBatch>);
+static_assert(std::is_constructible_v<FoundBatch, InsertedBatch>, "rows that were inserted are found");
 
 class OrderOfCalls : public ContractTest {
  protected:
@@ -29,107 +62,63 @@ class OrderOfCalls : public ContractTest {
     return DeviceArray<float>(device(), std::span<const float>(ones));
   }
 
-  void Prepare(Shard& shard, DeviceBatch& batch, bool insert) {
-    ASSERT_TRUE(shard.Prepare(batch.View(), insert).ok());
-  }
-
-  // All that changes rows by a batch.
-  void ExpectNoUpdate(Shard& shard, const std::string& when) {
+  // Expects that no call of a batch is answered, and that nothing changes.
+  // NOLINTBEGIN(bugprone-use-after-move)
+  void ExpectRefused(Shard& shard, InsertedBatch& batch, TrafficPlan& plan, const std::string& when) {
     SCOPED_TRACE(when);
     const DigestSums before = shard.Digest();
     DeviceArray<float> values = Values();
-    EXPECT_THROW(shard.Update(values.data(), kStep), std::logic_error);
-    EXPECT_THROW(shard.Assign(values.data(), kDim), std::logic_error);
+    EXPECT_THROW(batch.Pool(values.data()), std::logic_error);
+    EXPECT_THROW(batch.PlanTraffic(std::vector<std::size_t>{40, 0}, plan), std::logic_error);
+    EXPECT_THROW(batch.PoolToSend(plan, values.data()), std::logic_error);
+    EXPECT_THROW(batch.GradientsToSend(plan, values.data(), values.data()), std::logic_error);
+    EXPECT_THROW(batch.InsertedKeys(), std::logic_error);
+    EXPECT_THROW(batch.SavePreimages(), std::logic_error);
+    EXPECT_THROW(std::move(batch).GroupRows(), std::logic_error);
+    EXPECT_THROW(std::move(batch).Update(values.data(), kStep), std::logic_error);
+    EXPECT_THROW(std::move(batch).UpdateFromReceived(plan, values.data(), kStep), std::logic_error);
+    EXPECT_THROW(std::move(batch).Assign(values.data(), kDim), std::logic_error);
     EXPECT_EQ(shard.Digest(), before);
   }
-  void ExpectNoPool(Shard& shard, const std::string& when) {
-    DeviceArray<float> values = Values();
-    EXPECT_THROW(shard.Pool(values.data()), std::logic_error) << when;
-  }
+  // NOLINTEND(bugprone-use-after-move)
 
   const Batch batch_ = OneKeyABag(KeyRange(0, 40));
 };
 SLOTWISE_ON_EVERY_BACKEND(OrderOfCalls);
 
-TEST_P(OrderOfCalls, BeginsWithPrepare) {
-  for (const int ranks : {1, 2}) {
-    const auto shard = MakeShard(ranks);
-    ExpectNoUpdate(*shard, "no batch");
-    ExpectNoPool(*shard, "no batch");
-    EXPECT_THROW(shard->Insert(), std::logic_error);
-    EXPECT_THROW(shard->ExactNewRows(), std::logic_error);
-    EXPECT_THROW(shard->PrepareErase().ok(), std::logic_error);
-    EXPECT_THROW(shard->Erase(), std::logic_error);
-    const auto plan = device().MakeTrafficPlan();
-    EXPECT_THROW(shard->PlanTraffic(std::vector<std::size_t>{40, 0}, *plan), std::logic_error);
-    DeviceArray<float> values = Values();
-    EXPECT_THROW(shard->GradientsToSend(*plan, values.data(), values.data()), std::logic_error);
-  }
-}
-
-TEST_P(OrderOfCalls, ErasesWhatRoomWasMadeFor) {
-  for (const int ranks : {1, 2}) {
-    const auto shard = MakeShard(ranks);
-    DeviceBatch batch(device(), batch_);
-    Prepare(*shard, batch, true);
-    shard->Insert();
-    EXPECT_THROW(shard->Erase(), std::logic_error) << "no room was made";
-    Prepare(*shard, batch, false);
-    ASSERT_TRUE(shard->PrepareErase().ok());
-    EXPECT_GT(shard->Erase(), 0U);
-    EXPECT_THROW(shard->Erase(), std::logic_error) << "they are erased";
-  }
-}
-
-TEST_P(OrderOfCalls, UpdatesWhatWasInserted) {
-  for (const int ranks : {1, 2}) {
-    const auto shard = MakeShard(ranks);
-    DeviceBatch batch(device(), batch_);
-    Prepare(*shard, batch, false);
-    ExpectNoUpdate(*shard, "only looked up");
-    EXPECT_THROW(shard->Insert(), std::logic_error) << "no room was made";
-    Prepare(*shard, batch, true);
-    ExpectNoUpdate(*shard, "not inserted yet");
-    ExpectNoPool(*shard, "not inserted yet");
-    shard->Insert();
-    DeviceArray<float> values = Values();
-    shard->Pool(values.data());
-    shard->Update(values.data(), kStep);
-  }
-}
-
+// Spent handles are used on purpose.
+// NOLINTBEGIN(bugprone-use-after-move)
 TEST_P(OrderOfCalls, SpendsABatchWithItsUpdate) {
   for (const int ranks : {1, 2}) {
     const auto shard = MakeShard(ranks);
     const auto plan = device().MakeTrafficPlan();
-    DeviceBatch batch(device(), batch_);
+    DeviceBatch on_device(device(), batch_);
     DeviceArray<float> values = Values();
     const auto prepare = [&] {
-      Prepare(*shard, batch, true);
-      shard->Insert();
+      InsertedBatch batch = std::move(*shard->PrepareInsert(on_device.View()).Insert());
       std::vector<std::size_t> bags_of(static_cast<std::size_t>(ranks), 0);
       bags_of[0] = batch_.bags();
-      shard->PlanTraffic(bags_of, *plan);
+      batch.PlanTraffic(bags_of, *plan);
+      return batch;
     };
-    const auto expect_spent = [&](const std::string& after) {
-      ExpectNoUpdate(*shard, after);
-      ExpectNoPool(*shard, after);
-      EXPECT_THROW(shard->PoolToSend(*plan, values.data()), std::logic_error) << after;
-      EXPECT_THROW(shard->UpdateFromReceived(*plan, values.data(), kStep), std::logic_error) << after;
-    };
-    prepare();
-    shard->Update(values.data(), kStep);
-    expect_spent("Update");
-    prepare();
-    shard->UpdateFromReceived(*plan, values.data(), kStep);
-    expect_spent("UpdateFromReceived");
-    prepare();
-    shard->Assign(values.data(), kDim);
-    expect_spent("Assign");
-    Prepare(*shard, batch, false);
-    ASSERT_TRUE(shard->PrepareErase().ok());
-    EXPECT_GT(shard->Erase(), 0u);
-    expect_spent("Erase");
+    InsertedBatch updated = prepare();
+    std::move(updated).Update(values.data(), kStep);
+    ExpectRefused(*shard, updated, *plan, "Update");
+    InsertedBatch received = prepare();
+    std::move(received).UpdateFromReceived(*plan, values.data(), kStep);
+    ExpectRefused(*shard, received, *plan, "UpdateFromReceived");
+    InsertedBatch assigned = prepare();
+    std::move(assigned).Assign(values.data(), kDim);
+    ExpectRefused(*shard, assigned, *plan, "Assign");
+    InsertedBatch grouped = prepare();
+    GroupedBatch rows = std::move(grouped).GroupRows();
+    ExpectRefused(*shard, grouped, *plan, "GroupRows");
+    std::move(rows).Update(values.data(), kStep);
+    EXPECT_THROW(std::move(rows).Update(values.data(), kStep), std::logic_error);
+    auto erasable = shard->PrepareErase(on_device.View());
+    ASSERT_TRUE(erasable.ok());
+    EXPECT_GT(std::move(*erasable).Erase(), 0U);
+    EXPECT_THROW(std::move(*erasable).Erase(), std::logic_error) << "they are erased";
   }
 }
 
@@ -137,11 +126,30 @@ TEST_P(OrderOfCalls, SpendsABatchWithItsUpdate) {
 TEST_P(OrderOfCalls, SpendsAnEmptyBatchToo) {
   const auto shard = MakeShard(1);
   DeviceBatch nothing(device(), Batch());
-  Prepare(*shard, nothing, true);
-  shard->Insert();
-  shard->Update(nullptr, kStep);
-  EXPECT_THROW(shard->Update(nullptr, kStep), std::logic_error);
+  InsertedBatch batch = std::move(*shard->PrepareInsert(nothing.View()).Insert());
+  std::move(batch).Update(nullptr, kStep);
+  EXPECT_THROW(std::move(batch).Update(nullptr, kStep), std::logic_error);
 }
+
+TEST_P(OrderOfCalls, EndsABatchWithTheNextOne) {
+  for (const int ranks : {1, 2}) {
+    const auto shard = MakeShard(ranks);
+    const auto plan = device().MakeTrafficPlan();
+    DeviceBatch on_device(device(), batch_);
+    Preparing begun = shard->PrepareInsert(on_device.View());
+    auto prepared = shard->PreparePush(on_device.View()).Finish();
+    EXPECT_THROW(std::move(begun).Finish().ok(), std::logic_error);
+    InsertedBatch inserted = std::move(*shard->PrepareInsert(on_device.View()).Insert());
+    EXPECT_THROW(prepared->ExactNewRows(), std::logic_error);
+    EXPECT_THROW(std::move(*prepared).Insert(), std::logic_error);
+    auto found = shard->PrepareFind(on_device.View());
+    ExpectRefused(*shard, inserted, *plan, "PrepareFind");
+    DeviceArray<float> values = Values();
+    found->Pool(values.data());
+  }
+}
+
+// NOLINTEND(bugprone-use-after-move)
 
 }  // namespace
 }  // namespace slotwise::test

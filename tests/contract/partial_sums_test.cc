@@ -194,23 +194,24 @@ TEST_P(PartialSums, ThatAreNoNumbersStaySo) {
       std::vector<float> records(dim, infinity);
       records.insert(records.end(), dim, -infinity);
       DeviceBatch rows(device(), OneKeyABag({plus, minus}));
-      ASSERT_TRUE(shard->Prepare(rows.View(), true).ok());
-      shard->Insert();
+      auto inserted = shard->PrepareInsert(rows.View()).Insert();
+      ASSERT_TRUE(inserted.ok());
       DeviceArray<float> on_device(device(), std::span<const float>(records));
-      shard->Assign(on_device.data(), dim);
+      std::move(*inserted).Assign(on_device.data(), dim);
 
       DeviceBatch batch(device(), OneBag({plus, minus}));
-      ASSERT_TRUE(shard->Prepare(batch.View(), false).ok());
+      auto found = shard->PrepareFind(batch.View());
+      ASSERT_TRUE(found.ok());
       DeviceArray<std::uint16_t> partial(device(), std::vector<std::uint16_t>(dim, 0));
-      shard->Pool({partial.data(), type});
+      found->Pool({partial.data(), type});
       for (const std::uint16_t half : partial.Download()) {
         EXPECT_TRUE(std::isnan(type == DataType::kFloat16 ? FromFloat16(half) : FromBFloat16(half))) << half;
       }
       const std::unique_ptr<TrafficPlan> plan = device().MakeTrafficPlan();
-      shard->PlanTraffic(std::vector<std::size_t>{1, 0}, *plan);
-      shard->PoolToSend(*plan, {partial.data(), type});
+      found->PlanTraffic(std::vector<std::size_t>{1, 0}, *plan);
+      found->PoolToSend(*plan, {partial.data(), type});
       DeviceArray<float> sums(device(), std::vector<float>(dim, 0.0F));
-      shard->AddReceived(device().WorkStream(), *plan, {partial.data(), type}, sums.data());
+      plan->AddReceived(device().WorkStream(), {partial.data(), type}, sums.data());
       for (const float sum : sums.Download()) EXPECT_TRUE(std::isnan(sum)) << sum;
     }
   }

@@ -65,15 +65,15 @@ class ProbeSamples : public ContractTest {
 
   void Bring(const std::vector<std::uint64_t>& keys, bool insert = true) {
     DeviceBatch batch(device(), OneKeyABag(keys));
-    ASSERT_TRUE(shard_->Prepare(batch.View(), insert).ok());
-    if (insert) shard_->Insert();
+    ASSERT_TRUE(insert ? shard_->PrepareInsert(batch.View()).Insert().ok()
+                       : shard_->PrepareFind(batch.View()).ok());
     device().Wait();
   }
   void Erase(const std::vector<std::uint64_t>& keys) {
     DeviceBatch batch(device(), OneKeyABag(keys));
-    ASSERT_TRUE(shard_->Prepare(batch.View(), false).ok());
-    ASSERT_TRUE(shard_->PrepareErase().ok());
-    shard_->Erase();
+    auto erasable = shard_->PrepareErase(batch.View());
+    ASSERT_TRUE(erasable.ok());
+    std::move(*erasable).Erase();
   }
   // Lookups of one key without a row.
   void BringNothingNew(std::uint64_t batches) {

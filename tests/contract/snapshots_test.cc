@@ -18,6 +18,7 @@ namespace {
 
 using Records = std::map<std::uint64_t, std::vector<float>>;
 constexpr StepScalars kStep{.learning_rate = 0.5F, .adam_rate = 0.25F};
+constexpr auto kAsItIs = [](FoundBatch&) {};  // nothing is done before a batch changes rows
 
 void ExpectSame(const Records& actual, const Records& expected, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -45,54 +46,49 @@ class Driven {
     return contents;
   }
 
-  // Each returns the keys of the batch that are this rank's, and that it changed. `before` is called when the
-  // batch is about to change rows.
+  // `before` is called with the batch when that is about to change rows.
   template <class Before>
   void Push(const Batch& batch, const std::vector<float>& gradients, Before before) {
     DeviceBatch on_device(device_, batch);
     DeviceArray<float> values(device_, std::span(gradients));
-    ASSERT_TRUE(shard_->PreparePush(on_device.View()).ok());
-    Insert();
-    before();
-    shard_->Update(values.data(), kStep);
+    InsertedBatch prepared = Insert(shard_->PreparePush(on_device.View()));
+    before(prepared);
+    std::move(prepared).Update(values.data(), kStep);
   }
   template <class Before>
   void PushReceived(const Batch& batch, const std::vector<float>& gradients, int ranks, Before before) {
     DeviceBatch on_device(device_, batch);
-    ASSERT_TRUE(shard_->PreparePush(on_device.View()).ok());
-    Insert();
+    InsertedBatch prepared = Insert(shard_->PreparePush(on_device.View()));
     const auto plan = device_.MakeTrafficPlan();
     std::vector<std::size_t> bags_of(static_cast<std::size_t>(ranks), 0);
     bags_of[0] = batch.bags();
-    shard_->PlanTraffic(bags_of, *plan);
+    prepared.PlanTraffic(bags_of, *plan);
     const std::size_t mine = plan->Traffic().with_keys_here[0];
     const std::vector<float> first(gradients.begin(),
                                    gradients.begin() + static_cast<std::ptrdiff_t>(mine * options_.dim));
     DeviceArray<float> values(device_, std::span(first));
-    before();
-    shard_->UpdateFromReceived(*plan, values.data(), kStep);
+    before(prepared);
+    std::move(prepared).UpdateFromReceived(*plan, values.data(), kStep);
   }
   template <class Before>
   void Assign(const Batch& batch, const std::vector<float>& values, std::uint32_t columns, Before before) {
     DeviceBatch on_device(device_, batch);
     DeviceArray<float> records(device_, std::span(values));
-    ASSERT_TRUE(shard_->Prepare(on_device.View(), true).ok());
-    Insert();
-    before();
-    shard_->Assign(records.data(), columns);
+    InsertedBatch prepared = Insert(shard_->PrepareInsert(on_device.View()));
+    before(prepared);
+    std::move(prepared).Assign(records.data(), columns);
   }
   void Train(const Batch& batch) {
     DeviceBatch on_device(device_, batch);
-    ASSERT_TRUE(shard_->Prepare(on_device.View(), true).ok());
-    Insert();
+    Insert(shard_->PrepareInsert(on_device.View()));
   }
   template <class Before>
   void Erase(const Batch& batch, Before before) {
     DeviceBatch on_device(device_, batch);
-    ASSERT_TRUE(shard_->Prepare(on_device.View(), false).ok());
-    ASSERT_TRUE(shard_->PrepareErase().ok());
-    before();
-    shard_->Erase();
+    auto erasable = shard_->PrepareErase(on_device.View());
+    ASSERT_TRUE(erasable.ok());
+    before(*erasable);
+    std::move(*erasable).Erase();
   }
   void Load(const Records& records) {
     std::vector<Key> keys;
@@ -107,16 +103,17 @@ class Driven {
   std::set<std::uint64_t> inserted;  // by the last batch
 
  private:
-  void Insert() {
+  InsertedBatch Insert(Preparing preparing) {
     std::set<std::uint64_t> before;
     for (const Key key : shard_->Keys()) before.insert(Value(key));
-    shard_->Insert();
+    InsertedBatch batch = std::move(*std::move(preparing).Insert());
     inserted.clear();
-    for (const Key key : shard_->InsertedKeys()) {
+    for (const Key key : batch.InsertedKeys()) {
       EXPECT_FALSE(before.contains(Value(key))) << Value(key);
       EXPECT_TRUE(inserted.insert(Value(key)).second) << "named twice";
     }
     EXPECT_EQ(shard_->Usage().rows, before.size() + inserted.size());
+    return batch;
   }
 
   Device& device_;
@@ -132,7 +129,8 @@ class Reading {
       : stream_(device.MakeStream()), table_(table), expected_(table.Contents()) {
     auto begun = table.shard().BeginSnapshot(options);
     if (!begun.ok()) throw std::runtime_error(begun.status().message());
-    info = std::move(*begun);
+    info = std::move(begun->info);
+    snapshot_ = begun->snapshot;
     EXPECT_EQ(info.rows.size(), info.keys.size());
     for (std::uint32_t i = 0; i < info.keys.size(); ++i) order_.push_back(i);
     // Threads may have given keys other rows and places; what the test does comes of its seed alone.
@@ -149,7 +147,7 @@ class Reading {
     std::vector<RowIndex> rows;
     for (std::size_t i = 0; i < n; ++i) rows.push_back(info.rows[order_[next_ + i]]);
     std::vector<float> records(n * table_.floats(), std::numeric_limits<float>::quiet_NaN());
-    table_.shard().ReadSnapshot(*stream_, rows, records.data());
+    snapshot_->Read(*stream_, rows, records.data());
     stream_->Wait();
     for (std::size_t i = 0; i < n; ++i, ++next_) {
       const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * table_.floats());
@@ -158,10 +156,13 @@ class Reading {
     }
   }
 
+  ShardSnapshot& snapshot() { return *snapshot_; }
+
   SnapshotInfo info;
 
  private:
   std::unique_ptr<Stream> stream_;
+  ShardSnapshot* snapshot_ = nullptr;
   Driven& table_;
   const Records expected_;
   std::vector<std::uint32_t> order_;
@@ -210,18 +211,17 @@ class SnapshotsBesideBatches {
 
   void Operate(const Batch& batch, const Batch& one_key_bags) {
     const std::vector<float> gradients = RandomGradients(random_, batch.bags() * std::size_t{options_.dim});
-    const auto none = [] {};
-    const auto make_room = [this] { MakeRoom(); };
+    const auto make_room = [this](FoundBatch& changing) { MakeRoom(changing); };
     switch (random_.Below(8)) {
       case 0:
       case 1:
         table_.Push(batch, gradients, make_room);
-        plain_.Push(batch, gradients, none);
+        plain_.Push(batch, gradients, kAsItIs);
         NoteChanged(batch);
         break;
       case 2:
         table_.PushReceived(batch, gradients, ranks_, make_room);
-        plain_.PushReceived(batch, gradients, ranks_, none);
+        plain_.PushReceived(batch, gradients, ranks_, kAsItIs);
         NoteChanged(batch);
         break;
       case 3: {
@@ -229,7 +229,7 @@ class SnapshotsBesideBatches {
         const std::vector<float> values =
             RandomGradients(random_, one_key_bags.bags() * std::size_t{columns});
         table_.Assign(one_key_bags, values, columns, make_room);
-        plain_.Assign(one_key_bags, values, columns, none);
+        plain_.Assign(one_key_bags, values, columns, kAsItIs);
         NoteChanged(batch);
         break;
       }
@@ -240,7 +240,7 @@ class SnapshotsBesideBatches {
         break;
       case 5: {
         table_.Erase(one_key_bags, make_room);
-        plain_.Erase(one_key_bags, none);
+        plain_.Erase(one_key_bags, kAsItIs);
         break;
       }
       default:
@@ -264,17 +264,17 @@ class SnapshotsBesideBatches {
 
  private:
   // What a push has to do before it changes rows.
-  void MakeRoom() {
+  void MakeRoom(FoundBatch& changing) {
     if (!open_) {
-      EXPECT_EQ(table_.shard().SavePreimages(), 0U);
+      EXPECT_EQ(changing.SavePreimages(), 0U);
       return;
     }
-    while (table_.shard().SavePreimages() > 0) {
+    while (changing.SavePreimages() > 0) {
       ++waits;
       ASSERT_FALSE(open_->done()) << "all was read, and yet a row has to be saved";
       open_->ReadSome(1 + random_.Below(20));
     }
-    EXPECT_EQ(table_.shard().SavePreimages(), 0U) << "asked twice";
+    EXPECT_EQ(changing.SavePreimages(), 0U) << "asked twice";
     if (random_.OneIn(2)) open_->ReadSome(random_.Below(20));
   }
 
@@ -290,7 +290,7 @@ class SnapshotsBesideBatches {
         std::vector<std::size_t>{0, 4, (table_.floats() + 1) * 4, (table_.floats() + 1) * 4 * 7, 1 << 20});
     begun_with_ = options;
     open_ = std::make_unique<Reading>(device_, table_, options, random_);
-    EXPECT_LE(table_.shard().PreimageRoom(), options.max_preimage_bytes / ((table_.floats() + 1) * 4));
+    EXPECT_LE(open_->snapshot().Room(), options.max_preimage_bytes / ((table_.floats() + 1) * 4));
     if (options.changed_only) {
       for (const Key key : open_->info.keys) EXPECT_TRUE(changed_.contains(Value(key))) << Value(key);
     } else {
@@ -308,7 +308,7 @@ class SnapshotsBesideBatches {
     ExpectSame(open_->read(), rows, "the snapshot");
     if (!begun_with_.changed_only) ExpectSame(open_->read(), open_->expected(), "a snapshot of all rows");
     const bool keep = !random_.OneIn(3);
-    table_.shard().EndSnapshot(keep);
+    open_->snapshot().End(keep);
     if (keep && begun_with_.remember) {
       ++kept;
       if (begun_with_.changed_only) ++kept_deltas;
@@ -324,7 +324,7 @@ class SnapshotsBesideBatches {
     if (!begun_with_.changed_only) replica_ = std::make_unique<Driven>(device_, options_, ranks_);
     std::vector<std::uint64_t> erased;
     for (const Key key : open_->info.erased) erased.push_back(Value(key));
-    replica_->Erase(OneKeyABag(erased), [] {});
+    replica_->Erase(OneKeyABag(erased), kAsItIs);
     replica_->Load(open_->read());
     ExpectSame(replica_->Contents(), open_->expected(), "the replica");
   }
@@ -371,74 +371,75 @@ TEST_P(Snapshots, LetNoBatchChangeRowsThatThereIsNoRoomToSave) {
   Driven table(device(), MakeOptions(4), 1);
   const Batch batch = OneKeyABag(KeyRange(0, 50));
   const std::vector<float> gradients = RandomGradients(random, 50 * 4);
-  table.Push(batch, gradients, [] {});
+  table.Push(batch, gradients, kAsItIs);
   Reading reading(device(), table, {.max_preimage_bytes = 10 * 20}, random);
-  EXPECT_EQ(table.shard().PreimageRoom(), 10U);
+  EXPECT_EQ(reading.snapshot().Room(), 10U);
   const DigestSums before = table.shard().Digest();
-  EXPECT_THROW(table.Push(batch, gradients, [] {}), std::logic_error);
-  EXPECT_EQ(table.shard().SavePreimages(), 40U);
-  EXPECT_EQ(table.shard().PreimageRoom(), 10U);
-  EXPECT_THROW(table.Assign(batch, gradients, 4, [] {}), std::logic_error);
-  EXPECT_THROW(table.PushReceived(batch, gradients, 1, [] {}), std::logic_error);
-  EXPECT_THROW(table.Erase(batch, [] {}), std::logic_error);
+  const auto expect_missing = [](FoundBatch& changing) { EXPECT_EQ(changing.SavePreimages(), 40U); };
+  EXPECT_THROW(table.Push(batch, gradients, kAsItIs), std::logic_error);
+  EXPECT_THROW(table.Push(batch, gradients, expect_missing), std::logic_error);
+  EXPECT_EQ(reading.snapshot().Room(), 10U);
+  EXPECT_THROW(table.Assign(batch, gradients, 4, kAsItIs), std::logic_error);
+  EXPECT_THROW(table.PushReceived(batch, gradients, 1, kAsItIs), std::logic_error);
+  EXPECT_THROW(table.Erase(batch, kAsItIs), std::logic_error);
   EXPECT_EQ(table.shard().Digest(), before);
-  table.Push(OneKeyABag(KeyRange(0, 10)), RandomGradients(random, 10 * 4), [] {});
-  EXPECT_EQ(table.shard().PreimageRoom(), 0U) << "who does not ask has its rows saved all the same";
-  table.Push(OneKeyABag(KeyRange(0, 10)), RandomGradients(random, 10 * 4), [] {});
+  table.Push(OneKeyABag(KeyRange(0, 10)), RandomGradients(random, 10 * 4), kAsItIs);
+  EXPECT_EQ(reading.snapshot().Room(), 0U) << "who does not ask has its rows saved all the same";
+  table.Push(OneKeyABag(KeyRange(0, 10)), RandomGradients(random, 10 * 4), kAsItIs);
   reading.ReadSome(SIZE_MAX);
-  EXPECT_EQ(table.shard().PreimageRoom(), 10U);
-  table.Push(batch, gradients, [] {});
+  EXPECT_EQ(reading.snapshot().Room(), 10U);
+  table.Push(batch, gradients, kAsItIs);
   ExpectSame(reading.read(), reading.expected(), "the snapshot");
-  table.shard().EndSnapshot(true);
+  reading.snapshot().End(true);
 }
 
 TEST_P(Snapshots, SaveARowOnceHoweverOftenItChanges) {
   Random random(2);
   Driven table(device(), MakeOptions(3), 1);
-  table.Push(OneKeyABag(KeyRange(0, 100)), RandomGradients(random, 300), [] {});
+  table.Push(OneKeyABag(KeyRange(0, 100)), RandomGradients(random, 300), kAsItIs);
   Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
-  EXPECT_EQ(table.shard().PreimageRoom(), 100U) << "no more than there are rows to save";
+  EXPECT_EQ(reading.snapshot().Room(), 100U) << "no more than there are rows to save";
   for (int i = 0; i < 5; ++i) {
-    table.Push(OneBag({7, 7, 8, 7, 200}), RandomGradients(random, 3), [] {});
-    EXPECT_EQ(table.shard().PreimageRoom(), 98U);
+    table.Push(OneBag({7, 7, 8, 7, 200}), RandomGradients(random, 3), kAsItIs);
+    EXPECT_EQ(reading.snapshot().Room(), 98U);
   }
-  table.Erase(OneKeyABag({7, 9}), [] {});
-  EXPECT_EQ(table.shard().PreimageRoom(), 97U);
+  table.Erase(OneKeyABag({7, 9}), kAsItIs);
+  EXPECT_EQ(reading.snapshot().Room(), 97U);
   reading.ReadSome(SIZE_MAX);
   ExpectSame(reading.read(), reading.expected(), "the snapshot");
-  table.shard().EndSnapshot(false);
+  reading.snapshot().End(false);
 }
 
 TEST_P(Snapshots, KeepRowsOfErasedKeysThatNewKeysGet) {
   Random random(3);
   Driven table(device(), MakeOptions(5, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad), 1);
-  table.Push(OneKeyABag(KeyRange(0, 30)), RandomGradients(random, 150), [] {});
-  table.Erase(OneKeyABag({28, 29}), [] {});
+  table.Push(OneKeyABag(KeyRange(0, 30)), RandomGradients(random, 150), kAsItIs);
+  table.Erase(OneKeyABag({28, 29}), kAsItIs);
   Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
   EXPECT_EQ(reading.info.keys.size(), 28U) << "rows that no key has are not in it";
-  table.Erase(OneKeyABag({1, 2, 3}), [] {});
-  table.Push(OneKeyABag(KeyRange(100, 10)), RandomGradients(random, 50), [] {});
+  table.Erase(OneKeyABag({1, 2, 3}), kAsItIs);
+  table.Push(OneKeyABag(KeyRange(100, 10)), RandomGradients(random, 50), kAsItIs);
   reading.ReadSome(SIZE_MAX);
   ExpectSame(reading.read(), reading.expected(), "the snapshot");
-  table.shard().EndSnapshot(true);
+  reading.snapshot().End(true);
 }
 
 TEST_P(Snapshots, MayBeginBehindAnInsert) {
   Random random(9);
   Driven table(device(), MakeOptions(3), 1);
-  table.Push(OneKeyABag(KeyRange(0, 20)), RandomGradients(random, 60), [] {});
+  table.Push(OneKeyABag(KeyRange(0, 20)), RandomGradients(random, 60), kAsItIs);
   SnapshotOptions options{.max_preimage_bytes = 1 << 20};
   Reading first(device(), table, options, random);
   std::unique_ptr<Reading> second;
-  table.Push(OneKeyABag(KeyRange(10, 20)), RandomGradients(random, 60), [&] {
-    EXPECT_EQ(table.shard().SavePreimages(), 0U);
-    table.shard().EndSnapshot(true);
+  table.Push(OneKeyABag(KeyRange(10, 20)), RandomGradients(random, 60), [&](FoundBatch& changing) {
+    EXPECT_EQ(changing.SavePreimages(), 0U);
+    first.snapshot().End(true);
     second = std::make_unique<Reading>(device(), table, options, random);
   });
   second->ReadSome(SIZE_MAX);
   EXPECT_EQ(second->read().size(), 30U);
   ExpectSame(second->read(), second->expected(), "the second snapshot");
-  table.shard().EndSnapshot(true);
+  second->snapshot().End(true);
 }
 
 TEST_P(Snapshots, OfAnEmptyShardHaveNoRows) {
@@ -446,18 +447,15 @@ TEST_P(Snapshots, OfAnEmptyShardHaveNoRows) {
   Random random(4);
   Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
   EXPECT_TRUE(reading.done());
-  table.Push(OneKeyABag(KeyRange(0, 3000)), RandomGradients(random, 9000), [] {});
+  table.Push(OneKeyABag(KeyRange(0, 3000)), RandomGradients(random, 9000), kAsItIs);
   reading.ReadSome(SIZE_MAX);
-  EXPECT_EQ(table.shard().PreimageRoom(), 0U);
-  table.shard().EndSnapshot(true);
+  EXPECT_EQ(reading.snapshot().Room(), 0U);
+  reading.snapshot().End(true);
 }
 
 TEST_P(Snapshots, AreOneAtATime) {
   Driven table(device(), MakeOptions(3), 1);
   Random random(5);
-  EXPECT_THROW(table.shard().EndSnapshot(true), std::logic_error);
-  EXPECT_THROW(table.shard().PreimageRoom(), std::logic_error);
-  EXPECT_EQ(table.shard().SavePreimages(), 0U);
   EXPECT_THROW(table.shard().BeginSnapshot({.remember = true}).ok(), std::logic_error)
       << "nothing is tracked";
   Reading reading(device(), table, {}, random);
@@ -467,8 +465,10 @@ TEST_P(Snapshots, AreOneAtATime) {
   const auto stream = device().MakeStream();
   const std::vector<RowIndex> nobodys{RowIndex{0}};
   std::vector<float> record(3);
-  EXPECT_THROW(table.shard().ReadSnapshot(*stream, nobodys, record.data()), std::logic_error);
-  table.shard().EndSnapshot(true);
+  EXPECT_THROW(reading.snapshot().Read(*stream, nobodys, record.data()), std::logic_error);
+  reading.snapshot().End(true);
+  EXPECT_THROW(reading.snapshot().Room(), std::logic_error) << "it has ended";
+  EXPECT_THROW(reading.snapshot().End(true), std::logic_error);
   EXPECT_TRUE(table.shard().TrackChanges(1).ok());
 }
 
@@ -492,30 +492,30 @@ TEST_P(ChangesOfAShard, AreCountedFromWhenTheyAreTracked) {
             StatusCode::kFailedPrecondition);
   ASSERT_TRUE(table.shard().TrackChanges(10).ok());
   table.Train(OneKeyABag({1, 2, 5000}));
-  table.Push(OneBag({7, 8, 7}), RandomGradients(random, 3), [] {});
-  table.Erase(OneKeyABag({3, 9999}), [] {});
+  table.Push(OneBag({7, 8, 7}), RandomGradients(random, 3), kAsItIs);
+  table.Erase(OneKeyABag({3, 9999}), kAsItIs);
   auto delta = table.shard().BeginSnapshot({.changed_only = true});
   ASSERT_TRUE(delta.ok());
-  EXPECT_EQ(Sorted(delta->keys), (Ids{7, 8, 5000}));
-  EXPECT_EQ(Sorted(delta->erased), (Ids{3}));
-  table.shard().EndSnapshot(true);
+  EXPECT_EQ(Sorted(delta->info.keys), (Ids{7, 8, 5000}));
+  EXPECT_EQ(Sorted(delta->info.erased), (Ids{3}));
+  delta->snapshot->End(true);
 }
 
 TEST_P(ChangesOfAShard, AreOnlyForgottenByASnapshotThatRemembersAndIsKept) {
   Driven table(device(), MakeOptions(3), 1);
   ASSERT_TRUE(table.shard().TrackChanges(10).ok());
   table.Train(OneKeyABag({1, 2, 3}));
-  table.Erase(OneKeyABag({3}), [] {});
+  table.Erase(OneKeyABag({3}), kAsItIs);
   const auto expect = [&](const SnapshotOptions& options, bool kept, const Ids& keys, const Ids& erased) {
     auto delta = table.shard().BeginSnapshot(options);
     ASSERT_TRUE(delta.ok());
-    EXPECT_EQ(Sorted(delta->keys), keys);
-    EXPECT_EQ(Sorted(delta->erased), erased);
+    EXPECT_EQ(Sorted(delta->info.keys), keys);
+    EXPECT_EQ(Sorted(delta->info.erased), erased);
     if (options.remember && !kept) {
       table.Train(OneKeyABag({4}));  // while it is open
-      table.Erase(OneKeyABag({2}), [] {});
+      table.Erase(OneKeyABag({2}), kAsItIs);
     }
-    table.shard().EndSnapshot(kept);
+    delta->snapshot->End(kept);
   };
   expect({.changed_only = true}, true, {1, 2}, {3});
   SnapshotOptions remember{.changed_only = true, .remember = true, .max_preimage_bytes = 1 << 20};
@@ -523,7 +523,7 @@ TEST_P(ChangesOfAShard, AreOnlyForgottenByASnapshotThatRemembersAndIsKept) {
   expect(remember, true, {1, 4}, {2, 3});
   expect(remember, true, {}, {});
   table.Train(OneKeyABag({3}));
-  table.Erase(OneKeyABag({3}), [] {});
+  table.Erase(OneKeyABag({3}), kAsItIs);
   table.Train(OneKeyABag({3}));
   expect(remember, true, {3}, {3});
 }
@@ -533,9 +533,10 @@ TEST_P(ChangesOfAShard, AreCountedInATableThatGrows) {
   ASSERT_TRUE(table.shard().TrackChanges(10).ok());
   table.Train(OneKeyABag(KeyRange(0, 15'000)));
   const auto changed = [&] {
-    const auto delta = table.shard().BeginSnapshot({.changed_only = true, .remember = true});
-    table.shard().EndSnapshot(true);
-    return delta.ok() ? delta->keys.size() : SIZE_MAX;
+    auto delta = table.shard().BeginSnapshot({.changed_only = true, .remember = true});
+    if (!delta.ok()) return SIZE_MAX;
+    delta->snapshot->End(true);
+    return delta->info.keys.size();
   };
   EXPECT_EQ(changed(), 15'000U);
   EXPECT_EQ(changed(), 0U);
@@ -547,27 +548,25 @@ TEST_P(ChangesOfAShard, AreUnknownOnceTooManyKeysWereErased) {
   Driven table(device(), MakeOptions(3), 1);
   ASSERT_TRUE(table.shard().TrackChanges(3).ok());
   table.Train(OneKeyABag(KeyRange(0, 20)));
-  table.Erase(OneKeyABag({0, 1, 2}), [] {});
-  ASSERT_TRUE(table.shard().BeginSnapshot({.changed_only = true}).ok());
-  table.shard().EndSnapshot(true);
+  table.Erase(OneKeyABag({0, 1, 2}), kAsItIs);
   const auto refused = [&] {
-    const auto delta = table.shard().BeginSnapshot({.changed_only = true});
+    auto delta = table.shard().BeginSnapshot({.changed_only = true});
+    if (delta.ok()) delta->snapshot->End(true);
     return !delta.ok() && delta.status().code() == StatusCode::kFailedPrecondition &&
            delta.status().message().find("take a base") != std::string::npos;
   };
-  SnapshotOptions base{.remember = true, .max_preimage_bytes = 1 << 20};
-  ASSERT_TRUE(table.shard().BeginSnapshot(base).ok());
-  table.Erase(OneKeyABag({4}), [] {});
-  table.shard().EndSnapshot(false);
-  EXPECT_TRUE(refused()) << "three before, and one while a snapshot was open that was not kept";
-  ASSERT_TRUE(table.shard().BeginSnapshot(base).ok());
-  table.shard().EndSnapshot(false);
-  EXPECT_TRUE(refused());
-  ASSERT_TRUE(table.shard().BeginSnapshot(base).ok());
-  table.shard().EndSnapshot(true);
   EXPECT_FALSE(refused());
-  table.shard().EndSnapshot(true);
-  table.Erase(OneKeyABag({5, 6, 7, 8}), [] {});
+  SnapshotOptions base{.remember = true, .max_preimage_bytes = 1 << 20};
+  const auto begin = [&] { return table.shard().BeginSnapshot(base)->snapshot; };
+  ShardSnapshot* const open = begin();
+  table.Erase(OneKeyABag({4}), kAsItIs);
+  open->End(false);
+  EXPECT_TRUE(refused()) << "three before, and one while a snapshot was open that was not kept";
+  begin()->End(false);
+  EXPECT_TRUE(refused());
+  begin()->End(true);
+  EXPECT_FALSE(refused());
+  table.Erase(OneKeyABag({5, 6, 7, 8}), kAsItIs);
   EXPECT_TRUE(refused());
 }
 
@@ -587,7 +586,7 @@ TEST_P(BulkLoads, ReplaceRecordsAndAddRows) {
       for (const std::uint64_t key : keys) some[key] = RandomGradients(random, table.floats());
       table.Load(some);
       for (const auto& [key, record] : some) expected[key] = record;
-      table.Erase(OneKeyABag(KeyRange(100 * static_cast<std::uint64_t>(chunk), 90)), [] {});
+      table.Erase(OneKeyABag(KeyRange(100 * static_cast<std::uint64_t>(chunk), 90)), kAsItIs);
       for (const std::uint64_t key : KeyRange(100 * static_cast<std::uint64_t>(chunk), 90))
         expected.erase(key);
     }
@@ -627,18 +626,22 @@ TEST_P(BulkLoads, CountAsChanges) {
   EXPECT_EQ(table.shard().Usage().cells, cells);
   auto delta = table.shard().BeginSnapshot({.changed_only = true});
   ASSERT_TRUE(delta.ok());
-  EXPECT_EQ(delta->keys.size(), 2U);
-  table.shard().EndSnapshot(true);
+  EXPECT_EQ(delta->info.keys.size(), 2U);
+  delta->snapshot->End(true);
 }
 
 TEST_P(BulkLoads, ForgetThePreparedBatch) {
   Driven table(device(), MakeOptions(2), 1);
   const Batch batch = OneKeyABag({1, 2});
   DeviceBatch on_device(device(), batch);
-  ASSERT_TRUE(table.shard().Prepare(on_device.View(), true).ok());
+  auto prepared = table.shard().PrepareInsert(on_device.View()).Finish();
+  ASSERT_TRUE(prepared.ok());
   table.Load({{7, {1, 2}}});
-  EXPECT_THROW(table.shard().Insert(), std::logic_error);
-  EXPECT_THROW(table.shard().InsertedKeys(), std::logic_error);
+  EXPECT_THROW(std::move(*prepared).Insert(), std::logic_error);
+  auto inserted = table.shard().PrepareInsert(on_device.View()).Insert();
+  ASSERT_TRUE(inserted.ok());
+  table.shard().FreeScratch();
+  EXPECT_THROW(inserted->InsertedKeys(), std::logic_error);
 }
 
 }  // namespace

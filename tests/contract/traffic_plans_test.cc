@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "tests/contract/contract_test.h"
@@ -61,11 +62,12 @@ class Travelling {
 
   TrafficPlan& plan() { return *plan_; }
 
-  void Begin(Shard& shard, bool insert) {
-    ASSERT_TRUE(shard.Prepare(on_device_.View(), insert).ok());
-    if (insert) shard.Insert();
-    shard.PlanTraffic(bags_of_, *plan_);
+  InsertedBatch Begin(Shard& shard) {
+    InsertedBatch batch = std::move(*shard.PrepareInsert(on_device_.View()).Insert());
+    batch.PlanTraffic(bags_of_, *plan_);
+    return batch;
   }
+  void BeginToFind(Shard& shard) { shard.PrepareFind(on_device_.View())->PlanTraffic(bags_of_, *plan_); }
 
   void ExpectCounts() {
     EXPECT_EQ(plan_->Traffic().with_keys_here, owned_);
@@ -73,20 +75,21 @@ class Travelling {
   }
 
   // Adds up what `arrived_` says that the ranks have sent.
-  void ExpectSums(Shard& shard) {
+  void ExpectSums() {
     DeviceArray<float> arrived(device_, std::span<const float>(arrived_));
     const std::vector<float> unwritten(bags_of_[kMe] * kDim, std::numeric_limits<float>::quiet_NaN());
     DeviceArray<float> sums(device_, std::span<const float>(unwritten));
-    shard.AddReceived(device_.WorkStream(), *plan_, arrived.data(), sums.data());
+    plan_->AddReceived(device_.WorkStream(), arrived.data(), sums.data());
     EXPECT_TRUE(SameBytes(sums.Download(), ExpectedSums(), kDim));
   }
 
   // Of bags of which this rank owns a key, in the order of the batch.
-  void ExpectSent(Shard& shard, const std::vector<float>& all_pooled) {
+  void ExpectSent(FoundBatch& batch) {
+    const std::vector<float> all_pooled = Pooled(batch);
     const std::vector<float> unwritten(std::reduce(owned_.begin(), owned_.end()) * kDim,
                                        std::numeric_limits<float>::quiet_NaN());
     DeviceArray<float> sent(device_, std::span<const float>(unwritten));
-    shard.PoolToSend(*plan_, sent.data());
+    batch.PoolToSend(*plan_, sent.data());
     std::vector<float> expected;
     for (std::size_t bag = 0; bag < owners_of_.size(); ++bag) {
       if (!owners_of_[bag].contains(kMe)) continue;
@@ -96,13 +99,13 @@ class Travelling {
     EXPECT_TRUE(SameBytes(sent.Download(), expected, kDim));
   }
 
-  std::vector<float> Pooled(Shard& shard) {
+ private:
+  std::vector<float> Pooled(FoundBatch& batch) {
     DeviceArray<float> pooled(device_, std::span<const float>(std::vector<float>(owners_of_.size() * kDim)));
-    shard.Pool(pooled.data());
+    batch.Pool(pooled.data());
     return pooled.Download();
   }
 
- private:
   // A bag's copies lie in the order of the ranks, and of a rank's in the order of the bags.
   std::vector<float> ExpectedSums() const {
     std::vector<float> sums(bags_of_[kMe] * kDim, 0.0F);
@@ -133,13 +136,12 @@ TEST_P(TrafficPlans, OfSeveralBatchesShareNothing) {
   std::vector<std::unique_ptr<Travelling>> batches;
   for (const std::uint32_t bags : {60, 45, 90}) {
     batches.push_back(std::make_unique<Travelling>(device(), random, bags, 4));
-    batches.back()->Begin(*shard, true);
-    const std::vector<float> pooled = batches.back()->Pooled(*shard);
-    batches.back()->ExpectSent(*shard, pooled);
+    InsertedBatch batch = batches.back()->Begin(*shard);
+    batches.back()->ExpectSent(batch);
   }
   for (const auto& batch : batches) {
     batch->ExpectCounts();
-    batch->ExpectSums(*shard);
+    batch->ExpectSums();
   }
 }
 
@@ -150,24 +152,24 @@ TEST_P(TrafficPlans, OfSeveralShardsShareNothing) {
   const auto users = MakeShard(Travelling::kMe);
   Travelling of_ads(device(), random, 70, 3);
   Travelling of_users(device(), random, 40, 5);
-  of_ads.Begin(*ads, true);
-  of_users.Begin(*users, true);
-  of_ads.ExpectSent(*ads, of_ads.Pooled(*ads));
-  of_users.ExpectSent(*users, of_users.Pooled(*users));
+  InsertedBatch ads_batch = of_ads.Begin(*ads);
+  InsertedBatch users_batch = of_users.Begin(*users);
+  of_ads.ExpectSent(ads_batch);
+  of_users.ExpectSent(users_batch);
   of_ads.ExpectCounts();
-  of_ads.ExpectSums(*ads);
-  of_users.ExpectSums(*users);
+  of_ads.ExpectSums();
+  of_users.ExpectSums();
 }
 
 TEST_P(TrafficPlans, AreFilledAgainForTheNextBatch) {
   Random random(152);
   const auto shard = MakeShard(Travelling::kMe);
   Travelling first(device(), random, 50, 4);
-  first.Begin(*shard, true);
-  first.ExpectSums(*shard);
-  first.Begin(*shard, false);
+  first.Begin(*shard);
+  first.ExpectSums();
+  first.BeginToFind(*shard);
   first.ExpectCounts();
-  first.ExpectSums(*shard);
+  first.ExpectSums();
 }
 
 TEST_P(TrafficPlans, ServeTheirOwnBatchAlone) {
@@ -175,18 +177,20 @@ TEST_P(TrafficPlans, ServeTheirOwnBatchAlone) {
   const auto shard = MakeShard(Travelling::kMe);
   Travelling first(device(), random, 50, 4);
   Travelling second(device(), random, 50, 4);
-  first.Begin(*shard, true);
-  second.Begin(*shard, true);
+  first.Begin(*shard);
+  second.Begin(*shard);
   const DigestSums before = shard->Digest();
   DeviceArray<float> values(device(), std::span<const float>(std::vector<float>(std::size_t{150} * kDim)));
   const auto unfilled = device().MakeTrafficPlan();
   for (TrafficPlan* const plan : {&first.plan(), unfilled.get()}) {
-    EXPECT_THROW(shard->PoolToSend(*plan, values.data()), std::logic_error);
-    EXPECT_THROW(shard->GradientsToSend(*plan, values.data(), values.data()), std::logic_error);
-    EXPECT_THROW(shard->UpdateFromReceived(*plan, values.data(), {.learning_rate = 1}), std::logic_error);
+    InsertedBatch batch = second.Begin(*shard);
+    EXPECT_THROW(batch.PoolToSend(*plan, values.data()), std::logic_error);
+    EXPECT_THROW(batch.GradientsToSend(*plan, values.data(), values.data()), std::logic_error);
+    second.ExpectSent(batch);
+    EXPECT_THROW(std::move(batch).UpdateFromReceived(*plan, values.data(), {.learning_rate = 1}),
+                 std::logic_error);
+    EXPECT_EQ(shard->Digest(), before);
   }
-  EXPECT_EQ(shard->Digest(), before);
-  second.ExpectSent(*shard, second.Pooled(*shard));
 }
 
 }  // namespace

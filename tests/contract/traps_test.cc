@@ -41,20 +41,17 @@ TEST_P(Trap, ZeroSamplesWithoutArrays) {
   Shard& shard = table.shard(0);
   const std::vector<std::uint32_t> zero{0};
   DeviceArray<std::uint32_t> offsets(device(), std::span<const std::uint32_t>(zero));
-  for (const bool insert : {false, true}) {
-    const auto prepared = shard.Prepare({{}, offsets.span()}, insert);
-    ASSERT_TRUE(prepared.ok()) << prepared.status().message();
-    EXPECT_EQ(prepared->count, 0u);
-    if (insert) {
-      EXPECT_EQ(shard.ExactNewRows(), 0u);
-      shard.Insert();
-    }
-    shard.Pool(nullptr);
-    shard.DivideBags(device().WorkStream(), offsets.span(), nullptr, nullptr);
-  }
-  ASSERT_TRUE(shard.Prepare({{}, offsets.span()}, true).ok());
-  shard.Insert();
-  shard.Update(nullptr, {.learning_rate = 1, .adam_rate = 1});
+  auto found = shard.PrepareFind({{}, offsets.span()});
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  found->Pool(nullptr);
+  shard.DivideBags(device().WorkStream(), offsets.span(), nullptr, nullptr);
+  auto prepared = shard.PrepareInsert({{}, offsets.span()}).Finish();
+  ASSERT_TRUE(prepared.ok()) << prepared.status().message();
+  EXPECT_EQ(prepared->new_rows().count, 0u);
+  EXPECT_EQ(prepared->ExactNewRows(), 0u);
+  InsertedBatch inserted = std::move(*prepared).Insert();
+  inserted.Pool(nullptr);
+  std::move(inserted).Update(nullptr, {.learning_rate = 1, .adam_rate = 1});
   EXPECT_EQ(shard.Usage().rows, 0u);
 }
 

@@ -119,16 +119,14 @@ class Slice {
 
   Shard& shard() { return *shard_; }
 
-  void Take(const Batch& batch, LookupMode mode) {
+  FoundBatch Take(const Batch& batch, LookupMode mode) {
     batch_ = std::make_unique<DeviceBatch>(device_, batch);
-    const bool insert = mode == LookupMode::kTrain;
-    ASSERT_TRUE(shard_->Prepare(batch_->View(), insert).ok());
-    if (insert) shard_->Insert();
+    if (mode == LookupMode::kTrain) return std::move(*shard_->PrepareInsert(batch_->View()).Insert());
+    return std::move(*shard_->PrepareFind(batch_->View()));
   }
-  void TakeToPush(const Batch& batch) {
+  InsertedBatch TakeToPush(const Batch& batch) {
     batch_ = std::make_unique<DeviceBatch>(device_, batch);
-    ASSERT_TRUE(shard_->PreparePush(batch_->View()).ok());
-    shard_->Insert();
+    return std::move(*shard_->PreparePush(batch_->View()).Insert());
   }
 
   // REQUIRES: a batch was taken.
@@ -190,12 +188,12 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   }
 
   // This rank's bags, divided as the combiner wants.
-  std::vector<float> Pooled(Slice& slice, const TableOptions& options, const Counts& bags_of, Way way) {
+  std::vector<float> Pooled(Slice& slice, FoundBatch& batch, const TableOptions& options,
+                            const Counts& bags_of, Way way) {
     const std::vector<float> unwritten(bags_of[me()] * options.dim, std::numeric_limits<float>::quiet_NaN());
     DeviceArray<float> pooled(*device_, std::span(unwritten));
     TravelArrays arrays(*device_);
-    travel_->Pool(slice.shard(), {bags_of, slice.batch().keys.size(), options.dim}, way, arrays,
-                  pooled.data());
+    travel_->Pool(batch, {bags_of, slice.batch().keys.size(), options.dim}, way, arrays, pooled.data());
     const auto [keys, offsets, weights] = slice.batch();
     const std::span<const std::uint32_t> begins = Mine(bags_of, offsets);
     slice.shard().DivideBags(device_->WorkStream(), {begins.data(), begins.size() + 1},
@@ -208,9 +206,10 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
                    const Counts& bags_of, LookupMode mode) {
     const std::vector<float> expected = *oracle.Lookup(batch, mode);
     const std::span<const float> mine = Mine(bags_of, std::span(expected), options.dim);
-    slice.Take(batch, mode);
+    FoundBatch taken = slice.Take(batch, mode);
     for (const Way way : {Way::kAllBags, Way::kOwnedBags, Way::kAllBags}) {
-      EXPECT_TRUE(SameBytes(Pooled(slice, options, bags_of, way), {mine.begin(), mine.end()}, options.dim))
+      EXPECT_TRUE(
+          SameBytes(Pooled(slice, taken, options, bags_of, way), {mine.begin(), mine.end()}, options.dim))
           << (way == Way::kAllBags ? "all bags" : "owned bags");
     }
   }
@@ -221,14 +220,14 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
                  const Batch& batch, const Counts& bags_of, const std::vector<float>& gradients) {
     ASSERT_TRUE(oracle.Push(batch, gradients));
     const StepScalars scalars = ScalarsOfStep(options.optimizer, oracle.step());
-    by_travel.TakeToPush(batch);
+    InsertedBatch travelling = by_travel.TakeToPush(batch);
     DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), options.dim));
     TravelArrays arrays(*device_);
-    travel_->Update(by_travel.shard(), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars,
+    travel_->Update(std::move(travelling), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars,
                     arrays);
-    by_all.TakeToPush(batch);
+    InsertedBatch whole = by_all.TakeToPush(batch);
     DeviceArray<float> all(*device_, std::span(gradients));
-    by_all.shard().Update(all.data(), scalars);
+    std::move(whole).Update(all.data(), scalars);
     EXPECT_EQ(by_travel.shard().Digest(), by_all.shard().Digest());
   }
 
@@ -454,9 +453,9 @@ TEST_P(ABagTravel, KeepsBatchesApartWhoseBagsTravelAtOnce) {
     }
     for (int turn = 0; turn < 3; ++turn) {  // arrays grow in the first, and growing waits for the device
       for (InFlight& b : batches) {
-        ASSERT_TRUE(slice.shard().Prepare(b.on_device->View(), false).ok());
-        travel.Pool(slice.shard(), {b.bags_of, b.batch.keys.size(), options.dim}, way, *b.arrays,
-                    b.pooled->data());
+        auto found = slice.shard().PrepareFind(b.on_device->View());
+        ASSERT_TRUE(found.ok());
+        travel.Pool(*found, {b.bags_of, b.batch.keys.size(), options.dim}, way, *b.arrays, b.pooled->data());
       }
       travel.stream().Wait();
       for (InFlight& b : batches) {

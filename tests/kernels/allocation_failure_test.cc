@@ -1,4 +1,4 @@
-// A shard that can get no memory says so and stays as it was; once Prepare has succeeded, Insert needs none.
+// A shard that can get no memory says so and stays as it was; a batch that was prepared is inserted without.
 //
 // This program's aligned operator new, from which the CPU backend takes its arrays, fails when told to.
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "kernels/shard.h"
@@ -53,23 +54,21 @@ bool InsertWith(int allocations, int ranks) {
   const auto device = MakeCpuDevice(1);
   auto shard = device->MakeShard(Options(), {Rank{0}, ranks, EvenBucketMap(ranks), test::kTestSecret});
   const Batch few = OneKeyABag(KeyRange(1, 100));
-  EXPECT_TRUE((*shard)->Prepare(few.View(), true).ok());
-  (*shard)->Insert();
+  EXPECT_TRUE((*shard)->PrepareInsert(few.View()).Insert().ok());
   const DigestSums before = (*shard)->Digest();
 
   const Batch many = OneKeyABag(KeyRange(1, 5000));  // more than there is room for
-  const auto prepared = [&] {
+  auto prepared = [&] {
     const NoMemoryAfter none(allocations);
-    return (*shard)->Prepare(many.View(), true);
+    return (*shard)->PrepareInsert(many.View()).Finish();
   }();
   EXPECT_EQ((*shard)->Digest(), before);
   if (prepared.ok()) {
     const NoMemoryAfter none(0);
-    (*shard)->Insert();
+    std::move(*prepared).Insert();
   } else {
     EXPECT_EQ(prepared.status().code(), StatusCode::kResourceExhausted);
-    EXPECT_TRUE((*shard)->Prepare(many.View(), true).ok()) << "with memory it must go on";
-    (*shard)->Insert();
+    EXPECT_TRUE((*shard)->PrepareInsert(many.View()).Insert().ok()) << "with memory it must go on";
   }
   EXPECT_GT((*shard)->Usage().rows, 1000U);
   return prepared.ok();
@@ -95,12 +94,12 @@ TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
     ASSERT_LT(allocations, 100);
     const auto device = MakeCpuDevice(1);
     auto shard = device->MakeShard(Options(), {.secret = test::kTestSecret});
-    ASSERT_TRUE((*shard)->Prepare(batch.View(), true).ok());
-    (*shard)->Insert();
+    auto inserted = (*shard)->PrepareInsert(batch.View()).Insert();
+    ASSERT_TRUE(inserted.ok());
     const DigestSums before = (*shard)->Digest();
     try {
       const NoMemoryAfter none(allocations);
-      (*shard)->Update(gradients.data(), {0.5F, 0});
+      std::move(*inserted).Update(gradients.data(), {0.5F, 0});
       updated = true;
     } catch (const std::bad_alloc&) {
       EXPECT_EQ((*shard)->Digest(), before) << "after " << allocations << " allocations";
@@ -114,8 +113,7 @@ std::unique_ptr<Shard> TrackedShard(Device& device) {
   auto shard = std::move(*device.MakeShard(Options(), {.secret = test::kTestSecret}));
   const auto train = [&](std::uint64_t first, std::uint64_t count) {
     const Batch batch = OneKeyABag(KeyRange(first, count));
-    EXPECT_TRUE(shard->Prepare(batch.View(), true).ok());
-    shard->Insert();
+    EXPECT_TRUE(shard->PrepareInsert(batch.View()).Insert().ok());
   };
   train(0, 4000);
   EXPECT_TRUE(shard->TrackChanges(10).ok());
@@ -141,9 +139,8 @@ TEST(AShardWithoutMemory, BeginsASnapshotOrNot) {
         EXPECT_EQ(snapshot.status().code(), StatusCode::kResourceExhausted);
         const auto again = shard->BeginSnapshot(options);
         ASSERT_TRUE(again.ok()) << "none is open";
-        EXPECT_EQ(again->keys.size(), changed_only ? 1000U : 5000U) << "nothing was taken";
+        EXPECT_EQ(again->info.keys.size(), changed_only ? 1000U : 5000U) << "nothing was taken";
       }
-      shard->EndSnapshot(true);
     }
     EXPECT_GT(allocations, 4) << "the allocations of BeginSnapshot were not made to fail";
   }
@@ -158,21 +155,22 @@ TEST(AShardWithoutMemory, SavesRowsBeforeItChangesThem) {
     const auto device = MakeCpuDevice(1);
     const auto shard = TrackedShard(*device);
     const RowRecords before = shard->Read(batch.keys);
-    const auto snapshot = shard->BeginSnapshot({.max_preimage_bytes = 1 << 20});
+    auto snapshot = shard->BeginSnapshot({.max_preimage_bytes = 1 << 20});
     ASSERT_TRUE(snapshot.ok());
-    ASSERT_TRUE(shard->PreparePush(batch.View()).ok());
-    shard->Insert();
+    auto inserted = shard->PreparePush(batch.View()).Insert();
+    ASSERT_TRUE(inserted.ok());
     try {
       const NoMemoryAfter none(allocations);
-      shard->Update(gradients.data(), {0.5F, 0});
+      std::move(*inserted).Update(gradients.data(), {0.5F, 0});
       updated = true;
     } catch (const std::bad_alloc&) {
       EXPECT_EQ(shard->Read(batch.keys).records, before.records);
     }
-    std::vector<float> read(snapshot->rows.size() * 4);
-    shard->ReadSnapshot(device->WorkStream(), snapshot->rows, read.data());
-    for (std::size_t i = 0; i < snapshot->keys.size(); ++i) {
-      const std::uint64_t key = Value(snapshot->keys[i]);
+    const SnapshotInfo& info = snapshot->info;
+    std::vector<float> read(info.rows.size() * 4);
+    snapshot->snapshot->Read(device->WorkStream(), info.rows, read.data());
+    for (std::size_t i = 0; i < info.keys.size(); ++i) {
+      const std::uint64_t key = Value(info.keys[i]);
       if (key < 100 || key >= 2100) continue;
       ASSERT_EQ(read[4 * i], before.records[4 * (key - 100)]) << key;
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend/cpu.h"
@@ -31,9 +32,10 @@ std::uint64_t LoadsToInsert(const std::vector<std::uint64_t>& keys, const HashSe
   auto shard = MakeShardOn<CountingBackend>(queue, MakeOptions(1), ShardPlace{.secret = secret});
   EXPECT_TRUE(shard.ok());
   const Batch batch = OneKeyABag(keys);
-  EXPECT_TRUE((*shard)->Prepare(batch.View(), true).ok());
+  auto prepared = (*shard)->PrepareInsert(batch.View()).Finish();
+  EXPECT_TRUE(prepared.ok());
   CountingBackend::loads = 0;
-  (*shard)->Insert();
+  std::move(*prepared).Insert();
   EXPECT_EQ((*shard)->Usage().rows, keys.size());
   return CountingBackend::loads;
 }

@@ -16,76 +16,45 @@ class ShortShard final : public Shard {
   ShortShard(std::unique_ptr<Shard> shard, IsShort is_short)
       : shard_(std::move(shard)), is_short_(std::move(is_short)) {}
 
+  // Batches and snapshots that there is memory for are the shard's own.
   void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+    erases_ = purpose == PrepareFor::kErase;
     no_memory_ = is_short_();
     if (!no_memory_) shard_->BeginPrepare(batch, purpose);
   }
-  Result<NewRows> FinishPrepare() override {
-    if (no_memory_) return NoMemory();
+  Result<PreparedRows> FinishPrepare() override {
+    if (no_memory_ || (erases_ && is_short_())) return NoMemory();
     return shard_->FinishPrepare();
-  }
-  Status PrepareErase() override { return is_short_() ? NoMemory() : shard_->PrepareErase(); }
-
-  std::uint64_t ExactNewRows() override { return shard_->ExactNewRows(); }
-  void BeginInsert() override { shard_->BeginInsert(); }
-  void FinishInsert() override { shard_->FinishInsert(); }
-  void Pool(Numbers partial) override { shard_->Pool(partial); }
-  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
-    shard_->PoolRange(first, last, partial);
   }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     shard_->DivideBags(stream, offsets, weights, values);
   }
-  void Update(const float* gradients, const StepScalars& scalars) override {
-    shard_->Update(gradients, scalars);
-  }
-  void GroupRows() override { shard_->GroupRows(); }
-  void PlanSums() override { shard_->PlanSums(); }
-  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
-    shard_->PlanTraffic(bags_of, plan);
-  }
-  void PoolToSend(TrafficPlan& plan, Numbers partial) override { shard_->PoolToSend(plan, partial); }
-  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
-    shard_->AddReceived(stream, plan, received, sums);
-  }
-  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
-    shard_->GradientsToSend(plan, gradients, sent);
-  }
-  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
-    shard_->UpdateFromReceived(plan, received, scalars);
-  }
-  void Assign(const float* values, std::uint32_t columns) override { shard_->Assign(values, columns); }
-  std::uint64_t Erase() override { return shard_->Erase(); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }
   std::vector<Key> Keys() override { return shard_->Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return shard_->Read(keys); }
-  std::vector<Key> InsertedKeys() override { return shard_->InsertedKeys(); }
   Status TrackChanges(std::uint64_t max_erased) override {
     return is_short_() ? NoMemory() : shard_->TrackChanges(max_erased);
   }
-  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
+  Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) override {
     if (is_short_()) return NoMemory();
     return shard_->BeginSnapshot(options);
   }
-  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
-    shard_->ReadSnapshot(stream, rows, host_records);
-  }
-  std::uint64_t SavePreimages() override { return shard_->SavePreimages(); }
-  std::uint64_t PreimageRoom() override { return shard_->PreimageRoom(); }
-  void EndSnapshot(bool kept) override { shard_->EndSnapshot(kept); }
-  void FreeScratch() override { shard_->FreeScratch(); }
   Status Reserve(std::uint64_t rows) override { return is_short_() ? NoMemory() : shard_->Reserve(rows); }
-  Status Load(std::span<const Key> keys, const float* host_records) override {
+
+ protected:
+  Status LoadRecords(std::span<const Key> keys, const float* host_records) override {
     return is_short_() ? NoMemory() : shard_->Load(keys, host_records);
   }
+  void FreeMemoryOfBatches() override { shard_->FreeScratch(); }
 
  private:
   const std::unique_ptr<Shard> shard_;
   const IsShort is_short_;
   bool no_memory_ = false;  // for the batch that was begun
+  bool erases_ = false;     // it is to be erased
 };
 
 class ShortDevice final : public Device {

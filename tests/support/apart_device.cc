@@ -187,18 +187,24 @@ class ApartStream final : public Stream {
 
 class ApartPlan final : public TrafficPlan {
  public:
-  explicit ApartPlan(std::unique_ptr<TrafficPlan> cpu) : cpu_(std::move(cpu)) {}
+  ApartPlan(Stream& cpu_work, std::unique_ptr<TrafficPlan> cpu) : cpu_work_(cpu_work), cpu_(std::move(cpu)) {}
 
   TrafficPlan& cpu() const { return *cpu_; }
   const BagTraffic& Traffic() override { return cpu_->Traffic(); }
+  void AddReceived(Stream& stream, ConstNumbers received, float* sums) const override {
+    static_cast<ApartStream&>(stream).Ask(
+        {.run = [this, received, sums] { cpu_->AddReceived(cpu_work_, received, sums); }});
+  }
 
  private:
+  Stream& cpu_work_;
   std::unique_ptr<TrafficPlan> cpu_;
 };
 
 TrafficPlan& CpuPlanOf(TrafficPlan& plan) { return static_cast<ApartPlan&>(plan).cpu(); }
 
-class ApartShard final : public Shard {
+// The batch of the CPU's shard is known when the work is done that prepares the batch.
+class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
  public:
   ~ApartShard() override { work_.Drain(); }
 
@@ -206,72 +212,66 @@ class ApartShard final : public Shard {
   ApartShard(ApartStream& work, Stream& cpu_work, std::unique_ptr<Shard> shard, std::size_t floats)
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)), floats_(floats) {}
 
-  // Only the number of new keys is waited for.
+  // Only the number of new keys is waited for, and what is to be erased.
   void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
     finds_ = purpose == PrepareFor::kFind;
     Later([=, this] { shard_->BeginPrepare(batch, purpose); });
   }
-  Result<NewRows> FinishPrepare() override {
+  Result<PreparedRows> FinishPrepare() override {
     if (!finds_) {
-      Result<NewRows> rows = Told().FinishPrepare();
-      adds_ = rows.ok() && rows->count > 0;
-      return rows;
+      const Result<PreparedRows> rows = Told().FinishPrepare();
+      if (!rows.ok()) return rows;
+      batch_ = rows->batch;
+      adds_ = rows->new_rows.count > 0;
+      return PreparedRows{this, rows->new_rows};
     }
     Later([this] {
-      if (!shard_->FinishPrepare().ok()) throw std::bad_alloc();
+      const Result<PreparedRows> rows = shard_->FinishPrepare();
+      if (!rows.ok()) throw std::bad_alloc();
+      batch_ = rows->batch;
     });
-    return NewRows{};
+    return PreparedRows{this, {}};
   }
-  std::uint64_t ExactNewRows() override { return Now().ExactNewRows(); }
+  std::uint64_t ExactNewRows() override { return NowOfBatch().ExactNewRows(); }
   void BeginInsert() override {
-    Later([this] { shard_->BeginInsert(); });
+    Later([this] { batch_->BeginInsert(); });
   }
   void FinishInsert() override {
-    if (adds_) return Told().FinishInsert();
-    Later([this] { shard_->FinishInsert(); });
+    if (adds_) return ToldOfBatch().FinishInsert();
+    Later([this] { batch_->FinishInsert(); });
   }
-  void Pool(Numbers partial) override {
-    Later([=, this] { shard_->Pool(partial); });
-  }
-  void PoolRange(std::uint32_t first, std::uint32_t last, Numbers partial) override {
-    Later([=, this] { shard_->PoolRange(first, last, partial); });
+  std::vector<Key> InsertedKeys() override { return NowOfBatch().InsertedKeys(); }
+  void Pool(Numbers partial, const BagRange& bags) override {
+    Later([=, this] { batch_->Pool(partial, bags); });
   }
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     static_cast<ApartStream&>(stream).Ask(
         {.run = [=, this] { shard_->DivideBags(cpu_work_, offsets, weights, values); }});
   }
-  void GroupRows() override {
-    Later([this] { shard_->GroupRows(); });
-  }
-  void PlanSums() override { Told().PlanSums(); }
-  void Update(const float* gradients, const StepScalars& scalars) override {
-    Later([=, this] { shard_->Update(gradients, scalars); });
-  }
   // At once, so that whoever fills a plan that is still in use sees it overwritten as early as a GPU might.
   void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
-    Now().PlanTraffic(bags_of, CpuPlanOf(plan));
+    NowOfBatch().PlanTraffic(bags_of, CpuPlanOf(plan));
   }
   void PoolToSend(TrafficPlan& plan, Numbers partial) override {
-    Later([=, this, &plan] { shard_->PoolToSend(CpuPlanOf(plan), partial); });
-  }
-  void AddReceived(Stream& stream, const TrafficPlan& plan, ConstNumbers received, float* sums) override {
-    const TrafficPlan& cpu_plan = static_cast<const ApartPlan&>(plan).cpu();
-    static_cast<ApartStream&>(stream).Ask({.run = [this, &cpu_plan, received, sums] {
-      shard_->AddReceived(cpu_work_, cpu_plan, received, sums);
-    }});
+    Later([=, this, &plan] { batch_->PoolToSend(CpuPlanOf(plan), partial); });
   }
   void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
-    Later([=, this, &plan] { shard_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
+    Later([=, this, &plan] { batch_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
   }
-  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) override {
-    Later([=, this, &plan] { shard_->UpdateFromReceived(CpuPlanOf(plan), received, scalars); });
+  std::uint64_t SavePreimages() override { return NowOfBatch().SavePreimages(); }
+  void GroupRows() override {
+    Later([this] { batch_->GroupRows(); });
+  }
+  void PlanSums() override { ToldOfBatch().PlanSums(); }
+  void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) override {
+    TrafficPlan* const cpu_plan = plan == nullptr ? nullptr : &CpuPlanOf(*plan);
+    Later([=, this] { batch_->Update(gradients, cpu_plan, scalars); });
   }
   void Assign(const float* values, std::uint32_t columns) override {
-    Later([=, this] { shard_->Assign(values, columns); });
+    Later([=, this] { batch_->Assign(values, columns); });
   }
-  Status PrepareErase() override { return Now().PrepareErase(); }
-  std::uint64_t Erase() override { return Now().Erase(); }
+  std::uint64_t Erase() override { return NowOfBatch().Erase(); }
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.
   ShardUsage Usage() const override { return Told().Usage(); }
@@ -279,13 +279,15 @@ class ApartShard final : public Shard {
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }
   std::vector<Key> Keys() override { return Now().Keys(); }
   RowRecords Read(std::span<const Key> keys) override { return Now().Read(keys); }
-  std::vector<Key> InsertedKeys() override { return Now().InsertedKeys(); }
   Status TrackChanges(std::uint64_t max_erased) override { return Now().TrackChanges(max_erased); }
-  Result<SnapshotInfo> BeginSnapshot(const SnapshotOptions& options) override {
-    return Now().BeginSnapshot(options);
+  Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) override {
+    Result<BegunSnapshot> begun = Now().BeginSnapshot(options);
+    if (!begun.ok()) return begun;
+    snapshot_ = begun->snapshot;
+    return BegunSnapshot{this, std::move(begun->info)};
   }
   // Rows are fetched late, by `stream`; collected in the order of the work; and brought by `stream`.
-  void ReadSnapshot(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
+  void Read(Stream& stream, std::span<const RowIndex> rows, float* host_records) override {
     auto& way = static_cast<ApartStream&>(stream);
     struct Staged {
       std::vector<RowIndex> rows;
@@ -297,19 +299,26 @@ class ApartShard final : public Shard {
     work_.OrderAfter(way);
     Later([=, this] {
       staged->records.resize(rows.size() * floats_);
-      shard_->ReadSnapshot(cpu_work_, staged->rows, staged->records.data());
+      snapshot_->Read(cpu_work_, staged->rows, staged->records.data());
     });
     way.OrderAfter(work_);
     way.Ask({.run = [=] { std::ranges::copy(staged->records, host_records); }});
   }
-  std::uint64_t SavePreimages() override { return Now().SavePreimages(); }
-  std::uint64_t PreimageRoom() override { return Now().PreimageRoom(); }
-  void EndSnapshot(bool kept) override { Now().EndSnapshot(kept); }
-  void FreeScratch() override { Now().FreeScratch(); }
+  std::uint64_t Room() override {
+    Now();
+    return snapshot_->Room();
+  }
+  void End(bool kept) override {
+    Now();
+    snapshot_->End(kept);
+  }
   Status Reserve(std::uint64_t rows) override { return Now().Reserve(rows); }
-  Status Load(std::span<const Key> keys, const float* host_records) override {
+
+ protected:
+  Status LoadRecords(std::span<const Key> keys, const float* host_records) override {
     return Now().Load(keys, host_records);
   }
+  void FreeMemoryOfBatches() override { Now().FreeScratch(); }
 
  private:
   void Later(std::function<void()> work) { work_.Ask({.run = std::move(work)}); }
@@ -317,18 +326,28 @@ class ApartShard final : public Shard {
     work_.Wait();
     return *shard_;
   }
+  ShardBatch& NowOfBatch() {
+    work_.Wait();
+    return *batch_;
+  }
   // The host waits for the answers that it asked for, and does not if it has waited since.
   Shard& Told() const {
     if (!work_.IsDone()) work_.Wait();
     return *shard_;
+  }
+  ShardBatch& ToldOfBatch() {
+    Told();
+    return *batch_;
   }
 
   ApartStream& work_;
   Stream& cpu_work_;
   std::unique_ptr<Shard> shard_;
   const std::size_t floats_;
-  bool finds_ = false;  // of the batch that was begun: keys without a row stay so
-  bool adds_ = false;   // of the batch that was prepared: there may be new keys
+  bool finds_ = false;                 // of the batch that was begun: keys without a row stay so
+  bool adds_ = false;                  // of the batch that was prepared: there may be new keys
+  ShardBatch* batch_ = nullptr;        // the CPU shard's
+  ShardSnapshot* snapshot_ = nullptr;  // the CPU shard's
 };
 
 // Host memory knows its own size, so that all of it can be overwritten when it is given back.
@@ -369,7 +388,7 @@ class ApartDevice final : public Device {
         std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard), floats));
   }
   std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
-    return std::make_unique<ApartPlan>(cpu_->MakeTrafficPlan());
+    return std::make_unique<ApartPlan>(cpu_->WorkStream(), cpu_->MakeTrafficPlan());
   }
   void* Allocate(std::size_t bytes) override { return lates_->memory().Allocate(bytes); }
   void Free(void* memory) noexcept override {

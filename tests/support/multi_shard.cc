@@ -28,9 +28,15 @@ std::vector<float> Widened(const std::vector<T>& values, DataType type) {
 
 }  // namespace
 
-Result<NewRows> PrepareFor(Purpose purpose, Shard& shard, const BatchView& batch) {
-  return purpose == Purpose::kPush ? shard.PreparePush(batch)
-                                   : shard.Prepare(batch, purpose == Purpose::kInsert);
+Preparing PrepareRows(PrepareFor purpose, Shard& shard, const BatchView& batch) {
+  return purpose == PrepareFor::kPush ? shard.PreparePush(batch) : shard.PrepareInsert(batch);
+}
+
+void ExpectHolds(const NewRows& said, std::uint64_t rows) {
+  EXPECT_LE(rows, said.count) << "more new rows than Finish said at most";
+  if (said.exact) {
+    EXPECT_EQ(rows, said.count) << "the count was called exact";
+  }
 }
 
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
@@ -62,36 +68,37 @@ MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options
 }
 
 Result<std::vector<float>> MultiShard::Lookup(const Batch& batch, LookupMode mode) {
-  const bool insert = mode == LookupMode::kTrain;
-  Status status = Prepare(batch, insert ? Purpose::kInsert : Purpose::kFind);
-  if (status.ok() && insert) {
-    status = AgreeAndInsert();
-  }
-  if (!status.ok()) {
-    return status;
+  std::vector<FoundBatch> found;
+  if (mode == LookupMode::kTrain) {
+    auto inserted = Insert(batch, PrepareFor::kInsert);
+    if (!inserted.ok()) return inserted.status();
+    for (InsertedBatch& of_rank : *inserted) found.push_back(std::move(of_rank));
+  } else {
+    found = Find(batch);
   }
   const bool wide = partials_ == DataType::kFloat32;
-  const std::vector<float> sums = wide ? SumsBothWays<float>(batch) : SumsBothWays<std::uint16_t>(batch);
+  const std::vector<float> sums =
+      wide ? SumsBothWays<float>(batch, found) : SumsBothWays<std::uint16_t>(batch, found);
   ExpectInputsUnchanged(batch);
   return DividedBagSlices(batch, sums);
 }
 
 template <class T>
-std::vector<float> MultiShard::SumsBothWays(const Batch& batch) {
-  std::vector<float> sums = SumsOverRanks<T>(batch);
-  EXPECT_TRUE(SameBytes(SumsOfBagsThatTravel<T>(batch), sums, options_.dim))
+std::vector<float> MultiShard::SumsBothWays(const Batch& batch, std::vector<FoundBatch>& found) {
+  std::vector<float> sums = SumsOverRanks<T>(batch, found);
+  EXPECT_TRUE(SameBytes(SumsOfBagsThatTravel<T>(batch, found), sums, options_.dim))
       << "all bags and those that travel differ";
   return sums;
 }
 
 // By Pool of every rank: all bags, added in rank order.
 template <class T>
-std::vector<float> MultiShard::SumsOverRanks(const Batch& batch) {
+std::vector<float> MultiShard::SumsOverRanks(const Batch& batch, std::vector<FoundBatch>& found) {
   const std::size_t size = std::size_t{batch.bags()} * options_.dim;
   std::vector<float> sum(size, 0.0F);
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceArray<T> out(device(rank), std::vector<T>(size, kUnwritten<T>));
-    shards_[rank]->Pool({out.data(), partials_});
+    found[rank].Pool({out.data(), partials_});
     const std::vector<float> partial = Widened(out.Download(), partials_);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       sum[i] += partial[i];
@@ -102,13 +109,13 @@ std::vector<float> MultiShard::SumsOverRanks(const Batch& batch) {
 
 // By what ranks send each other when only bags travel of which they own keys.
 template <class T>
-std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
-  PlanTraffic(batch);
+std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch, std::vector<FoundBatch>& found) {
+  for (int rank = 0; rank < ranks(); ++rank) found[rank].PlanTraffic(BagsOf(batch), *plans_[rank]);
   std::vector<std::vector<T>> sent;
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::size_t owned = Sum(plans_[rank]->Traffic().with_keys_here);
     DeviceArray<T> out(device(rank), std::vector<T>(owned * options_.dim, kUnwritten<T>));
-    shards_[rank]->PoolToSend(*plans_[rank], {out.data(), partials_});
+    found[rank].PoolToSend(*plans_[rank], {out.data(), partials_});
     sent.push_back(out.Download());
   }
   std::vector<float> sums;
@@ -118,18 +125,12 @@ std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch) {
     DeviceArray<T> received(device(rank), std::span<const T>(arrived));
     DeviceArray<float> mine(device(rank),
                             std::vector<float>(BagsOf(batch)[rank] * options_.dim, kUnwritten<float>));
-    shards_[rank]->AddReceived(device(rank).WorkStream(), *plans_[rank], {received.data(), partials_},
-                               mine.data());
+    plans_[rank]->AddReceived(device(rank).WorkStream(), {received.data(), partials_}, mine.data());
     EXPECT_EQ(received.Download(), arrived) << "AddReceived wrote into what it was given";
     const std::vector<float> added = mine.Download();
     sums.insert(sums.end(), added.begin(), added.end());
   }
   return sums;
-}
-
-void MultiShard::PlanTraffic(const Batch& batch) {
-  const std::vector<std::size_t> bags_of = BagsOf(batch);
-  for (int rank = 0; rank < ranks(); ++rank) shards_[rank]->PlanTraffic(bags_of, *plans_[rank]);
 }
 
 std::vector<std::size_t> MultiShard::BagsOf(const Batch& batch) const {
@@ -156,35 +157,34 @@ std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int 
 }
 
 Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients) {
-  Status status = Prepare(batch, Purpose::kPush);
-  if (status.ok()) {
-    status = AgreeAndInsert();
-  }
-  if (!status.ok()) {
-    return status;
-  }
+  auto inserted = Insert(batch, PrepareFor::kPush);
+  if (!inserted.ok()) return inserted.status();
   const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
   if (step_ % 2 == 0) {
-    UpdateByGradientsThatTravel(batch, gradients, scalars);
+    UpdateByGradientsThatTravel(batch, *inserted, gradients, scalars);
     ExpectInputsUnchanged(batch);
     return {};
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceArray<float> on_device(device(rank), std::span<const float>(gradients));
+    InsertedBatch& mine = (*inserted)[rank];
     if (step_ % 4 == 1) {
-      shards_[rank]->GroupRows();
-      if (step_ % 8 == 1) shards_[rank]->PlanSums();
+      GroupedBatch grouped = std::move(mine).GroupRows();
+      if (step_ % 8 == 1) grouped.PlanSums();
+      std::move(grouped).Update(on_device.data(), scalars);
+    } else {
+      std::move(mine).Update(on_device.data(), scalars);
     }
-    shards_[rank]->Update(on_device.data(), scalars);
     EXPECT_EQ(on_device.Download(), gradients) << "Update wrote into the gradients it was given";
   }
   ExpectInputsUnchanged(batch);
   return {};
 }
 
-void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vector<float>& gradients,
+void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, std::vector<InsertedBatch>& inserted,
+                                             const std::vector<float>& gradients,
                                              const StepScalars& scalars) {
-  PlanTraffic(batch);
+  for (int rank = 0; rank < ranks(); ++rank) inserted[rank].PlanTraffic(BagsOf(batch), *plans_[rank]);
   std::vector<std::vector<float>> sent;
   std::size_t first = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -193,27 +193,26 @@ void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, const std::vect
     first += count;
     DeviceArray<float> out(device(rank),
                            std::vector<float>(Sum(plans_[rank]->Traffic().with_keys_there) * options_.dim));
-    shards_[rank]->GradientsToSend(*plans_[rank], mine.data(), out.data());
+    inserted[rank].GradientsToSend(*plans_[rank], mine.data(), out.data());
     sent.push_back(out.Download());
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::vector<float> arrived =
         Arrived(sent, rank, &BagTraffic::with_keys_there, &BagTraffic::with_keys_here);
     DeviceArray<float> received(device(rank), std::span<const float>(arrived));
-    shards_[rank]->UpdateFromReceived(*plans_[rank], received.data(), scalars);
+    std::move(inserted[rank]).UpdateFromReceived(*plans_[rank], received.data(), scalars);
     EXPECT_EQ(received.Download(), arrived) << "UpdateFromReceived wrote into what it was given";
   }
 }
 
 Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
   const Batch batch = OneKeyABag(keys);
-  Status status = Prepare(batch, Purpose::kInsert);
-  if (status.ok()) status = AgreeAndInsert();
-  if (!status.ok() || keys.empty()) return status;
+  auto inserted = Insert(batch, PrepareFor::kInsert);
+  if (!inserted.ok() || keys.empty()) return inserted.status();
   const auto columns = static_cast<std::uint32_t>(records.size() / keys.size());
   for (int rank = 0; rank < ranks(); ++rank) {
     DeviceArray<float> on_device(device(rank), std::span<const float>(records));
-    shards_[rank]->Assign(on_device.data(), columns);
+    std::move((*inserted)[rank]).Assign(on_device.data(), columns);
     EXPECT_EQ(on_device.Download(), records) << "Assign wrote into the records it was given";
   }
   ExpectInputsUnchanged(batch);
@@ -222,12 +221,14 @@ Status MultiShard::Import(const std::vector<std::uint64_t>& keys, const std::vec
 
 std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
   const Batch batch = OneKeyABag(keys);
-  EXPECT_TRUE(Prepare(batch, Purpose::kFind).ok());
+  Upload(batch);
+  std::vector<ErasableBatch> erasable;
+  for (int rank = 0; rank < ranks(); ++rank)
+    erasable.push_back(std::move(*shards_[rank]->PrepareErase(batches_[rank]->View())));
   std::uint64_t erased = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
-    EXPECT_TRUE(shards_[rank]->PrepareErase().ok());
     const std::uint64_t before = shards_[rank]->Usage().rows;
-    const std::uint64_t mine = shards_[rank]->Erase();
+    const std::uint64_t mine = std::move(erasable[rank]).Erase();
     EXPECT_EQ(shards_[rank]->Usage().rows, before - mine);
     erased += mine;
   }
@@ -235,55 +236,56 @@ std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
   return erased;
 }
 
-Status MultiShard::Prepare(const Batch& batch, Purpose purpose) {
+void MultiShard::Upload(const Batch& batch) {
   batches_.clear();
-  new_rows_.clear();
-  for (int rank = 0; rank < ranks(); ++rank) {
+  for (int rank = 0; rank < ranks(); ++rank)
     batches_.push_back(std::make_unique<DeviceBatch>(device(rank), batch));
-    const Result<NewRows> prepared = PrepareFor(purpose, *shards_[rank], batches_.back()->View());
-    if (!prepared.ok()) {
-      return prepared.status();
-    }
-    new_rows_.push_back(*prepared);
-  }
-  return {};
 }
 
-Status MultiShard::AgreeAndInsert() {
-  std::uint64_t wanted = rows();
-  bool exact = true;
-  for (const NewRows& shard : new_rows_) {
-    wanted += shard.count;
-    exact = exact && shard.exact;
+std::vector<FoundBatch> MultiShard::Find(const Batch& batch) {
+  Upload(batch);
+  std::vector<FoundBatch> found;
+  for (int rank = 0; rank < ranks(); ++rank)
+    found.push_back(std::move(*shards_[rank]->PrepareFind(batches_[rank]->View())));
+  return found;
+}
+
+Result<std::vector<InsertedBatch>> MultiShard::Insert(const Batch& batch, PrepareFor purpose) {
+  Upload(batch);
+  std::vector<NewBatch> prepared;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    Result<NewBatch> mine = PrepareRows(purpose, *shards_[rank], batches_[rank]->View()).Finish();
+    if (!mine.ok()) return mine.status();
+    prepared.push_back(std::move(*mine));
   }
-  // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
-  if ((wanted > options_.max_rows && !exact) || step_ % 2 == 1) {
-    wanted = rows();
-    for (int rank = 0; rank < ranks(); ++rank) {
-      const std::uint64_t count = shards_[rank]->ExactNewRows();
-      EXPECT_LE(count, new_rows_[rank].count)
-          << "rank " << rank << " would add more rows than Prepare said at most";
-      if (new_rows_[rank].exact) {
-        EXPECT_EQ(count, new_rows_[rank].count) << "rank " << rank << " called its count exact";
-      }
-      new_rows_[rank] = {count, true};
-      wanted += count;
-    }
-  }
-  if (wanted > options_.max_rows) {
+  if (const std::uint64_t wanted = AgreeOnRows(prepared); wanted > options_.max_rows)
     return ResourceExhausted("the table would have " + std::to_string(wanted) + " rows");
-  }
+  std::vector<InsertedBatch> inserted;
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::uint64_t before = shards_[rank]->Usage().rows;
-    shards_[rank]->Insert();
-    const std::uint64_t added = shards_[rank]->Usage().rows - before;
-    EXPECT_LE(added, new_rows_[rank].count)
-        << "rank " << rank << " added more rows than Prepare said at most";
-    if (new_rows_[rank].exact) {
-      EXPECT_EQ(added, new_rows_[rank].count) << "rank " << rank << " called its count exact";
-    }
+    const NewRows new_rows = prepared[rank].new_rows();
+    inserted.push_back(std::move(prepared[rank]).Insert());
+    ExpectHolds(new_rows, shards_[rank]->Usage().rows - before);
   }
-  return {};
+  return inserted;
+}
+
+std::uint64_t MultiShard::AgreeOnRows(std::vector<NewBatch>& prepared) {
+  std::uint64_t wanted = rows();
+  bool exact = true;
+  for (const NewBatch& mine : prepared) {
+    wanted += mine.new_rows().count;
+    exact = exact && mine.new_rows().exact;
+  }
+  // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
+  if ((wanted <= options_.max_rows || exact) && step_ % 2 == 0) return wanted;
+  wanted = rows();
+  for (NewBatch& mine : prepared) {
+    const NewRows said = mine.new_rows();
+    wanted += mine.ExactNewRows();
+    ExpectHolds(said, mine.new_rows().count);
+  }
+  return wanted;
 }
 
 std::vector<float> MultiShard::DividedBagSlices(const Batch& batch, std::vector<float> values) {

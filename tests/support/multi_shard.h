@@ -40,19 +40,21 @@ class MultiShard final : public TableShards {
  private:
   using Way = std::vector<std::size_t> BagTraffic::*;
 
-  Status Prepare(const Batch& batch, Purpose purpose);
-  Status AgreeAndInsert();
+  void Upload(const Batch& batch);
+  // Each returns the ranks' batches.
+  std::vector<FoundBatch> Find(const Batch& batch);
+  Result<std::vector<InsertedBatch>> Insert(const Batch& batch, PrepareFor purpose);
+  std::uint64_t AgreeOnRows(std::vector<NewBatch>& prepared);
   // T: what a partial sum is in memory.
   template <class T>
-  std::vector<float> SumsOverRanks(const Batch& batch);
+  std::vector<float> SumsOverRanks(const Batch& batch, std::vector<FoundBatch>& found);
   template <class T>
-  std::vector<float> SumsOfBagsThatTravel(const Batch& batch);
+  std::vector<float> SumsOfBagsThatTravel(const Batch& batch, std::vector<FoundBatch>& found);
   // A checked lookup's sums.
   template <class T>
-  std::vector<float> SumsBothWays(const Batch& batch);
-  void UpdateByGradientsThatTravel(const Batch& batch, const std::vector<float>& gradients,
-                                   const StepScalars& scalars);
-  void PlanTraffic(const Batch& batch);
+  std::vector<float> SumsBothWays(const Batch& batch, std::vector<FoundBatch>& found);
+  void UpdateByGradientsThatTravel(const Batch& batch, std::vector<InsertedBatch>& inserted,
+                                   const std::vector<float>& gradients, const StepScalars& scalars);
   std::vector<std::size_t> BagsOf(const Batch& batch) const;
   template <class T>
   std::vector<T> Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in);
@@ -65,7 +67,6 @@ class MultiShard final : public TableShards {
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<TrafficPlan>> plans_;    // a rank's, of the batch in flight
   std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight
-  std::vector<NewRows> new_rows_;                      // what a rank's Prepare said
   std::uint64_t step_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -139,42 +140,32 @@ void SpreadShards::Gather(const Batch& batch) {
   if (!batch.weights.empty()) Exchanged(keys_of, batch_->weights);
 }
 
-Status SpreadShards::Prepare(const Batch& batch, Purpose purpose) {
+Status SpreadShards::Agree(const Status& mine) {
+  const auto [failed] = Sums<1>({mine.ok() ? 0U : 1U});
+  return failed > 0 && mine.ok() ? ResourceExhausted("another rank has no memory") : mine;
+}
+
+Result<InsertedBatch> SpreadShards::Insert(const Batch& batch, PrepareFor purpose) {
   Gather(batch);
-  const Result<NewRows> prepared = PrepareFor(purpose, *shard_, batch_->View());
-  new_rows_ = prepared.ok() ? *prepared : NewRows{};
-  const auto [failed] = Sums<1>({prepared.ok() ? 0U : 1U});
-  if (failed > 0) return prepared.ok() ? ResourceExhausted("another rank has no memory") : prepared.status();
-  return {};
+  Result<NewBatch> prepared = PrepareRows(purpose, *shard_, batch_->View()).Finish();
+  if (Status agreed = Agree(prepared.status()); !agreed.ok()) return agreed;
+  if (const std::uint64_t wanted = AgreeOnRows(*prepared); wanted > options_.max_rows)
+    return ResourceExhausted("the table would have " + std::to_string(wanted) + " rows");
+  const std::uint64_t before = shard_->Usage().rows;
+  const NewRows new_rows = prepared->new_rows();
+  InsertedBatch inserted = std::move(*prepared).Insert();
+  ExpectHolds(new_rows, shard_->Usage().rows - before);
+  return inserted;
 }
 
-Status SpreadShards::AgreeAndInsert() {
-  auto [before, added, inexact] = Sums<3>({shard_->Usage().rows, new_rows_.count, new_rows_.exact ? 0U : 1U});
+std::uint64_t SpreadShards::AgreeOnRows(NewBatch& prepared) {
+  const NewRows said = prepared.new_rows();
+  const auto [before, added, inexact] = Sums<3>({shard_->Usage().rows, said.count, said.exact ? 0U : 1U});
   // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
-  if ((before + added > options_.max_rows && inexact > 0) || turn_ % 2 == 1) {
-    CheckExactNewRows();
-    added = Sums<1>({new_rows_.count})[0];
-  }
-  if (before + added > options_.max_rows) {
-    return ResourceExhausted("the table would have " + std::to_string(before + added) + " rows");
-  }
-  const std::uint64_t mine_before = shard_->Usage().rows;
-  shard_->Insert();
-  const std::uint64_t mine_added = shard_->Usage().rows - mine_before;
-  EXPECT_LE(mine_added, new_rows_.count) << "more rows than Prepare said at most";
-  if (new_rows_.exact) {
-    EXPECT_EQ(mine_added, new_rows_.count) << "the count was called exact";
-  }
-  return {};
-}
-
-void SpreadShards::CheckExactNewRows() {
-  const std::uint64_t count = shard_->ExactNewRows();
-  EXPECT_LE(count, new_rows_.count) << "this rank would add more rows than Prepare said at most";
-  if (new_rows_.exact) {
-    EXPECT_EQ(count, new_rows_.count) << "the count was called exact";
-  }
-  new_rows_ = {count, true};
+  if ((before + added <= options_.max_rows || inexact == 0) && turn_ % 2 == 0) return before + added;
+  const std::uint64_t exact = prepared.ExactNewRows();
+  ExpectHolds(said, exact);
+  return before + Sums<1>({exact})[0];
 }
 
 void SpreadShards::ExpectInputsUnchanged(const Batch& batch) {
@@ -189,12 +180,12 @@ TravellingBags SpreadShards::Bags(const Batch& batch) const {
   return {bags_of_, batch.keys.size(), options_.dim};
 }
 
-std::vector<float> SpreadShards::Pooled(const Batch& batch, Way way) {
+std::vector<float> SpreadShards::Pooled(const Batch& batch, FoundBatch& found, Way way) {
   // Not-a-number everywhere: an element that nobody writes will show.
   const std::size_t mine = bags_of_[me()];
   const std::vector<float> unwritten(mine * options_.dim, std::numeric_limits<float>::quiet_NaN());
   DeviceArray<float> pooled(device_, std::span(unwritten));
-  travel_.Pool(*shard_, Bags(batch), way, arrays_, pooled.data());
+  travel_.Pool(found, Bags(batch), way, arrays_, pooled.data());
   shard_->DivideBags(device_.WorkStream(),
                      batch_->offsets.span().subspan(SumBefore(bags_of_, me()), mine + 1),
                      batch.weights.empty() ? nullptr : batch_->weights.data(), pooled.data());
@@ -202,33 +193,39 @@ std::vector<float> SpreadShards::Pooled(const Batch& batch, Way way) {
 }
 
 Result<std::vector<float>> SpreadShards::Lookup(const Batch& batch, LookupMode mode) {
-  const bool insert = mode == LookupMode::kTrain;
-  Status status = Prepare(batch, insert ? Purpose::kInsert : Purpose::kFind);
-  if (status.ok() && insert) status = AgreeAndInsert();
-  if (!status.ok()) return status;
-  const std::vector<float> mine = Pooled(batch, Way::kAllBags);
-  EXPECT_TRUE(SameBytes(Pooled(batch, Way::kOwnedBags), mine, options_.dim))
+  std::optional<FoundBatch> found;
+  if (mode == LookupMode::kTrain) {
+    Result<InsertedBatch> inserted = Insert(batch, PrepareFor::kInsert);
+    if (!inserted.ok()) return inserted.status();
+    found = std::move(*inserted);
+  } else {
+    Gather(batch);
+    Result<FoundBatch> mine = shard_->PrepareFind(batch_->View());
+    if (Status agreed = Agree(mine.status()); !agreed.ok()) return agreed;
+    found = std::move(*mine);
+  }
+  const std::vector<float> mine = Pooled(batch, *found, Way::kAllBags);
+  EXPECT_TRUE(SameBytes(Pooled(batch, *found, Way::kOwnedBags), mine, options_.dim))
       << "all bags and those that travel differ";
   ExpectInputsUnchanged(batch);
   return Together(mine, Times(bags_of_, options_.dim));
 }
 
 Status SpreadShards::Push(const Batch& batch, const std::vector<float>& gradients) {
-  Status status = Prepare(batch, Purpose::kPush);
-  if (status.ok()) status = AgreeAndInsert();
-  if (!status.ok()) return status;
+  Result<InsertedBatch> inserted = Insert(batch, PrepareFor::kPush);
+  if (!inserted.ok()) return inserted.status();
   const StepScalars scalars = ScalarsOfStep(options_.optimizer, ++step_);
   const Counts elements = Times(bags_of_, options_.dim);
   if (step_ % 2 == 0) {
     const std::vector<float> mine = BlockOf(gradients, elements, me());
     DeviceArray<float> on_device(device_, std::span(mine));
-    travel_.Update(*shard_, Bags(batch), on_device.data(), scalars, arrays_);
+    travel_.Update(std::move(*inserted), Bags(batch), on_device.data(), scalars, arrays_);
     EXPECT_EQ(on_device.Download(), mine) << "Update wrote into the gradients it was given";
   } else {
     const std::vector<float> mine = OnlyBlockOf(gradients, elements, me());
     DeviceArray<float> on_device(device_, std::span(mine));
     Exchanged(elements, on_device);
-    shard_->Update(on_device.data(), scalars);
+    std::move(*inserted).Update(on_device.data(), scalars);
     EXPECT_EQ(on_device.Download(), gradients) << "not the gradients that the ranks brought";
   }
   ExpectInputsUnchanged(batch);
@@ -237,14 +234,13 @@ Status SpreadShards::Push(const Batch& batch, const std::vector<float>& gradient
 
 Status SpreadShards::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
   const Batch batch = OneKeyABag(keys);
-  Status status = Prepare(batch, Purpose::kInsert);
-  if (status.ok()) status = AgreeAndInsert();
-  if (!status.ok() || keys.empty()) return status;
+  Result<InsertedBatch> inserted = Insert(batch, PrepareFor::kInsert);
+  if (!inserted.ok() || keys.empty()) return inserted.status();
   const std::size_t columns = records.size() / keys.size();
   const std::vector<float> mine = OnlyBlockOf(records, Times(bags_of_, columns), me());
   DeviceArray<float> on_device(device_, std::span(mine));
   Exchanged(Times(bags_of_, columns), on_device);
-  shard_->Assign(on_device.data(), static_cast<std::uint32_t>(columns));
+  std::move(*inserted).Assign(on_device.data(), static_cast<std::uint32_t>(columns));
   EXPECT_EQ(on_device.Download(), records) << "not the records that the ranks brought";
   ExpectInputsUnchanged(batch);
   return {};
@@ -252,10 +248,11 @@ Status SpreadShards::Import(const std::vector<std::uint64_t>& keys, const std::v
 
 std::uint64_t SpreadShards::Erase(const std::vector<std::uint64_t>& keys) {
   const Batch batch = OneKeyABag(keys);
-  EXPECT_TRUE(Prepare(batch, Purpose::kFind).ok());
-  EXPECT_TRUE(shard_->PrepareErase().ok());
+  Gather(batch);
+  Result<ErasableBatch> erasable = shard_->PrepareErase(batch_->View());
+  EXPECT_TRUE(Agree(erasable.status()).ok());
   const std::uint64_t before = shard_->Usage().rows;
-  const std::uint64_t mine = shard_->Erase();
+  const std::uint64_t mine = std::move(*erasable).Erase();
   EXPECT_EQ(shard_->Usage().rows, before - mine);
   ExpectInputsUnchanged(batch);
   return Sums<1>({mine})[0];

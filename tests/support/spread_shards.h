@@ -52,12 +52,14 @@ class SpreadShards final : public TableShards {
   Counts SharesOf(std::size_t bags);
   // The batch as it is when every rank has brought its bags, in device memory.
   void Gather(const Batch& batch);
-  Status Prepare(const Batch& batch, Purpose purpose);
-  Status AgreeAndInsert();
-  void CheckExactNewRows();
+  // OK if every rank's status is.
+  Status Agree(const Status& mine);
+  Result<InsertedBatch> Insert(const Batch& batch, PrepareFor purpose);
+  // How many rows the table would have.
+  std::uint64_t AgreeOnRows(NewBatch& prepared);
   TravellingBags Bags(const Batch& batch) const;
   // This rank's bags, divided as the combiner wants.
-  std::vector<float> Pooled(const Batch& batch, Way way);
+  std::vector<float> Pooled(const Batch& batch, FoundBatch& found, Way way);
   void ExpectInputsUnchanged(const Batch& batch);
 
   // Σ over the ranks of each value.
@@ -80,7 +82,6 @@ class SpreadShards final : public TableShards {
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<DeviceBatch> batch_;  // the one in flight
   Counts bags_of_;                      // its shares
-  NewRows new_rows_;                    // what Prepare said of it
   std::uint64_t step_ = 0;
   std::uint64_t turn_ = 0;  // counts batches
 };

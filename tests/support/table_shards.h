@@ -21,11 +21,11 @@ struct ExportedRow {
   std::vector<float> values;
 };
 
-// What a batch is prepared for.
-enum class Purpose : std::uint8_t { kFind, kInsert, kPush };
+// Calls the shard's PrepareInsert, or PreparePush.
+Preparing PrepareRows(PrepareFor purpose, Shard& shard, const BatchView& batch);
 
-// Calls the shard's Prepare, or PreparePush.
-Result<NewRows> PrepareFor(Purpose purpose, Shard& shard, const BatchView& batch);
+// Checks that `rows` new rows are what was said of their number.
+void ExpectHolds(const NewRows& said, std::uint64_t rows);
 
 // Returns every row of a shard, in no particular order.
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);

@@ -32,6 +32,7 @@ struct TableBatch {
   const Round& round;
   Table& table;
   BatchLayout layout;
+  FoundBatch* rows = nullptr;  // those that a lookup has prepared
 };
 
 inline TableBatch BagsOf(RoundContext& context, const Round& round) {

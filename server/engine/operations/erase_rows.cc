@@ -1,5 +1,7 @@
 #include "server/engine/operations/erase_rows.h"
 
+#include <utility>
+
 #include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
@@ -10,14 +12,14 @@ void EraseRows::Run(RoundContext& context, const Round& round) {
   const std::array batches{KeysOf(context, round)};
   Table& table = batches[0].table;
   Stage& stage = context.stages.Next();
-  Status prepared = PrepareToErase(*table.shard, Gather(context, stage, batches).front().batch);
-  if (prepared.ok()) prepared = MakeRoomForBatches(context, round);
-  prepared = context.work.Agree(prepared);
+  Result<ErasableBatch> batch = table.shard->PrepareErase(Gather(context, stage, batches).front().batch);
+  const Status prepared =
+      context.work.Agree(batch.ok() ? MakeRoomForBatches(context, round) : batch.status());
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
-    context.checkpointing.BeforeChange(*table.shard);
-    erased[0] = table.shard->Erase();
+    context.checkpointing.BeforeChange(*table.shard, *batch);
+    erased[0] = std::move(*batch).Erase();
     context.collective.AllReduceSum(erased);
     RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage);
   }

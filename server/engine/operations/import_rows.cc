@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/recorded_checks.h"
@@ -17,23 +18,25 @@ void ImportRows::Run(RoundContext& context, const Round& round) {
   const std::uint32_t state = asked.with_state != 0 ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const std::uint32_t columns = options.dim + state;
   Stage& stage = context.stages.Next();
-  const Status prepared = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kInsert,
-                                                        RoomForBatches(context, round));
-  if (prepared.ok()) {
-    context.checkpointing.BeforeChange(*table.shard);
+  auto inserted = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kInsert,
+                                                RoomForBatches(context, round));
+  if (inserted.ok()) {
+    InsertedBatch& batch = inserted->front();
+    context.checkpointing.BeforeChange(*table.shard, batch);
     const std::array<ValueShare, 1> share{{{.of = batches[0].share(), .columns = columns}}};
     const float* const values = stage.gather().GatherBagValues(share).front();
     stage.gather().OrderWorkAfterValues();
-    Apply(table, values, columns, std::max(table.steps, asked.table_steps));
+    Apply(table, std::move(batch), values, columns, std::max(table.steps, asked.table_steps));
     RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage, asked.with_state != 0);
   }
   stage.Close(context.device.WorkStream());
-  prepared.ok() ? context.AnswerMineOnceRecorded<Request>(round, prepared, &stage)
-                : context.AnswerMineWith<Request>(round, prepared, &stage);
+  inserted.ok() ? context.AnswerMineOnceRecorded<Request>(round, Status(), &stage)
+                : context.AnswerMineWith<Request>(round, inserted.status(), &stage);
 }
 
-void ImportRows::Apply(Table& table, const float* values, std::uint32_t columns, std::uint64_t steps) {
-  table.shard->Assign(values, columns);
+void ImportRows::Apply(Table& table, InsertedBatch batch, const float* values, std::uint32_t columns,
+                       std::uint64_t steps) {
+  std::move(batch).Assign(values, columns);
   table.steps = steps;
 }
 
@@ -57,9 +60,9 @@ Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ran
       state == 0 ? columns : options.dim + SquaresBegin(options.optimizer.kind, options.dim);
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns, squares);
   if (!batch.ok()) return batch.status();
-  if (Status inserted = InsertPrepared(*table.shard, table.shard->Prepare(batch->view, true)); !inserted.ok())
-    return inserted;
-  Apply(table, batch->values, columns, share.steps);
+  Result<InsertedBatch> inserted = table.shard->PrepareInsert(batch->view).Insert();
+  if (!inserted.ok()) return inserted.status();
+  Apply(table, std::move(*inserted), batch->values, columns, share.steps);
   return {};
 }
 

@@ -57,8 +57,9 @@ struct ImportRows {
   static void Run(RoundContext& context, const Round& round);
   static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
   static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
-  // Overwrites the rows of a prepared batch, in which every key has a row: `columns` numbers each.
-  static void Apply(Table& table, const float* values, std::uint32_t columns, std::uint64_t steps);
+  // Overwrites the rows of the table's batch: `columns` numbers each.
+  static void Apply(Table& table, InsertedBatch batch, const float* values, std::uint32_t columns,
+                    std::uint64_t steps);
 };
 
 }  // namespace operations

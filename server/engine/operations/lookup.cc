@@ -74,6 +74,9 @@ class LookupRounds {
   // as those of one table. REQUIRES: no table twice.
   void LookupTogether(std::span<const Round* const> rounds);
   void LookupOneByOne(const Round& round);
+  // Prepare the rows of each batch, which then has them.
+  Status FindRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered);
+  Status InsertRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered);
   PooledNumbers PooledBy(std::span<const TableBatch> batches);
   // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
   // values. They are there when the stage's stream is done.
@@ -92,7 +95,7 @@ class LookupRounds {
   void AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers);
 
   TableWork::RoomFor RoomForNewKeys(std::size_t of_tables) const;
-  void NoteNewKeysOf(const Table& table);
+  void NoteNewKeysOf(const Table& table, InsertedBatch& batch);
 
   RoundContext& context_;
   std::vector<std::pair<TableId, std::vector<Key>>> new_keys_;  // that got rows on this rank
@@ -121,9 +124,7 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
   Stage& stage = context_.stages.Next();
   const std::vector<TableWork::Share> gathered = Gather(context_, stage, batches);
   const bool inserts = first.mode == LookupMode::kTrain;
-  const Status prepared =
-      inserts ? context_.work.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomForNewKeys(rounds.size()))
-              : context_.work.Prepare(gathered);
+  const Status prepared = inserts ? InsertRows(batches, gathered) : FindRows(batches, gathered);
   if (!prepared.ok()) {
     stage.Close(context_.device.WorkStream());
     if (rounds.size() > 1) {
@@ -134,14 +135,28 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
     return context_.AnswerMine<LookupRequest>(
         first, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
-  // The ranks that insert have waited for each other, and for their devices.
-  if (inserts) {
-    for (const TableBatch& batch : batches) NoteNewKeysOf(batch.table);
-    context_.stages.FinishDone();
-  }
+  if (inserts) context_.stages.FinishDone();  // the ranks have waited for each other, and for their devices
   PooledNumbers numbers = PooledBy(batches);
   PoolMine(stage, batches, gathered, numbers);
   AnswerWithPooled(stage, batches, numbers);
+}
+
+Status LookupRounds::FindRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered) {
+  const auto found = context_.work.Prepare(gathered);
+  if (!found.ok()) return found.status();
+  for (std::size_t t = 0; t < batches.size(); ++t) batches[t].rows = &(*found)[t];
+  return {};
+}
+
+Status LookupRounds::InsertRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered) {
+  const auto inserted =
+      context_.work.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomForNewKeys(batches.size()));
+  if (!inserted.ok()) return inserted.status();
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    batches[t].rows = &(*inserted)[t];
+    NoteNewKeysOf(batches[t].table, (*inserted)[t]);
+  }
+  return {};
 }
 
 // Requests that only share a round do not share its failure: a request whose keys fit is served.
@@ -242,7 +257,8 @@ void LookupRounds::PoolMine(Stage& stage, std::span<const TableBatch> batches,
   };
   Stream* pooled = nullptr;  // in whose order all is pooled
   for (std::size_t t = 0; t < batches.size(); ++t) {
-    pooled = &context_.work.Pool(batches[t].table, batches[t].bags(), stage.travel_arrays(t), pooled_of(t));
+    pooled = &context_.work.Pool(batches[t].table, *batches[t].rows, batches[t].bags(),
+                                 stage.travel_arrays(t), pooled_of(t));
   }
   stage.stream().OrderAfter(*pooled);
   if (type == DataType::kFloat32) {
@@ -269,7 +285,8 @@ void LookupRounds::PoolInPlace(Stage& stage, std::span<const TableBatch> batches
     const TableBatch& batch = batches[piece.table];
     const LookupRun& run = numbers.runs[piece.run];
     std::byte* const to = run.values() + (piece.at - run.first) * BytesOf(run.type);
-    stage.stream().OrderAfter(context_.work.PoolRange(batch.table, piece.first, piece.last, {to, run.type}));
+    batch.rows->Pool({to, run.type}, {piece.first, piece.last});
+    stage.stream().OrderAfter(context_.device.WorkStream());
     if (run.type != DataType::kFloat32) continue;  // nothing is divided
     DivideMine(stage, batch, gathered[piece.table].batch, piece.first, piece.last,
                reinterpret_cast<float*>(to));
@@ -317,10 +334,10 @@ TableWork::RoomFor LookupRounds::RoomForNewKeys(std::size_t of_tables) const {
   };
 }
 
-void LookupRounds::NoteNewKeysOf(const Table& table) {
+void LookupRounds::NoteNewKeysOf(const Table& table, InsertedBatch& batch) {
   if (!context_.work.inserted_new_keys()) return;
   context_.log.NoteChange(context_.round);
-  if (context_.log.on()) new_keys_.emplace_back(table.info.id, table.shard->InsertedKeys());
+  if (context_.log.on()) new_keys_.emplace_back(table.info.id, batch.InsertedKeys());
 }
 
 void LookupRounds::RecordNewKeys() {
@@ -368,8 +385,8 @@ Status Lookup::Replay(ReplayContext& context, std::span<const Record> of_ranks) 
       if (recorded.keys.empty()) continue;
       Shard& shard = *context.tables.Get(recorded.table)->shard;
       const BatchView batch = context.gather.GatherKeys(recorded.table, recorded.keys);
-      if (Status inserted = InsertPrepared(shard, shard.Prepare(batch, true)); !inserted.ok())
-        return inserted;
+      const Result<InsertedBatch> inserted = shard.PrepareInsert(batch).Insert();
+      if (!inserted.ok()) return inserted.status();
     }
   }
   return {};

@@ -1,7 +1,9 @@
 #include "server/engine/operations/push.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/engine/operations/batch_round.h"
@@ -42,10 +44,12 @@ void CountParts(RoundContext& context, const TableBatch& batch) {
   }
 }
 
-// Updates the tables' rows by a step that was prepared and inserted.
-void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch> batches) {
+// Updates the tables' rows by a step whose batches were inserted.
+void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch> batches,
+                std::span<InsertedBatch> inserted) {
   TableWork& work = context.work;
-  for (const TableBatch& batch : batches) context.checkpointing.BeforeChange(*batch.table.shard);
+  for (std::size_t t = 0; t < batches.size(); ++t)
+    context.checkpointing.BeforeChange(*batches[t].table.shard, inserted[t]);
   std::vector<ValueShare> shares;
   for (const TableBatch& batch : batches) {
     shares.push_back({.of = batch.share(),
@@ -53,20 +57,25 @@ void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch>
                       .mine_alone = work.TakesMineAlone(batch.bags(), batch.layout.in_part_order)});
   }
   // What an update does before it needs gradients goes on while they come.
-  const auto for_grouped = [&](auto f) {
-    for (std::size_t t = 0; t < batches.size(); ++t) {
-      if (!shares[t].mine_alone) f(*batches[t].table.shard);
-    }
-  };
-  for_grouped([](Shard& shard) { shard.GroupRows(); });
+  std::vector<std::optional<GroupedBatch>> grouped(batches.size());
+  for (std::size_t t = 0; t < batches.size(); ++t) {
+    if (!shares[t].mine_alone) grouped[t] = std::move(inserted[t]).GroupRows();
+  }
   const std::vector<const float*> gradients = stage.gather().GatherBagValues(shares);
-  for_grouped([](Shard& shard) { shard.PlanSums(); });
+  for (auto& batch : grouped) {
+    if (batch) batch->PlanSums();
+  }
   stage.gather().OrderWorkAfterValues();
   for (std::size_t t = 0; t < batches.size(); ++t) {
     Table& table = batches[t].table;
-    work.Update(table, batches[t].bags(), {gradients[t], shares[t].mine_alone},
-                ScalarsOfStep(table.optimizer(batches[t].round.learning_rate), table.steps + 1),
-                stage.travel_arrays());
+    const StepScalars scalars =
+        ScalarsOfStep(table.optimizer(batches[t].round.learning_rate), table.steps + 1);
+    if (grouped[t]) {
+      work.Update(table, std::move(*grouped[t]), gradients[t], scalars);
+    } else {
+      work.UpdateByMine(table, std::move(inserted[t]), batches[t].bags(), gradients[t], scalars,
+                        stage.travel_arrays());
+    }
   }
 }
 
@@ -102,17 +111,17 @@ void Push::Run(RoundContext& context, const Round& round) {
     step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
   });
   Stage& stage = context.stages.Next();
-  const Status prepared = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kPush,
-                                                        RoomForBatches(context, round));
-  if (prepared.ok()) {
+  auto inserted = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kPush,
+                                                RoomForBatches(context, round));
+  if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
-    UpdateRows(context, stage, batches);
+    UpdateRows(context, stage, batches, *inserted);
     for (const TableBatch& batch : batches) CountParts(context, batch);
     const std::vector<std::uint64_t> counts = Apply(context.tables, step);
     RecordBatchRound(context, BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
   }
   stage.Close(context.device.WorkStream());
-  if (!prepared.ok()) return RefuseStep(context, batches, prepared, stage);
+  if (!inserted.ok()) return RefuseStep(context, batches, inserted.status(), stage);
   // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
   // the updates, and a device that fails ends the server.
   for (const TableBatch& batch : batches) {
@@ -150,9 +159,10 @@ Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
     }
     const auto batch = context.gather.Gather(of_ranks, s, &options, options.dim, options.dim);
     if (!batch.ok()) return batch.status();
-    const Status inserted = InsertPrepared(*table.shard, table.shard->PreparePush(batch->view));
-    if (!inserted.ok()) return inserted;
-    table.shard->Update(batch->values, ScalarsOfStep(table.optimizer(share.learning_rate), share.steps));
+    Result<InsertedBatch> inserted = table.shard->PreparePush(batch->view).Insert();
+    if (!inserted.ok()) return inserted.status();
+    std::move(*inserted).Update(batch->values,
+                                ScalarsOfStep(table.optimizer(share.learning_rate), share.steps));
     step.tables.push_back(&table);
     std::vector<RecordedPart> parts = share.parts;
     std::ranges::sort(parts, {}, &RecordedPart::part);

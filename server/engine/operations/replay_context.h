@@ -48,14 +48,6 @@ inline Status CheckThereIs(const Tables& tables, TableId id) {
   return DoesNotFollow("there is no table " + std::to_string(Value(id)));
 }
 
-// Gives the new keys of a prepared batch rows. RESOURCE_EXHAUSTED: more than a rank may hold, which depends
-// on how many ranks recover.
-inline Status InsertPrepared(Shard& shard, const Result<NewRows>& prepared) {
-  if (!prepared.ok()) return prepared.status();
-  shard.Insert();
-  return {};
-}
-
 // Checks that what all ranks have recorded is the same.
 template <class Record>
 Status CheckAlike(std::span<const Record> of_ranks) {
