@@ -137,7 +137,7 @@ class CppTests(Suite):
 
     def command(self) -> list[str]:
         self._log.unlink(missing_ok=True)
-        jobs = str(1 + (os.cpu_count() or 1))  # a quarter of the time a test waits
+        jobs = str(1 + 2 * (os.cpu_count() or 1))  # half of the time a test waits
         return [*self._ctest, "-j", jobs, "--output-junit", str(self._report.resolve()), *self._arguments]
 
     def command_of(self, name: str) -> list[str]:

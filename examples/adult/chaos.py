@@ -34,6 +34,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--port", type=int, default=7070)
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batches", type=int, help="an epoch ends after so many; all")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, help="of the kills' places (drawn)")
     parser.add_argument("--out", type=Path, default=Path("out/chaos"))
@@ -93,6 +94,7 @@ class Trainer:
         command = [sys.executable, "-u", str(Path(__file__).with_name("train.py"))]
         command += ["--server", f"127.0.0.1:{arguments.port}", "--epochs", str(arguments.epochs)]
         command += ["--timeout", str(_TIMEOUT), "--out", str(arguments.out / name)]
+        command += [] if arguments.batches is None else ["--batches", str(arguments.batches)]
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

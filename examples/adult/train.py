@@ -26,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--table", default="adult-deepfm", help="dropped and made anew")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batches", type=int, help="an epoch ends after so many; all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--timeout",
@@ -68,9 +69,10 @@ def train(ps: slotwise.Client, arguments: argparse.Namespace) -> float:
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.02)
 
     batches = -(-len(train_set.rich) // arguments.batch_size)
+    batches = min(batches, arguments.batches or batches)
     curve = Curve(batches)
     for epoch in range(1, arguments.epochs + 1):
-        order = torch.randperm(len(train_set.rich)).split(arguments.batch_size)
+        order = torch.randperm(len(train_set.rich)).split(arguments.batch_size)[:batches]
         progress = tqdm(order, desc=f"epoch {epoch}", unit=" batches", mininterval=0.5)
         for number, chosen in enumerate(progress, start=1):
             logits = model(train_set.keys[chosen])

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard
+from abuse_guard import ATTACKED, SMALL, Guard
 from judged_times import expect_time, seconds_of
 from slotwise_cluster import Cluster, RankClient, StartCluster
 
@@ -27,7 +27,7 @@ def start(start_cluster: StartCluster, ranks: int, limits: str = SMALL) -> tuple
     return cluster, table
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_digests_that_wait_share_their_work(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks)
     one = seconds_of(lambda: cluster.digest(table))
@@ -42,7 +42,7 @@ def test_digests_that_wait_share_their_work(start_cluster: StartCluster, ranks: 
         expect_time(f"{len(calls)} digests", seconds, len(calls) * one / 4)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_digests_that_are_given_up_keep_nobody_waiting(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks)
     one = seconds_of(lambda: cluster.digest(table))
@@ -67,7 +67,7 @@ def refusal_of_first_message(export: Any) -> tuple[grpc.StatusCode, str] | None:
     return None
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_exports_that_are_given_up_keep_nobody_waiting(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks, "max_message_mib: 4 max_round_mib: 8")
     request = b"\x0a" + bytes([len(table)]) + table.encode()  # ExportRequest{table}

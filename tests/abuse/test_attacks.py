@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard, needs
+from abuse_guard import ATTACKED, SMALL, Guard, needs
 from judged_times import expect_time, seconds_of
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, StartCluster
@@ -24,7 +24,7 @@ SEED = 20261122
 MIB = 1 << 20
 
 
-@pytest.fixture(params=[1, 2], ids=lambda ranks: f"{ranks}_ranks")
+@pytest.fixture(params=ATTACKED, ids=lambda ranks: f"{ranks}_ranks")
 def attacked(request: pytest.FixtureRequest, start_cluster: StartCluster) -> Iterator[Cluster]:
     """A server of small limits, which must stop in good order after the attack, and soon."""
     cluster = start_cluster(request.param, f"limits {{ {SMALL} }}")

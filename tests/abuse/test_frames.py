@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import SMALL, Guard
+from abuse_guard import ATTACKED, SMALL, Guard
 from judged_times import LONG_FORMS
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, StartCluster, wait_until
@@ -63,7 +63,7 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_frames_without_messages_cost_others_nothing(
     start_cluster: StartCluster, ranks: int, attack: str

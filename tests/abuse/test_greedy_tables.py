@@ -10,6 +10,7 @@ import os
 import grpc
 import numpy as np
 import pytest
+from abuse_guard import ATTACKED
 from judged_times import expect_time, seconds_of
 from slotwise_cluster import Cluster, StartCluster
 
@@ -24,7 +25,7 @@ def refusal(cluster: Cluster, table: str, **options: object) -> str:
     return str(refused.value.details())
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_tables_take_neither_all_addresses_nor_all_memory(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks)
     keys = np.arange(300_000, dtype=np.uint64)
@@ -44,7 +45,7 @@ def test_tables_take_neither_all_addresses_nor_all_memory(start_cluster: StartCl
     print(f"{refused} of 200 were refused")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_rows_that_no_memory_could_hold_are_refused_at_once(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks)
     for dim, what in ((64, "rows"), (1, "cells")):
@@ -59,7 +60,7 @@ def test_rows_that_no_memory_could_hold_are_refused_at_once(start_cluster: Start
     assert cluster.lookup("large", [1, 2], 2).shape == (2, 64)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", ATTACKED)
 def test_the_ranks_of_a_host_promise_no_more_than_there_is(start_cluster: StartCluster, ranks: int) -> None:
     """Each rank's share would fit, and all of them together are more than the machine has."""
     rows = TOTAL * 6 // 5 // (4 * 4096)

@@ -75,7 +75,8 @@ class RandomOperations : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(RandomOperations);
 
 TEST_P(RandomOperations, MatchTheOracle) {
-  for (std::uint64_t i = 0; i < 50 && !HasFailure(); ++i) {
+  const std::uint64_t runs = OverRanks() ? 20 : 50;
+  for (std::uint64_t i = 0; i < runs && !HasFailure(); ++i) {
     Run(Seed(1000) + i);
   }
 }

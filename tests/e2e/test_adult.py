@@ -15,10 +15,13 @@ from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, server_binary
 TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
 
 
+EPOCHS = 2 if LONG_FORMS else 1
+
+
 def train(address: str, out: Path) -> str:
-    """Two epochs; what the trainer printed."""
+    """What the trainer printed."""
     run = subprocess.run(
-        [sys.executable, str(TRAIN), "--server", address, "--out", str(out)],
+        [sys.executable, str(TRAIN), "--server", address, "--epochs", str(EPOCHS), "--out", str(out)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -35,10 +38,11 @@ def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_
         cluster = start_cluster(ranks)
         printed = train(cluster.ranks[0].address, tmp_path / str(ranks))
         cluster.stop()
-        first, second = (float(auc) for auc in re.findall(r"^epoch \d: .* test AUC (\S+)$", printed, re.M))
-        assert first >= 0.905 and second >= 0.911
-        assert printed.endswith(f"\ntest AUC {second:.4f}\n")
-        aucs.append(second)
+        of_epochs = [float(auc) for auc in re.findall(r"^epoch \d: .* test AUC (\S+)$", printed, re.M)]
+        assert len(of_epochs) == EPOCHS
+        assert of_epochs[0] >= 0.905 and (EPOCHS == 1 or of_epochs[1] >= 0.911)
+        assert printed.endswith(f"\ntest AUC {of_epochs[-1]:.4f}\n")
+        aucs.append(of_epochs[-1])
         digests += re.findall(r"digest ([0-9a-f]{32})", printed)
         assert (tmp_path / str(ranks) / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert max(aucs) - min(aucs) <= 0.002
@@ -47,11 +51,12 @@ def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_
 
 
 def test_it_learns_the_same_while_ranks_are_killed(tmp_path: Path) -> None:
-    """What ./dev demo --chaos does, once through the data and with fewer kills."""
+    """What ./dev demo --chaos does, on some of the data and with fewer kills."""
     server = server_binary()
     command = [sys.executable, str(TRAIN.with_name("chaos.py")), "--server", str(server)]
     command += ["--launch", str(server.parent / "launch" / "slotwise-launch"), "--port", str(free_ports(2))]
     command += ["--epochs", "1", "--kills", "2", "--seed", "20261122", "--out", str(tmp_path)]
+    command += [] if LONG_FORMS else ["--batches", "40"]
     run = subprocess.run(
         command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )

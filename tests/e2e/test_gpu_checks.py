@@ -18,8 +18,8 @@ from slotwise_wire import ROOT
 
 CHECKS = ROOT / "bench" / "gpu_checks"
 # Of all sections, what shows that they run.
-SMOKE = "tests," if LONG_FORMS else "tests/kernels_test,"
-SMOKE += "sanitize,ranks/collective_test-*,ranks/contract_test-*,ranks/killed-rank,ranks/stopped-rank,"
+SMOKE = "tests,ranks/contract_test-*," if LONG_FORMS else "tests/kernels_test,"
+SMOKE += "sanitize,ranks/collective_test-*,ranks/killed-rank,ranks/stopped-rank,"
 SMOKE += "ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
 SMOKE += "bench/tables-*,bench/journal-*,bench/checkpoint,"
 SMOKE += "sweep/load-*,sweep/dim-16,sweep/hot-*,sweep/gpus-*-hot-4"
@@ -95,7 +95,7 @@ def test_every_section_runs_at_tiny_sizes_and_is_reported(bundle: Path, tmp_path
     assert all(name.startswith("sanitize/") or "4" in name for name in not_run)
     assert seen["tests/kernels_test"][1].endswith(" tests")
     assert seen["ranks/synthetic-2"][1].endswith("the same bytes in the table")
-    assert seen["ranks/contract_test-2"][1].endswith(" tests")
+    assert seen["ranks/collective_test-2"][1].endswith(" tests")
     assert "2 ranks ended" in seen["ranks/killed-rank"][1]
     said = r"SIGSTOP: \w+ of \d+ bytes had not ended after \d+\.\d s$"
     assert re.search(said, seen["ranks/stopped-rank"][1])

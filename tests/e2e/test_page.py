@@ -164,10 +164,7 @@ def test_it_asks_for_the_token_of_somebody_who_may_observe(
         assert code(path, "Bearer token-of-watcher-0123") == 200
 
 
-SCREENS = [
-    ("phone", ["--window-size=500,1500"]),
-    ("dark", ["--window-size=1180,800", "--force-dark-mode"]),
-]
+SCREENS = [("phone", ["--window-size=500,1500", "--force-dark-mode"])]
 if LONG_FORMS:
     SCREENS.append(("desktop", ["--window-size=1180,800"]))
 

@@ -33,7 +33,7 @@ def cpp_test(name: str, run: int) -> str:
 
 
 def run(
-    folder: Path, suite: str, processes: int = 2, /, *, python: str = "", cpp: str = ""
+    folder: Path, suite: str, processes: int = 1, /, *, python: str = "", cpp: str = ""
 ) -> tuple[int, list[str]]:
     """Runs those tests; the status, and the lines that were printed."""
     (folder / "build").mkdir()
@@ -51,7 +51,7 @@ def run(
 def test_both_suites_are_counted_together(tmp_path: Path) -> None:
     skipped = "\nimport pytest\n@pytest.mark.skip\ndef test_not(): pass\n"
     cpp = cpp_test("two", 1) + cpp_test("three", 1)
-    status, lines = run(tmp_path, "both", python=python_test("one", 1) + skipped, cpp=cpp)
+    status, lines = run(tmp_path, "both", 2, python=python_test("one", 1) + skipped, cpp=cpp)
     assert lines[-2:] == ["skipped: test_not", "3 passed, 0 failed, 1 skipped"]
     assert status == 0
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from judged_times import LONG_FORMS
 from real_server import StartReal, empty_client
 from torch import Tensor, nn
 
@@ -154,8 +155,8 @@ def server_of(ranks: int, start_real: StartReal) -> Iterator[slotwise.Client]:
         yield ps
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, 2] if LONG_FORMS else [2])
 def real_ps(request: pytest.FixtureRequest, start_real: StartReal) -> Iterator[slotwise.Client]:
-    """A client of the real server of 1 rank, and of 2, without tables."""
+    """A client of the real server of 2 ranks, in the long form of 1 too, without tables."""
     with server_of(request.param, start_real) as ps:
         yield ps

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from fake_server import FakeServer
+from judged_times import LONG_FORMS
 from numpy.typing import NDArray
 from real_server import RealServer
 from waiting import NO_ANSWER, connect_briefly, wait_until
@@ -21,7 +22,7 @@ SLOTS = 3
 SEED = 20261123
 
 
-@pytest.fixture(scope="module", params=[1, 3])
+@pytest.fixture(scope="module", params=[1, 3] if LONG_FORMS else [3])
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     """A server that shares less memory with its clients than a large batch has."""
     server = RealServer(request.param, config="limits { max_shared_mib: 8 }")
