@@ -49,16 +49,15 @@ class Changes {
     B::ForEach(queue, segments.segments, body::MarkSegments{segments, marks_.data()});
   }
 
-  // Makes room to remember n erased keys, and returns where their launch writes them. Throws std::bad_alloc.
-  Key* ReserveErase(Queue& queue, std::uint32_t n) {
+  // Makes room to remember n erased keys. Throws std::bad_alloc.
+  void ReserveErase(std::uint32_t n) {
     const std::size_t wanted = std::min<std::size_t>(erased_.size() + n, max_erased_);
     if (!too_many_erased_ && wanted > erased_.capacity()) {
       erased_.reserve(std::max(wanted, std::min<std::size_t>(2 * erased_.capacity(), max_erased_)));
     }
-    return just_erased_.Reserve(queue, n);
   }
-  // REQUIRES: ReserveErase of at least `count`, and the launch.
-  void Erased(Queue& queue, std::uint32_t count) {
+  // Remembers that `keys`, in the queue's memory, were erased. REQUIRES: ReserveErase of at least `count`.
+  void Erased(Queue& queue, const Key* keys, std::uint32_t count) {
     if (count > max_erased_ - erased_.size()) {
       erased_.clear();
       too_many_erased_ = true;
@@ -66,9 +65,8 @@ class Changes {
     if (too_many_erased_) return;
     const std::size_t before = erased_.size();
     erased_.resize(before + count);
-    B::CopyOut(queue, erased_.data() + before, just_erased_.data(), count);
+    B::CopyOut(queue, erased_.data() + before, keys, count);
   }
-  Key* just_erased() { return just_erased_.data(); }
 
   // FAILED_PRECONDITION if more keys were erased than are remembered.
   Status AreKnown() const {
@@ -119,7 +117,6 @@ class Changes {
   const std::uint64_t max_erased_;
   std::uint64_t rows_ = 0;
   typename B::template Growing<std::uint8_t> marks_;
-  typename B::template Scratch<Key> just_erased_;
   std::vector<Key> erased_;  // with repetitions; none if there were too many
   std::vector<Key> taken_;   // by the open snapshot
   bool too_many_erased_ = false;

@@ -98,11 +98,12 @@ class RowStore {
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives back what Add works in. REQUIRES: no batch needs it any more.
+  // Gives back what Add and Erase work in. REQUIRES: no batch needs it any more.
   void FreeScratch() {
     lost_ = {};
     new_keys_ = {};
     new_rows_ = {};
+    erased_keys_ = {};
   }
 
   // Gives each distinct one of the n chosen keys a row if it has none, and writes the rows of all chosen
@@ -162,19 +163,24 @@ class RowStore {
 
   // Makes room to remember the rows of n erased keys. Throws std::bad_alloc, and then nothing has changed.
   void ReserveErase(Queue& queue, std::uint32_t n) {
-    if (changes_) changes_->ReserveErase(queue, n);
+    if (changes_) changes_->ReserveErase(n);
+    erased_keys_.Reserve(queue, n);
     const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
     if (rows > erased_.size()) GrowAhead(erased_, rows, max_rows_);
   }
 
-  // Forgets keys[0 .. n). Returns how many of them had a row. REQUIRES: ReserveErase(n).
-  std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n) {
+  // Forgets keys[0 .. n). Returns how many of them had a row; these are added to `removed`, if it is not
+  // null. REQUIRES: ReserveErase(n); `removed` has the capacity.
+  std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n, std::vector<Key>* removed = nullptr) {
     RowIndex* const erased = erased_.data() + erased_rows_;
-    Key* const erased_keys = changes_ ? changes_->just_erased() : nullptr;
     const std::uint32_t count =
-        B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys});
+        B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys_.data()});
     erased_rows_ += count;
-    if (changes_) changes_->Erased(queue, count);
+    if (changes_) changes_->Erased(queue, erased_keys_.data(), count);
+    if (removed != nullptr) {
+      removed->resize(removed->size() + count);
+      B::CopyOut(queue, removed->data() + (removed->size() - count), erased_keys_.data(), count);
+    }
     return count;
   }
 
@@ -284,6 +290,7 @@ class RowStore {
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
+  typename B::template Scratch<Key> erased_keys_;  // by the last Erase
 };
 
 }  // namespace slotwise

@@ -161,9 +161,10 @@ class ShardOn final : public Shard, private ShardBatch {
     SaveBeforeChange();
     updates_.Assign(queue_, batch_, store_, values, columns, spare_);
   }
-  std::uint64_t Erase() override {
+  std::uint64_t Erase(std::vector<Key>* removed) override {
+    if (removed != nullptr) removed->reserve(removed->size() + batch_.kept().size);
     SaveBeforeChange();
-    return store_.Erase(queue_, batch_.kept().keys, batch_.kept().size);
+    return store_.Erase(queue_, batch_.kept().keys, batch_.kept().size, removed);
   }
 
   Status LoadRecords(std::span<const Key> keys, const float* host_records) override {

@@ -84,7 +84,7 @@ class ShardBatch {
   virtual void PlanSums() = 0;
   virtual void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) = 0;
   virtual void Assign(const float* values, std::uint32_t columns) = 0;
-  virtual std::uint64_t Erase() = 0;
+  virtual std::uint64_t Erase(std::vector<Key>* removed) = 0;
 
  protected:
   ShardBatch() = default;
@@ -158,8 +158,9 @@ class ErasableBatch : public FoundBatch {
  public:
   using FoundBatch::FoundBatch;
 
-  // Forgets the batch's keys; returns how many of them had a row.
-  std::uint64_t Erase() && { return Take().Erase(); }
+  // Forgets the batch's keys; returns how many of them had a row, and adds these to `removed`, if it is not
+  // null, in no order: then waits. Throws std::bad_alloc, before any row is forgotten.
+  std::uint64_t Erase(std::vector<Key>* removed = nullptr) && { return Take().Erase(removed); }
 };
 
 // A batch whose occurrences are grouped by row.

@@ -14,10 +14,10 @@
 namespace slotwise::body {
 
 // Pools the bags of a run, which one tile works on. T is the type that sums are rounded to as they are
-// stored.
-template <class T>
+// stored; Element is that of the rows' values, each of which is widened before it is added.
+template <class T, class Element = float>
 struct PoolBags {
-  RowsRef rows;
+  RowsOf<Element> rows;
   const RowIndex* row_of;        // [keys]
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // [keys], or null: all 1
@@ -63,7 +63,7 @@ struct PoolBags {
     typename Chunk::Vector sum[Chunk::kVectors] = {};
     for (std::uint32_t i = offsets[bag], end = offsets[bag + 1]; i < end; ++i) {
       if (row_of[i] == kNoRow) continue;
-      const float* row = rows.Record(row_of[i]);
+      const Element* row = rows.Record(row_of[i]);
       for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(chunk.Load(row, v), i);
     }
     Store(chunk, bag, sum);
@@ -87,7 +87,7 @@ struct PoolBags {
       for (std::uint32_t r = 0; r < kRows; ++r) {
         there[r] = next[r] != kNoRow;
         if (!there[r]) continue;
-        const float* row = rows.Record(next[r]);
+        const Element* row = rows.Record(next[r]);
         SLOTWISE_UNROLL
         for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = chunk.Load(row, v);
       }

@@ -157,13 +157,15 @@ void PrefetchBytes(const void* data, std::size_t bytes) {
 // The same for a row. A row of several lines is fetched as far as the second-level cache: a core has room for
 // few lines on their way to the first level, and waits when it asks for more. Of a long row the processor
 // itself sees the end coming.
-inline void PrefetchRow(const float* row, std::size_t floats) {
+template <class Element>
+void PrefetchRow(const Element* row, std::size_t elements) {
   constexpr int kFirstLevel = 3;
   constexpr int kSecondLevel = 2;
-  constexpr std::size_t kFloatsOfLine = 16;
-  constexpr std::size_t kMostFloats = 512;
-  if (floats < kFloatsOfLine) return PrefetchBytes<kFirstLevel>(row, floats * sizeof(float));
-  PrefetchBytes<kSecondLevel>(row, (floats < kMostFloats ? floats : kMostFloats) * sizeof(float));
+  constexpr std::size_t kLineBytes = 64;
+  constexpr std::size_t kMostBytes = 2048;
+  const std::size_t bytes = elements * sizeof(Element);
+  if (bytes < kLineBytes) return PrefetchBytes<kFirstLevel>(row, bytes);
+  PrefetchBytes<kSecondLevel>(row, bytes < kMostBytes ? bytes : kMostBytes);
 }
 
 // This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements

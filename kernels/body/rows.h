@@ -25,14 +25,16 @@ struct FloatsOfRow {
   SLOTWISE_HD float& operator[](std::uint32_t j) const { return j < in_record ? record[j] : *shared; }
 };
 
-struct RowsRef {
-  float* records;
+// Rows of Elements. All tables' are floats; pooling reads Float16 and BFloat16 too.
+template <class Element>
+struct RowsOf {
+  Element* records;
   float* shared;  // [rows] what the optimizer keeps once a row; null if it keeps no such float
   std::uint32_t dim;
   std::uint32_t floats;  // all of a row's: dim, and its state's
   std::uint32_t stride;  // from one record to the next
 
-  SLOTWISE_HD float* Record(RowIndex row) const {
+  SLOTWISE_HD Element* Record(RowIndex row) const {
     return records + static_cast<std::size_t>(Value(row)) * stride;
   }
   // REQUIRES: the optimizer keeps a float a row.
@@ -41,6 +43,7 @@ struct RowsRef {
     return {Record(row), shared == nullptr ? nullptr : Shared(row), stride};
   }
 };
+using RowsRef = RowsOf<float>;
 
 // Writes a new row, which one tile works on: first values, and an optimizer's state that is all `state`.
 struct WriteNewRows {

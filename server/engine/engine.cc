@@ -67,7 +67,11 @@ class Engine::Impl {
             [this] { inbox_.NudgeLocally(); }),
         known_(options.more_operations),
         runner_(known_, device, collective, exchanges, maker_, options.max_round_bytes, options.travel,
-                arrays_, tables_, tickets_, log_, checkpointing_) {
+                arrays_, tables_, tickets_, log_, checkpointing_, options.room_maker) {
+    if (observer_ != nullptr && observer_->wants_outcomes()) {
+      says_outcomes_ = true;
+      runner_.SayOutcomes(outcome_);
+    }
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
       inbox_.RingToo([bell] { bell->Ring(); });
@@ -302,6 +306,7 @@ class Engine::Impl {
     NoteBrisk(round);
     try {
       runner_.Run(round, carried);
+      if (says_outcomes_) observer_->OnOutcome(round.number, std::exchange(outcome_, {}));
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +
                                std::to_string(round.parts.size()) +
@@ -431,6 +436,8 @@ class Engine::Impl {
   Starts starts_;
   const OperationTable known_;
   RoundRunner runner_;
+  bool says_outcomes_ = false;
+  RoundOutcome outcome_;  // of the round that is run
   const Clock::TimePoint start_ = clock_.Now();
   Clock::TimePoint tell_again_ = {};
   std::uint64_t decisions_ = 0;

@@ -39,6 +39,8 @@
 
 namespace slotwise {
 
+class RoomMaker;
+
 struct OperationTraits;
 
 // Equal on every rank.
@@ -73,6 +75,9 @@ struct EngineOptions {
   TravelOptions travel = {};
   // Operations beside a server's own: a test's. They outlive the engine.
   std::span<const OperationTraits> more_operations = {};
+  // What gets a full table room for new keys: a test's, on every rank. It outlives the engine. Null: a full
+  // table refuses them.
+  RoomMaker* room_maker = nullptr;
 };
 
 // What an engine has to do.

@@ -39,11 +39,11 @@ class KeyBatch {
   DeviceArray<std::uint32_t> device_offsets_;
 };
 
-// Forgets those of a batch's keys that a shard has.
-inline Status EraseKeys(Shard& shard, const BatchView& batch) {
+// Forgets those of a batch's keys that a shard has. `removed` as ErasableBatch::Erase.
+inline Status EraseKeys(Shard& shard, const BatchView& batch, std::vector<Key>* removed = nullptr) {
   Result<ErasableBatch> prepared = shard.PrepareErase(batch);
   if (!prepared.ok()) return prepared.status();
-  std::move(*prepared).Erase();
+  std::move(*prepared).Erase(removed);
   return {};
 }
 

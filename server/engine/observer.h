@@ -12,6 +12,7 @@
 namespace slotwise {
 
 struct Decision;
+struct RoundOutcome;
 
 // An engine's state behind a decision of its agenda, before the decision's round is run.
 struct EngineState {
@@ -30,6 +31,9 @@ class EngineObserver {
   // The request was taken out of the inbox, and has this ticket from now on.
   virtual void OnTaken(const Request& request, TicketNumber ticket) = 0;
   virtual void OnDecision(const EngineState& state, const Decision& decision) = 0;
+  // Whether OnOutcome is to be called after each round; asked once. Outcomes take a round time.
+  virtual bool wants_outcomes() const { return false; }
+  virtual void OnOutcome(std::uint64_t /*round*/, const RoundOutcome& /*outcome*/) {}
 
  protected:
   EngineObserver() = default;

@@ -12,11 +12,12 @@
 namespace slotwise {
 
 TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
-                     std::uint64_t max_new_bytes)
+                     std::uint64_t max_new_bytes, RoomMaker* room_maker)
     : device_(device),
       collective_(collective),
       travel_(device, collective, exchange, travel),
-      max_new_bytes_(max_new_bytes) {}
+      max_new_bytes_(max_new_bytes),
+      room_maker_(room_maker) {}
 
 Status TableWork::Agree(const Status& mine) {
   Refusals refusals = Refusals::Of(mine);
@@ -39,20 +40,30 @@ Result<std::span<FoundBatch>> TableWork::Prepare(std::span<const Share> shares) 
 
 Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Share> shares,
                                                              PrepareFor purpose, const RoomFor& room) {
-  preparing_.clear();
-  prepared_.clear();
+  PrepareNew(shares, purpose);
+  if (Status agreed = AgreeToInsert(prepared_, room, room_maker_); !agreed.ok()) return agreed;
+  if (!too_full_.empty()) {
+    for (const auto& [place, rows, new_rows] : too_full_)
+      room_maker_->MakeRoom(*shares[place].table, shares[place].batch, rows, new_rows);
+    PrepareNew(shares, purpose);
+    if (Status agreed = AgreeToInsert(prepared_, {}, nullptr); !agreed.ok()) return agreed;
+  }
   inserting_.clear();
   inserted_.clear();
+  for (Prepared& prepared : prepared_) inserting_.push_back(std::move(*prepared.batch).BeginInsert());
+  for (Inserting& inserting : inserting_) inserted_.push_back(std::move(inserting).Finish());
+  return std::span(inserted_);
+}
+
+void TableWork::PrepareNew(std::span<const Share> shares, PrepareFor purpose) {
+  preparing_.clear();
+  prepared_.clear();
   for (const auto& [table, batch] : shares) {
     preparing_.push_back(purpose == PrepareFor::kPush ? table->shard->PreparePush(batch)
                                                       : table->shard->PrepareInsert(batch));
   }
   for (std::size_t t = 0; t < shares.size(); ++t)
     prepared_.push_back({shares[t].table, std::move(preparing_[t]).Finish()});
-  if (Status agreed = AgreeToInsert(prepared_, room); !agreed.ok()) return agreed;
-  for (Prepared& prepared : prepared_) inserting_.push_back(std::move(*prepared.batch).BeginInsert());
-  for (Inserting& inserting : inserting_) inserted_.push_back(std::move(inserting).Finish());
-  return std::span(inserted_);
 }
 
 bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
@@ -99,8 +110,9 @@ Status Full(const TableOptions& options, const Sums& sums) {
 
 }  // namespace
 
-Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room) {
+Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room, RoomMaker* room_maker) {
   refused_ = nullptr;
+  too_full_.clear();
   const bool has_room = !room || AskForRoom(tables, room);
   std::vector<Sums> sums(tables.size());
   const auto refuse = [&](std::size_t t, Status why) {
@@ -142,7 +154,13 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room)
   }
   if (again) agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    if (passes(t)) return refuse(t, Full(tables[t].table->info.options, sums[t]));
+    if (passes(t)) {
+      const TooFull full{t, sums[t].rows, sums[t].new_rows};
+      if (room_maker == nullptr || !room_maker->CanMakeRoom(*tables[t].table, full.rows, full.new_rows))
+        return refuse(t, Full(tables[t].table->info.options, sums[t]));
+      too_full_.push_back(full);
+      continue;  // which rank holds how many is judged when rows have gone
+    }
     if (sums[t].crowded_ranks > 0)
       return refuse(t, TooManyForARank(*tables[t].table, tables[t].batch->new_rows().count));
   }

@@ -25,12 +25,33 @@
 
 namespace slotwise {
 
+// RoomMaker: what a round does for a table that its batch would make too full, between the ranks' agreement
+// and the insertion. Without one, the batch is refused.
+class RoomMaker {
+ public:
+  virtual ~RoomMaker() = default;
+  RoomMaker(const RoomMaker&) = delete;
+  RoomMaker& operator=(const RoomMaker&) = delete;
+
+  // Returns whether MakeRoom gets `more` rows into the table, which has `rows` on all ranks together: the
+  // same on every rank.
+  virtual bool CanMakeRoom(const Table& table, std::uint64_t rows, std::uint64_t more) = 0;
+  // REQUIRES: CanMakeRoom; all ranks have agreed to all that the round needs besides. Removes rows of the
+  // table on this rank, but of no key of the batch; then the batch is prepared anew. Collective.
+  virtual void MakeRoom(Table& table, const BatchView& batch, std::uint64_t rows, std::uint64_t more) = 0;
+
+ protected:
+  RoomMaker() = default;
+};
+
 class TableWork {
  public:
   // The arguments outlive it. Bags travel by `exchange`. No batch may bring one rank new rows of more bytes
-  // than `max_new_bytes`: that rank writes them alone, and the others wait.
+  // than `max_new_bytes`: that rank writes them alone, and the others wait. `room_maker`: null, or the same on
+  // every rank.
   TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
-            std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max());
+            std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
+            RoomMaker* room_maker = nullptr);
 
   // Returns OK if every rank's status is OK; else this rank's own, or one that says why another rank cannot
   // (refusals.h).
@@ -91,9 +112,17 @@ class TableWork {
     Table* table;
     Result<NewBatch> batch;
   };
+  // A table that has to lose rows first, by its place in a round.
+  struct TooFull {
+    std::size_t place;
+    std::uint64_t rows;
+    std::uint64_t new_rows;
+  };
+  // Fills prepared_.
+  void PrepareNew(std::span<const Share> shares, PrepareFor purpose);
   // The ranks agree that the keys that are new by what this rank has prepared get rows, of all tables and on
-  // all ranks, or none.
-  Status AgreeToInsert(std::span<Prepared> tables, const RoomFor& room);
+  // all ranks, or none. Fills too_full_, if `room_maker` is not null.
+  Status AgreeToInsert(std::span<Prepared> tables, const RoomFor& room, RoomMaker* room_maker);
   // Asks `room` for what the tables bring, and puts its refusal in the first table's place. Returns whether
   // there is room.
   static bool AskForRoom(std::span<Prepared> tables, const RoomFor& room);
@@ -108,12 +137,14 @@ class TableWork {
   Collective& collective_;
   BagTravel travel_;
   const std::uint64_t max_new_bytes_;
+  RoomMaker* const room_maker_;
   bool inserted_new_keys_ = false;
   const Table* refused_ = nullptr;
   // Of the last call that prepared batches, by the stages that they came through.
   std::vector<FoundBatch> found_;
   std::vector<Preparing> preparing_;
   std::vector<Prepared> prepared_;
+  std::vector<TooFull> too_full_;
   std::vector<Inserting> inserting_;
   std::vector<InsertedBatch> inserted_;
 };

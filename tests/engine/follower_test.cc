@@ -20,7 +20,9 @@ namespace {
 
 class Follower {
  public:
-  Follower(FileSystem& files, std::uint64_t lineage) : files_(files), lineage_(lineage) {}
+  Follower(FileSystem& files, std::uint64_t lineage) : files_(files), lineage_(lineage) {
+    context_.round_outcome = &outcome_;
+  }
 
   // Applies the rounds that the journal has and this follower has not. Returns how many they were.
   int Follow() {
@@ -46,6 +48,13 @@ class Follower {
   }
 
   const Tables& tables() const { return tables_; }
+  // Returns the keys that rounds have removed since the last call.
+  std::vector<Key> TakeRemoved() {
+    std::vector<Key> keys;
+    for (const RoundOutcome::Removed& of_table : std::exchange(outcome_, {}).removed)
+      keys.insert(keys.end(), of_table.keys.begin(), of_table.keys.end());
+    return keys;
+  }
 
  private:
   FileSystem& files_;
@@ -59,6 +68,7 @@ class Follower {
   CheckpointLoader loader_{
       Checkpoints(files_, "data/checkpoints"), SystemThreads(), *device_, *collective_, maker_, tables_};
   ReplayContext context_{*device_, tables_, maker_, loader_};
+  RoundOutcome outcome_;
 };
 
 TEST(AFollower, ThatOnlyReadsRoundsHasTheTablesOfTheServer) {
@@ -101,6 +111,7 @@ TEST(AFollower, ThatOnlyReadsRoundsHasTheTablesOfTheServer) {
   EXPECT_EQ(server.Erase(table, {1, 99}), 1U);
   EXPECT_EQ(follower.Follow(), 5);
   expect_the_same();
+  EXPECT_EQ(follower.TakeRemoved(), std::vector{Key{1}});
   EXPECT_EQ(follower.Follow(), 0);
 
   ASSERT_TRUE(server.Drop(table).ok());

@@ -83,9 +83,10 @@ class RunningEngine {
  public:
   // `collective`: the engine's own, of the place's ranks. `durability`: null, or what to recover from first.
   RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {},
-                const DurabilityOptions* durability = nullptr)
+                const DurabilityOptions* durability = nullptr, EngineObserver* observer = nullptr)
       : collective_(std::move(collective)),
-        engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options)),
+        engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options),
+                SystemClock(), observer),
         recovered_(durability != nullptr ? engine_.Recover(*durability) : Recovered()),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {

@@ -1,11 +1,11 @@
 // The CPU backend's algorithms, against the standard library's, for sizes around every cut and for any
 // threads.
+#include <malloc.h>
 #include <tbb/global_control.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -218,8 +218,11 @@ TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContents) {
 
 // Messages make the heap keep what is freed (wire/freed_memory.h), and small blocks lie between arrays.
 TEST(CpuScratch, GoesBackToTheSystemThoughBlocksBehindItLiveOn) {
-  void* volatile large = std::malloc(std::size_t{31} << 20);  // volatile: or the compiler leaves it out
-  std::free(large);
+  const auto keep_freed_blocks_of = [](int kib) {
+    mallopt(M_MMAP_THRESHOLD, kib << 10);
+    mallopt(M_TRIM_THRESHOLD, kib << 11);
+  };
+  keep_freed_blocks_of(31 << 10);
   CpuQueue queue(1);
   const std::size_t before = ResidentBytes();
   for (const std::size_t kib : {200, 3000}) {
@@ -233,6 +236,8 @@ TEST(CpuScratch, GoesBackToTheSystemThoughBlocksBehindItLiveOn) {
     arrays.clear();
     EXPECT_LT(ResidentBytes(), before + (std::size_t{2} << 20)) << 64 << " arrays of " << kib << " KiB";
   }
+  keep_freed_blocks_of(128);
+  malloc_trim(0);
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
   void Assign(const float* values, std::uint32_t columns) override {
     Later([=, this] { batch_->Assign(values, columns); });
   }
-  std::uint64_t Erase() override { return NowOfBatch().Erase(); }
+  std::uint64_t Erase(std::vector<Key>* removed) override { return NowOfBatch().Erase(removed); }
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.
   ShardUsage Usage() const override { return Told().Usage(); }

@@ -1,9 +1,12 @@
 #include "tests/support/multi_shard.h"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/support/same_bytes.h"
 
@@ -37,6 +40,17 @@ void ExpectHolds(const NewRows& said, std::uint64_t rows) {
   if (said.exact) {
     EXPECT_EQ(rows, said.count) << "the count was called exact";
   }
+}
+
+std::uint64_t EraseSaid(ErasableBatch batch, const std::vector<std::uint64_t>& keys) {
+  std::vector<Key> removed;
+  const std::uint64_t count = std::move(batch).Erase(&removed);
+  EXPECT_EQ(std::set<Key>(removed.begin(), removed.end()).size(), count);
+  EXPECT_EQ(removed.size(), count);
+  EXPECT_TRUE(std::ranges::all_of(removed, [&](Key key) {
+    return std::ranges::find(keys, Value(key)) != keys.end();
+  }));
+  return count;
 }
 
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
@@ -228,7 +242,7 @@ std::uint64_t MultiShard::Erase(const std::vector<std::uint64_t>& keys) {
   std::uint64_t erased = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::uint64_t before = shards_[rank]->Usage().rows;
-    const std::uint64_t mine = std::move(erasable[rank]).Erase();
+    const std::uint64_t mine = EraseSaid(std::move(erasable[rank]), keys);
     EXPECT_EQ(shards_[rank]->Usage().rows, before - mine);
     erased += mine;
   }

@@ -252,7 +252,7 @@ std::uint64_t SpreadShards::Erase(const std::vector<std::uint64_t>& keys) {
   Result<ErasableBatch> erasable = shard_->PrepareErase(batch_->View());
   EXPECT_TRUE(Agree(erasable.status()).ok());
   const std::uint64_t before = shard_->Usage().rows;
-  const std::uint64_t mine = std::move(*erasable).Erase();
+  const std::uint64_t mine = EraseSaid(std::move(*erasable), keys);
   EXPECT_EQ(shard_->Usage().rows, before - mine);
   ExpectInputsUnchanged(batch);
   return Sums<1>({mine})[0];

@@ -27,6 +27,10 @@ Preparing PrepareRows(PrepareFor purpose, Shard& shard, const BatchView& batch);
 // Checks that `rows` new rows are what was said of their number.
 void ExpectHolds(const NewRows& said, std::uint64_t rows);
 
+// Erases a batch of `keys`, and checks that as many of these as had a row are said, each once. Returns how
+// many they were.
+std::uint64_t EraseSaid(ErasableBatch batch, const std::vector<std::uint64_t>& keys);
+
 // Returns every row of a shard, in no particular order.
 std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options);
 

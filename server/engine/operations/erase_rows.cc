@@ -19,7 +19,7 @@ void EraseRows::Run(RoundContext& context, const Round& round) {
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
     context.checkpointing.BeforeChange(*table.shard, *batch);
-    erased[0] = std::move(*batch).Erase();
+    erased[0] = std::move(*batch).Erase(RemovedFrom(context.round_outcome, table.info.id));
     context.collective.AllReduceSum(erased);
     RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage);
   }
@@ -38,7 +38,7 @@ Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_rank
   if (Status there = CheckThereIs(context.tables, id); !there.ok()) return there;
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, 0, 0);
   if (!batch.ok()) return batch.status();
-  return EraseKeys(*context.tables.Get(id)->shard, batch->view);
+  return EraseKeys(*context.tables.Get(id)->shard, batch->view, RemovedFrom(context.round_outcome, id));
 }
 
 }  // namespace slotwise::operations

@@ -44,9 +44,39 @@ void CountParts(RoundContext& context, const TableBatch& batch) {
   }
 }
 
-// Updates the tables' rows by a step whose batches were inserted.
-void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch> batches,
-                std::span<InsertedBatch> inserted) {
+// A step is its tables' next one, and is known by its name.
+struct Step {
+  TableId first_table{0};
+  StepId name;
+  // By place: the tables, and the learning rates of this step alone.
+  std::vector<Table*> tables;
+  std::vector<std::optional<float>> rates;
+  std::vector<std::uint32_t> bodies;  // of all parts, by place and part
+};
+
+// Applies the step, to as many tables as update(place, scalars) returns OK for. Returns each table's count of
+// steps.
+template <class Update>
+Result<std::vector<std::uint64_t>> Apply(Tables& tables, const Step& step, Update update) {
+  std::vector<Ledger::TableStep> applied;
+  std::vector<std::uint64_t> counts;
+  for (std::size_t place = 0; place < step.tables.size(); ++place) {
+    Table& table = *step.tables[place];
+    const Status updated =
+        update(place, ScalarsOfStep(table.optimizer(step.rates[place]), table.steps + 1));
+    if (!updated.ok()) return updated;
+    applied.push_back({table.info.id, ++table.steps});
+    counts.push_back(table.steps);
+  }
+  tables.Record({KeyOf(step.first_table, step.name).table, step.name.session}, step.name, applied,
+                step.bodies);
+  return counts;
+}
+
+// Applies a round's step, whose batches were inserted.
+std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, const Step& step,
+                                         std::span<const TableBatch> batches,
+                                         std::span<InsertedBatch> inserted) {
   TableWork& work = context.work;
   for (std::size_t t = 0; t < batches.size(); ++t)
     context.checkpointing.BeforeChange(*batches[t].table.shard, inserted[t]);
@@ -66,48 +96,28 @@ void UpdateRows(RoundContext& context, Stage& stage, std::span<const TableBatch>
     if (batch) batch->PlanSums();
   }
   stage.gather().OrderWorkAfterValues();
-  for (std::size_t t = 0; t < batches.size(); ++t) {
+  const auto update = [&](std::size_t t, const StepScalars& scalars) -> Status {
     Table& table = batches[t].table;
-    const StepScalars scalars =
-        ScalarsOfStep(table.optimizer(batches[t].round.learning_rate), table.steps + 1);
     if (grouped[t]) {
       work.Update(table, std::move(*grouped[t]), gradients[t], scalars);
     } else {
       work.UpdateByMine(table, std::move(inserted[t]), batches[t].bags(), gradients[t], scalars,
                         stage.travel_arrays());
     }
-  }
-}
-
-// A step is its tables' next one, and is known by its name.
-struct Step {
-  TableId first_table{0};
-  StepId name;
-  std::vector<Table*> tables;         // in order of place
-  std::vector<std::uint32_t> bodies;  // of all parts, by place and part
-};
-
-// REQUIRES: the step has updated the rows. Returns each table's count of steps.
-std::vector<std::uint64_t> Apply(Tables& tables, const Step& step) {
-  std::vector<Ledger::TableStep> applied;
-  std::vector<std::uint64_t> counts;
-  for (Table* const table : step.tables) {
-    applied.push_back({table->info.id, ++table->steps});
-    counts.push_back(table->steps);
-  }
-  tables.Record({KeyOf(step.first_table, step.name).table, step.name.session}, step.name, applied,
-                step.bodies);
-  return counts;
+    return {};
+  };
+  return *Apply(context.tables, step, update);
 }
 
 }  // namespace
 
 void Push::Run(RoundContext& context, const Round& round) {
   std::vector<TableBatch> batches;
-  Step step{.first_table = round.table, .name = round.step, .tables = {}, .bodies = {}};
+  Step step{.first_table = round.table, .name = round.step, .tables = {}, .rates = {}, .bodies = {}};
   round.ForEachTable([&](const Round& share) {
     batches.push_back(BagsOf(context, share));
     step.tables.push_back(&batches.back().table);
+    step.rates.push_back(share.learning_rate);
     step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
   });
   Stage& stage = context.stages.Next();
@@ -115,9 +125,8 @@ void Push::Run(RoundContext& context, const Round& round) {
                                                 RoomForBatches(context, round));
   if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
-    UpdateRows(context, stage, batches, *inserted);
     for (const TableBatch& batch : batches) CountParts(context, batch);
-    const std::vector<std::uint64_t> counts = Apply(context.tables, step);
+    const std::vector<std::uint64_t> counts = ApplyInserted(context, stage, step, batches, *inserted);
     RecordBatchRound(context, BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
   }
   stage.Close(context.device.WorkStream());
@@ -143,9 +152,9 @@ Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
   const std::uint64_t number = first.step.number;
   if (ledger.Find(sequence, number) != nullptr || ledger.IsTooOld(sequence, number))
     return DoesNotFollow("step " + std::to_string(number) + " of its session was applied before");
-  Step step{.first_table = first.shares.front().table, .name = first.step, .tables = {}, .bodies = {}};
-  for (std::size_t s = 0; s < first.shares.size(); ++s) {
-    const RecordedShare& share = first.shares[s];
+  Step step{
+      .first_table = first.shares.front().table, .name = first.step, .tables = {}, .rates = {}, .bodies = {}};
+  for (const RecordedShare& share : first.shares) {
     if (Status there = CheckThereIs(context.tables, share.table); !there.ok()) return there;
     Table& table = *context.tables.Get(share.table);
     const TableOptions& options = table.info.options;
@@ -157,19 +166,21 @@ Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
       return DoesNotFollow("step " + std::to_string(share.steps) + " of table " + options.name.str() +
                            " comes behind step " + std::to_string(table.steps));
     }
-    const auto batch = context.gather.Gather(of_ranks, s, &options, options.dim, options.dim);
-    if (!batch.ok()) return batch.status();
-    Result<InsertedBatch> inserted = table.shard->PreparePush(batch->view).Insert();
-    if (!inserted.ok()) return inserted.status();
-    std::move(*inserted).Update(batch->values,
-                                ScalarsOfStep(table.optimizer(share.learning_rate), share.steps));
     step.tables.push_back(&table);
+    step.rates.push_back(share.learning_rate);
     std::vector<RecordedPart> parts = share.parts;
     std::ranges::sort(parts, {}, &RecordedPart::part);
     for (const RecordedPart& part : parts) step.bodies.push_back(part.body);
   }
-  Apply(context.tables, step);
-  return {};
+  const auto update = [&](std::size_t place, const StepScalars& scalars) -> Status {
+    const TableOptions& options = step.tables[place]->info.options;
+    const auto batch = context.gather.Gather(of_ranks, place, &options, options.dim, options.dim);
+    if (!batch.ok()) return batch.status();
+    Result<InsertedBatch> inserted = step.tables[place]->shard->PreparePush(batch->view).Insert();
+    if (inserted.ok()) std::move(*inserted).Update(batch->values, scalars);
+    return inserted.status();
+  };
+  return Apply(context.tables, step, update).status();
 }
 
 }  // namespace slotwise::operations

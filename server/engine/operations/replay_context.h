@@ -17,6 +17,7 @@
 #include "kernels/shard.h"
 #include "server/engine/checkpoint_loader.h"
 #include "server/engine/operations/recorded_gather.h"
+#include "server/engine/round_outcome.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "slotwise/status.h"
@@ -35,6 +36,7 @@ struct ReplayContext {
   CheckpointLoader& loader;
   RecordedGather gather;
   std::size_t reads_of = 0;          // the rank whose record is read
+  RoundOutcome* round_outcome = nullptr;  // null: nobody asks
   bool loaded_a_checkpoint = false;  // a round has put a checkpoint's tables in the place of others
 };
 

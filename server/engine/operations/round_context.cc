@@ -23,7 +23,7 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& exchanges,
                            const TableMaker& table_maker, std::uint64_t max_round_bytes,
                            const TravelOptions& travel, ArrayPool& pool, Tables& all_tables, TicketBook& book,
-                           RoundLog& round_log, Checkpointing& checkpoints)
+                           RoundLog& round_log, Checkpointing& checkpoints, RoomMaker* room_maker)
     : device(of_rank),
       collective(ranks),
       maker(table_maker),
@@ -32,7 +32,7 @@ RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& 
       tickets(book),
       log(round_log),
       checkpointing(checkpoints),
-      work(of_rank, ranks, exchanges.bags(), travel, kRoundsOfNewRows * max_round_bytes),
+      work(of_rank, ranks, exchanges.bags(), travel, kRoundsOfNewRows * max_round_bytes, room_maker),
       stages(of_rank, ranks, exchanges, book) {
   Connect(device, collective, exchanges.batches());
 }

@@ -20,6 +20,7 @@
 #include "server/engine/checkpointing.h"
 #include "server/engine/operations/record_bytes.h"
 #include "server/engine/round_log.h"
+#include "server/engine/round_outcome.h"
 #include "server/engine/schedule/round.h"
 #include "server/engine/schedule/ticket_book.h"
 #include "server/engine/stage.h"
@@ -40,7 +41,8 @@ struct RoundContext {
   // what a round gathers at most. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
                std::uint64_t max_round_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-               TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing);
+               TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing,
+               RoomMaker* room_maker = nullptr);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective.rank(); }
 
@@ -107,6 +109,7 @@ struct RoundContext {
   std::uint64_t round = 0;             // the number of the one that is run
   CarriedBatches carried;              // with its announcement
   std::vector<TableId> replaced = {};  // by a checkpoint's, in the last round
+  RoundOutcome* round_outcome = nullptr;  // of the round; null: nobody asks
 };
 
 }  // namespace slotwise

@@ -26,6 +26,9 @@ class RoundRunner {
   // Returns the tables that the last round has replaced by a checkpoint's, once.
   std::vector<TableId> TakeReplacedTables() { return std::exchange(context_.replaced, {}); }
 
+  // From now on each round says its outcome there, which outlives this.
+  void SayOutcomes(RoundOutcome& outcome) { context_.round_outcome = &outcome; }
+
   // Returns the stages of the rounds that Run left to the device.
   Stages& stages() { return context_.stages; }
 

@@ -1,0 +1,29 @@
+// RoundOutcome: what a round did to this rank's tables that neither its request nor its record says.
+// Thread-safety: plain values.
+#ifndef SLOTWISE_SERVER_ENGINE_ROUND_OUTCOME_H_
+#define SLOTWISE_SERVER_ENGINE_ROUND_OUTCOME_H_
+
+#include <vector>
+
+#include "slotwise/types.h"
+
+namespace slotwise {
+
+struct RoundOutcome {
+  struct Removed {
+    TableId table{0};
+    std::vector<Key> keys;  // in no order
+  };
+  // The keys that had a row on this rank before the round and have none now, whatever removed them. A table
+  // that was dropped or replaced as a whole is not among these.
+  std::vector<Removed> removed;
+};
+
+// Returns where the keys go whose rows a round removes from a table; null if `outcome` is.
+inline std::vector<Key>* RemovedFrom(RoundOutcome* outcome, TableId table) {
+  return outcome == nullptr ? nullptr : &outcome->removed.emplace_back(table).keys;
+}
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_ROUND_OUTCOME_H_
