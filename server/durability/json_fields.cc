@@ -2,17 +2,27 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <utility>
+#include <span>
+
+#include "server/durability/checksum.h"
+#include "server/durability/hex.h"
 
 namespace slotwise {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 namespace {
 
 constexpr std::size_t kHexDigits = 16;
-const json kNothing;
+// Our files nest less deep than this. The parser takes memory for each level that it keeps.
+constexpr int kMaxNesting = 16;
+
+std::string FirstLine(std::uint64_t checksum) { return "{\"checksum\": \"" + Hex(checksum) + "\",\n"; }
+
+Status TooLong(const std::string& path) {
+  return FailedPrecondition(path + " has more than " + std::to_string(kMaxCheckedBytes) + " bytes");
+}
 
 }  // namespace
 
@@ -30,81 +40,80 @@ bool ParseHex(const std::string& text, std::uint64_t& number) {
   return error == std::errc() && end == text.data() + text.size() && Hex(number) == text;
 }
 
-Fields::Fields(const json& object, std::string where, std::string& error)
-    : object_(object), where_(std::move(where)), error_(error) {
-  if (!object_.is_object()) Complain("", "is no object");
-}
+const json JsonFields::kNothing;
 
-void Fields::Complain(const std::string& name, const std::string& what) {
-  if (!error_.empty()) return;
-  std::string path = Path(name);
-  if (path.ends_with('.')) path.pop_back();
+void JsonFields::Complain(const std::string& name, const std::string& what) {
+  if (!reads()) return;
+  const std::string path = Path(name);
   error_ = (path.empty() ? "the outermost value" : path) + " " + what;
 }
 
-const json& Fields::Find(const std::string& name) {
+const json& JsonFields::Find(const std::string& name) {
   known_.insert(name);
-  if (object_.is_object()) {
-    if (const auto found = object_.find(name); found != object_.end()) return *found;
-  }
+  if (from_.contains(name)) return from_[name];
   Complain(name, "is missing");
   return kNothing;
 }
 
-std::uint64_t Fields::Number(const std::string& name, std::uint64_t least, std::uint64_t most) {
-  const json& value = Find(name);
-  const std::uint64_t number = value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
-  if (value.is_number_unsigned() && number >= least && number <= most) return number;
-  Complain(name, "is no whole number from " + std::to_string(least) + " to " + std::to_string(most));
-  return least;
-}
-
-std::uint64_t Fields::HexNumber(const std::string& name) {
-  const json& value = Find(name);
-  std::uint64_t number = 0;
-  if (!value.is_string() || !ParseHex(value.get_ref<const std::string&>(), number))
+void JsonFields::HexNumber(const std::string& name, std::uint64_t& number) {
+  std::string digits = Hex(number);
+  if (!Field(name, digits, &json::is_string) || !ParseHex(digits, number))
     Complain(name, "is no string of 16 hexadecimal digits");
-  return number;
 }
 
-float Fields::Float(const std::string& name) {
-  const json& value = Find(name);
-  const double number = value.is_number() ? value.get<double>() : std::nan("");
+void JsonFields::Float(const std::string& name, float& number) {
+  double exact = number;
   // A finite float is the same number as a double, and is written as one.
-  const auto rounded =
-      std::abs(number) <= double{std::numeric_limits<float>::max()} ? static_cast<float>(number) : 0;
-  if (double{rounded} != number) Complain(name, "is no finite float32");
-  return rounded;
+  const bool fits =
+      Field(name, exact, &json::is_number) && std::abs(exact) <= double{std::numeric_limits<float>::max()};
+  if (fits) number = static_cast<float>(exact);
+  if (!fits || double{number} != exact) Complain(name, "is no finite float32");
 }
 
-bool Fields::Flag(const std::string& name) {
-  const json& value = Find(name);
-  if (value.is_boolean()) return value.get<bool>();
-  Complain(name, "is neither true nor false");
-  return false;
+void JsonFields::Version(std::uint64_t version) {
+  known_.insert("checksum");
+  std::uint64_t said = version;
+  Number("format_version", said);
+  if (said != version)
+    Complain("format_version", "is " + std::to_string(said) + ", and this version of Slotwise reads " +
+                                   std::to_string(version));
 }
 
-std::string Fields::Text(const std::string& name) {
-  const json& value = Find(name);
-  if (value.is_string()) return value.get<std::string>();
-  Complain(name, "is no string");
-  return {};
+Result<std::string> ReadCheckedText(FileSystem& files, const std::string& path) {
+  const auto file = files.Open(path);
+  if (!file.ok()) return file.status();
+  if ((*file)->size() > kMaxCheckedBytes) return TooLong(path);
+  std::string text((*file)->size(), '\0');
+  if (Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !status.ok())
+    return status;
+  return text;
 }
 
-const json& Fields::Array(const std::string& name) {
-  const json& value = Find(name);
-  if (value.is_array()) return value;
-  Complain(name, "is no array");
-  return kNothing;
+std::string SerializeChecked(const ordered_json& object) {
+  // Bytes that are no UTF-8 cannot be dumped strictly; the parser refuses what comes out instead of them.
+  std::string text = object.dump(1, ' ', false, ordered_json::error_handler_t::replace);
+  text.erase(0, 2);  // the brace and the end of its line
+  text += '\n';
+  return FirstLine(ChecksumOf(text)) + text;
 }
 
-Fields Fields::Object(const std::string& name) { return {Find(name), Path(name) + ".", error_}; }
-
-void Fields::RefuseOthers() {
-  if (!object_.is_object()) return;
-  for (const auto& [name, value] : object_.items()) {
-    if (!known_.contains(name)) Complain(name, "is unknown to this version");
+Result<json> ParseChecked(std::string_view text, const std::string& path) {
+  const std::size_t first_line = FirstLine(0).size();
+  if (text.size() > kMaxCheckedBytes) return TooLong(path);
+  if (text.size() < first_line ||
+      text.substr(0, first_line) != FirstLine(ChecksumOf(text.substr(first_line)))) {
+    return FailedPrecondition(path + " is damaged: its checksum is not that of its text");
   }
+  bool deep = false;
+  const auto shallow = [&](int depth, json::parse_event_t event, const json&) {
+    using Event = json::parse_event_t;
+    deep = deep || (depth >= kMaxNesting && (event == Event::object_start || event == Event::array_start));
+    return !deep;
+  };
+  json object = json::parse(text, shallow, false);
+  if (deep) return FailedPrecondition(path + " has brackets within brackets, more than a server writes");
+  if (object.is_discarded()) return FailedPrecondition(path + " is no JSON");
+  return object;
 }
 
 }  // namespace slotwise

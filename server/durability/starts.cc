@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "server/durability/bounds.h"
-#include "server/durability/checked_json.h"
+#include "server/durability/hex.h"
 #include "server/durability/json_fields.h"
 #include "server/durability/manifest.h"
 
@@ -14,38 +13,31 @@ namespace slotwise {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 constexpr std::uint64_t kFormatVersion = 1;
 
-FoundTable ParseTable(Fields fields) {
-  FoundTable table;
-  table.lineage = fields.HexNumber("lineage");
-  table.steps = fields.Number("steps", 0, kMaxSteps);
-  fields.RefuseOthers();
-  return table;
+void ListTable(JsonFields& fields, FoundTable& table) {
+  fields.HexNumber("lineage", table.lineage);
+  fields.Number("steps", table.steps, 0, kMaxSteps);
 }
 
-ServerStarts ParseGroup(Fields fields) {
-  ServerStarts starts;
-  const json& incarnations = fields.Array("incarnations");
+void ListGroup(JsonFields& fields, ServerStarts& some) {
+  json incarnations = json::array();
+  for (const std::uint64_t incarnation : some.incarnations) incarnations.push_back(Hex(incarnation));
+  fields.Array("incarnations", incarnations);
   if (incarnations.empty() || incarnations.size() > kMostStarts)
     fields.Complain("incarnations", "does not have 1 to " + std::to_string(kMostStarts) + " elements");
+  some.incarnations.clear();
   for (const json& each : incarnations) {
-    std::uint64_t incarnation = 0;
-    if (!each.is_string() || !ParseHex(each.get<std::string>(), incarnation))
+    if (!each.is_string() || !ParseHex(each.get<std::string>(), some.incarnations.emplace_back()))
       fields.Complain("incarnations", "has what is not 16 hexadecimal digits");
-    starts.incarnations.push_back(incarnation);
   }
-  const json& tables = fields.Array("tables");
-  fields.RefuseOthers();
-  if (tables.size() > kMaxTablesInCheckpoint)
-    fields.Complain("tables", "has more than " + std::to_string(kMaxTablesInCheckpoint) + " elements");
-  for (std::size_t i = 0; i < tables.size() && fields.error().empty(); ++i) {
-    const std::string where = fields.Path("tables[" + std::to_string(i) + "].");
-    starts.tables.push_back(ParseTable({tables[i], where, fields.error()}));
-  }
-  return starts;
+  fields.Objects("tables", some.tables, ListTable, kMaxTablesInCheckpoint);
+}
+
+void ListStarts(JsonFields& fields, std::vector<ServerStarts>& starts) {
+  fields.Version(kFormatVersion);
+  fields.Objects("starts", starts, ListGroup, kMostStarts);
 }
 
 void KeepNewest(auto& all) {
@@ -79,38 +71,17 @@ std::uint64_t Starts::LostFrom(std::uint64_t lineage, std::uint64_t incarnation,
 }
 
 std::string SerializeStarts(const Starts& starts) {
-  ordered_json object = {{"format_version", kFormatVersion}, {"starts", ordered_json::array()}};
-  for (const ServerStarts& some : starts.all()) {
-    ordered_json incarnations = ordered_json::array(), tables = ordered_json::array();
-    for (const std::uint64_t incarnation : some.incarnations) incarnations.push_back(Hex(incarnation));
-    for (const FoundTable& table : some.tables)
-      tables.push_back({{"lineage", Hex(table.lineage)}, {"steps", table.steps}});
-    object["starts"].push_back({{"incarnations", std::move(incarnations)}, {"tables", std::move(tables)}});
-  }
-  return SerializeChecked(object).text;
+  const std::vector<ServerStarts> all(starts.all().begin(), starts.all().end());
+  return SerializeChecked(JsonFields::Write(all, ListStarts));
 }
 
 Result<Starts> ParseStarts(std::string_view text, const std::string& path) {
-  const auto object = ParseChecked(text, path);
-  if (!object.ok()) return object.status();
-  std::string error;
-  Fields fields(*object, "", error);
-  fields.Know("checksum");
-  if (const std::uint64_t version = fields.Number("format_version"); version != kFormatVersion) {
-    fields.Complain("format_version", "is " + std::to_string(version) +
-                                          ", and this version of Slotwise reads " +
-                                          std::to_string(kFormatVersion));
-  }
-  const json& all = fields.Array("starts");
-  fields.RefuseOthers();
-  if (all.size() > kMostStarts)
-    fields.Complain("starts", "has more than " + std::to_string(kMostStarts) + " elements");
+  const auto all = ParseChecked<std::vector<ServerStarts>>(text, path, ListStarts);
+  if (!all.ok()) return all.status();
   Starts starts;
-  for (std::size_t i = 0; i < all.size() && error.empty(); ++i) {
-    const ServerStarts some = ParseGroup({all[i], "starts[" + std::to_string(i) + "].", error});
+  for (const ServerStarts& some : *all) {
     for (const std::uint64_t incarnation : some.incarnations) starts.Add(incarnation, some.tables);
   }
-  if (!error.empty()) return FailedPrecondition(path + ": " + error);
   return starts;
 }
 

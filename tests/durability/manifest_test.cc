@@ -246,6 +246,7 @@ TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
   expect_refused("/tables/0/options/dim", 0x1'0000'0000, "tables[0].options.dim is no whole number");
   expect_refused("/tables/0/options/dim", 3, "tables[0].ranks[0].files[2].bytes is");
   expect_refused("/tables/0/options/optimizer", "adamant", "tables[0].options.optimizer is 'adamant'");
+  expect_refused("/tables/0/options/optimizer", "unknown", "tables[0].options.optimizer is 'unknown'");
   expect_refused("/tables/0/options/optimizer", "SGD", "tables[0].options.optimizer is 'SGD'");
   expect_refused("/tables/0/options/seed", "ABCDEF0123456789", "tables[0].options.seed");
   expect_refused("/tables/0/options/max_load", 2, "tables[0].options cannot make a table");

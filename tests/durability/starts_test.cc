@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/durability/bounds.h"
-#include "server/durability/checked_json.h"
+#include "server/durability/json_fields.h"
 #include "tests/durability/sim_files.h"
 
 namespace slotwise {
@@ -117,7 +117,7 @@ TEST(StartsFile, ComesBackAndRefusesWhatIsNoSuchFile) {
   const auto refused = [&](const std::string& pointer, const ordered_json& value) {
     ordered_json changed = object;
     changed[ordered_json::json_pointer(pointer)] = value;
-    const auto forged = ParseStarts(SerializeChecked(changed).text, kPath);
+    const auto forged = ParseStarts(SerializeChecked(changed), kPath);
     EXPECT_EQ(forged.status().code(), StatusCode::kFailedPrecondition) << pointer;
     return forged.status().message();
   };
