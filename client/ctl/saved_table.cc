@@ -18,79 +18,52 @@ namespace fs = std::filesystem;
 constexpr int kMostDepth = 100;
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;  // as the server takes
 
-// Reads table.json by its names, and keeps the first thing that is wrong.
-class SaidFields {
- public:
-  SaidFields(const fs::path& path, const nlohmann::json& said) : path_(path.string()), said_(said) {}
+Result<TableOptions> ParseOptions(const std::string& text, const std::string& table) {
+  v1::TableOptions wire;
+  if (const auto parsed = google::protobuf::util::JsonStringToMessage(text, &wire); !parsed.ok())
+    return InvalidArgument(std::string(parsed.message()));
+  wire.set_name(table);
+  return FromProto(wire);
+}
 
-  std::uint64_t Count(const char* name, std::uint64_t most) {
-    const nlohmann::json* const value = Find(name);
-    if (value != nullptr && value->is_number_unsigned() && value->get<std::uint64_t>() <= most)
-      return value->get<std::uint64_t>();
-    Refuse(name, value, "a whole number from 0 to " + std::to_string(most));
-    return 0;
-  }
-  // Returns 0 if there is none.
-  float Rate(const char* name) {
-    const nlohmann::json* const value = Find(name);
-    if (value == nullptr) return 0;
-    if (value->is_number()) {
-      const auto rate = value->get<double>();
-      if (const auto narrow = static_cast<float>(rate); rate > 0 && narrow > 0 && std::isfinite(narrow))
-        return narrow;
-    }
-    Refuse(name, value, "finite and above 0");
-    return 0;
-  }
-  std::optional<bool> Flag(const char* name) {
-    const nlohmann::json* const value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    if (value->is_boolean()) return value->get<bool>();
-    Refuse(name, value, "true or false");
-    return std::nullopt;
-  }
-  TableOptions Options(const char* name, const std::string& table) {
-    const nlohmann::json* const value = Find(name);
-    if (value == nullptr || !value->is_object()) {
-      Refuse(name, value, "an object");
-      return {};
-    }
-    v1::TableOptions wire;
-    const auto parsed = google::protobuf::util::JsonStringToMessage(value->dump(), &wire);
-    if (!parsed.ok()) {
-      Keep(path_ + ": " + std::string(parsed.message()));
-      return {};
-    }
-    wire.set_name(table);
-    auto options = FromProto(wire);
-    if (options.ok()) return *std::move(options);
-    Keep(path_ + ": " + options.status().message());
-    return {};
-  }
-
-  const Status& status() const { return status_; }
-
- private:
-  const nlohmann::json* Find(const char* name) const {
-    const auto found = said_.find(name);
-    return found == said_.end() ? nullptr : &*found;
-  }
-  void Keep(const std::string& why) {
-    if (status_.ok()) status_ = InvalidArgument(why);
-  }
-  void Refuse(const char* name, const nlohmann::json* value, const std::string& wanted) {
+// Reads the fields of table.json, of which some may be left out, and keeps the first thing that is wrong.
+std::string ReadFields(const nlohmann::json& said, const std::string& table, Saved& saved) {
+  std::string error;
+  const auto read = [&](const char* name, bool may_be_out, const std::string& wanted, const auto& take) {
+    const auto value = said.find(name);
+    const bool there = value != said.end();
+    if (!error.empty() || (there ? take(*value) : may_be_out)) return;
     constexpr std::size_t kShown = 60;
-    const std::string start = path_ + (value == nullptr ? " has no \"" : ": \"") + name + "\"";
-    if (value == nullptr) return Keep(start + ": it must be " + wanted);
-    std::string text = value->dump(-1, ' ', true);
-    if (text.size() > kShown) text = text.substr(0, kShown) + "...";
-    Keep(start + " is " + text + ": must be " + wanted);
-  }
-
-  const std::string path_;
-  const nlohmann::json& said_;
-  Status status_;
-};
+    std::string shown = there ? value->dump(-1, ' ', true) : "";
+    if (shown.size() > kShown) shown = shown.substr(0, kShown) + "...";
+    error = (there ? ": \"" : " has no \"") + std::string(name) + "\"" +
+            (there ? " is " + shown + ": must be " : ": it must be ") + wanted;
+  };
+  const auto read_count = [&](const char* name, std::uint64_t& count, std::uint64_t most) {
+    read(name, false, "a whole number from 0 to " + std::to_string(most), [&](const nlohmann::json& value) {
+      count = value.is_number_unsigned() ? value.get<std::uint64_t>() : most + 1;
+      return count <= most;
+    });
+  };
+  read("options", false, "an object", [&](const nlohmann::json& value) {
+    if (!value.is_object()) return false;
+    const auto options = ParseOptions(value.dump(), table);
+    if (options.ok()) saved.options = *options;
+    if (!options.ok()) error = ": " + options.status().message();
+    return true;
+  });
+  read_count("steps", saved.steps, kMostSteps);
+  read("learning_rate", true, "finite and above 0", [&](const nlohmann::json& value) {
+    saved.learning_rate = static_cast<float>(value.is_number() ? value.get<double>() : 0);
+    return saved.learning_rate > 0 && std::isfinite(saved.learning_rate);
+  });
+  read_count("rows", saved.rows, TableOptions::kMaxMaxRows);
+  read("with_state", true, "true or false", [&](const nlohmann::json& value) {
+    if (value.is_boolean()) saved.with_state = value.get<bool>();
+    return value.is_boolean();
+  });
+  return error;
+}
 
 }  // namespace
 
@@ -109,13 +82,9 @@ Result<Saved> ReadSaved(const fs::path& path, const std::string& table) {
         path.string() +
         (deep ? " has objects in objects, more than " + std::to_string(kMostDepth) : " is no JSON object"));
   }
-  SaidFields fields(path, said);
-  Saved saved{.there = true, .options = fields.Options("options", table)};
-  saved.steps = fields.Count("steps", kMostSteps);
-  saved.learning_rate = fields.Rate("learning_rate");
-  saved.rows = fields.Count("rows", TableOptions::kMaxMaxRows);
-  saved.with_state = fields.Flag("with_state");
-  if (!fields.status().ok()) return fields.status();
+  Saved saved{.there = true};
+  const std::string error = ReadFields(said, table, saved);
+  if (!error.empty()) return InvalidArgument(path.string() + error);
   return saved;
 }
 
