@@ -8,9 +8,13 @@
 #include <atomic>
 #include <deque>
 #include <limits>
+#include <map>
 #include <new>
+#include <optional>
 #include <thread>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
@@ -31,9 +35,67 @@ constexpr std::chrono::seconds kStuckLimit{1};
 // Calls with fewer bytes, those of their values included, go by the socket.
 constexpr std::uint64_t kLeastInArena = 4096;
 
-Status Gone(const std::string& why) { return Unavailable(why); }
-// Returns what gRPC says, too, where this client's own clock has ended the call.
-Status Late() { return DeadlineExceeded("Deadline Exceeded").Because(Reason::kNone); }
+// By when something has to be done of which call.
+using Deadlines = std::multimap<steady_clock::time_point, std::uint64_t>;
+
+// What a link has of a call, and how far the call has come. Its request and its reply have a life each,
+// because a reply, or the end of the caller's patience, may come before the stream has let go of the request:
+//
+//   kWaiting ─► kNext ─► kWriting ─┬────────────────────────► kSending ─► kLetGo
+//                                  └─► kCopying ─► kBehind ───┘
+//   kNone ─► kReading ─► kUnwanted ─► kKnown
+//
+// Either may leave out states; a lost connection takes a reply from kReading back to kNone. The call is over
+// once it has an outcome and nobody uses its memory.
+struct Pending {
+  enum class Request : std::uint8_t {
+    kWaiting,  // for a connection
+    kNext,     // the connection is there, and the request is about to be written
+    kWriting,  // it is being written
+    kCopying,  // a device copies its arrays
+    kBehind,   // they are copied, and the call that it comes behind has not ended
+    kSending,  // the stream may read its arrays
+    kLetGo,    // nobody does
+  };
+  enum class Reply : std::uint8_t {
+    kNone,      // the call has no outcome yet
+    kReading,   // likewise, and the stream may write where the values go
+    kUnwanted,  // it still may, though the call has an outcome
+    kKnown,     // the call has an outcome
+  };
+
+  bool has_outcome() const { return reply == Reply::kUnwanted || reply == Reply::kKnown; }
+  bool is_being_read() const { return reply == Reply::kReading || reply == Reply::kUnwanted; }
+  // Returns whether the end of the connection would end the use of the call's memory.
+  bool is_on_its_way() const {
+    return request == Request::kWriting || request == Request::kSending || is_being_read();
+  }
+  bool is_over() const { return has_outcome() && !is_on_its_way() && request != Request::kCopying; }
+
+  // Sets what became of the call, unless that is known. `what`: what the exchange says of an answer that is
+  // OK, or why there is none that could be sent again.
+  void Conclude(Status answer, Status what = {}) {
+    if (has_outcome()) return;
+    outcome = std::move(answer);
+    read = std::move(what);
+    reply = reply == Reply::kReading ? Reply::kUnwanted : Reply::kKnown;
+  }
+  // Ends a call, unless it has an outcome, and does not send it again.
+  void Refuse(Status why) { Conclude(Status(), std::move(why)); }
+  void EndReading() {
+    if (is_being_read()) reply = has_outcome() ? Reply::kKnown : Reply::kNone;
+  }
+
+  std::shared_ptr<DataExchange> exchange;
+  Transport::Done done;
+  steady_clock::time_point deadline;
+  std::string traceparent;
+  Request request = Request::kWaiting;
+  Reply reply = Reply::kNone;
+  Status outcome = {};
+  Status read = {};
+  std::optional<Deadlines::iterator> watch = std::nullopt;
+};
 
 }  // namespace
 
@@ -80,18 +142,18 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     {
       const std::lock_guard lock(mutex_);
       id = ++last_id_;
+      stream = stream_;
       const auto call = calls_
                             .emplace(id, Pending{.exchange = std::move(exchange),
                                                  .done = std::move(done),
                                                  .deadline = how.deadline,
-                                                 .traceparent = how.traceparent})
+                                                 .traceparent = how.traceparent,
+                                                 .request = stream == nullptr ? Pending::Request::kWaiting
+                                                                              : Pending::Request::kNext})
                             .first;
-      stream = stream_;
       try {
         call->second.watch = Watch(how.deadline, id);
-        if (stream == nullptr) waiting_.push_back(id);
       } catch (...) {  // there is no memory: the caller hears that by the exception alone
-        if (call->second.watch) deadlines_.erase(*call->second.watch);
         calls_.erase(call);
         throw;
       }
@@ -118,10 +180,10 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   void Close() {
     asio::post(context_, [self = shared_from_this()] {
       self->timer_.cancel();
+      self->closed_ = true;
       std::shared_ptr<Stream> stream;
       {
         const std::lock_guard lock(self->mutex_);
-        self->closed_ = true;
         stream = self->stream_;
       }
       if (self->connecting_) self->connecting_->Fail("the client is closed");
@@ -130,20 +192,6 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  using Deadlines = std::multimap<steady_clock::time_point, std::uint64_t>;
-  struct Pending {
-    std::shared_ptr<DataExchange> exchange;
-    Done done;
-    steady_clock::time_point deadline;
-    std::string traceparent;
-    bool copying = false;  // the device may read the exchange's arrays
-    bool sending = false;  // the stream may
-    bool reading = false;  // the stream may write where its values go
-    std::optional<Status> outcome = std::nullopt;
-    Status read = {};
-    std::optional<Deadlines::iterator> watch = std::nullopt;
-  };
-
   using Calls = std::unordered_map<std::uint64_t, Pending>;
 
   // The connection, once it is made.
@@ -161,20 +209,18 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     // Brings a call's body to the arena, if it is large, there is one, and it has room: then the frame has
     // none. What lies on a device goes by its memory, or not at all.
     Status UseArena(std::uint64_t id, DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame) {
+      const std::uint64_t value_bytes = exchange.ValueBytes();
+      std::optional<v1::ArenaPlaces> places;
       if (OnDevice* const of = exchange.on_device()) {
         if (gpu_ == nullptr) return {StatusCode::kInternal, "the connection has no memory of the device"};
-        auto there = gpu_->Put(id, frame.body, exchange.ValueBytes(), *of);
+        auto there = gpu_->Put(id, frame.body, value_bytes, *of);
         if (!there.ok()) return there.status();
-        *head.mutable_arena() = std::move(*there);
-        frame.body.clear();
-        return {};
+        places = std::move(*there);
+      } else if (arena_) {
+        std::uint64_t bytes = value_bytes;
+        for (const auto& piece : frame.body) bytes += piece.size();
+        if (bytes >= kLeastInArena) places = arena_->Put(id, frame.body, value_bytes);
       }
-      if (!arena_) return {};
-      const std::uint64_t value_bytes = exchange.ValueBytes();
-      std::uint64_t bytes = value_bytes;
-      for (const auto& piece : frame.body) bytes += piece.size();
-      if (bytes < kLeastInArena) return {};
-      auto places = arena_->Put(id, frame.body, value_bytes);
       if (!places) return {};
       *head.mutable_arena() = std::move(*places);
       frame.body.clear();
@@ -236,50 +282,67 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void Connected(const std::shared_ptr<Stream>& stream) {
-    connecting_.reset();
-    std::vector<std::uint64_t> waiting;
-    bool closed = false;
-    {
-      const std::lock_guard lock(mutex_);
-      connect_asked_ = false;
-      stream_ = stream;
-      waiting.swap(waiting_);
-      closed = closed_;
-    }
+    const std::vector<std::uint64_t> waiting = EndConnecting(stream);
     stream->Start();
-    if (closed) stream->End("the client is closed");
+    if (closed_) stream->End("the client is closed");
     for (const std::uint64_t id : waiting) Write(stream, id);
   }
 
   void NotConnected(const Status& why) {
+    const Status status = why.InWords("cannot connect: " + why.message());
+    for (const std::uint64_t id : EndConnecting(nullptr)) GiveUp(id, status);
+  }
+
+  // Returns the calls that have waited for a connection, in their order. `stream`: null if there is none.
+  std::vector<std::uint64_t> EndConnecting(std::shared_ptr<Stream> stream) {
     connecting_.reset();
     std::vector<std::uint64_t> waiting;
-    {
-      const std::lock_guard lock(mutex_);
-      connect_asked_ = false;
-      waiting.swap(waiting_);
+    const std::lock_guard lock(mutex_);
+    connect_asked_ = false;
+    for (auto& [id, call] : calls_) {
+      if (call.request != Pending::Request::kWaiting) continue;
+      waiting.push_back(id);
+      if (stream != nullptr) call.request = Pending::Request::kNext;
     }
-    const Status status = why.InWords("cannot connect: " + why.message());
-    for (const std::uint64_t id : waiting) GiveUp(id, status);
+    stream_ = std::move(stream);
+    std::ranges::sort(waiting);
+    return waiting;
+  }
+
+  // Moves a call on, unless it is over: `event` says by what. All that becomes of a call for which there is a
+  // connection goes through here.
+  template <class Event>
+  void MoveOn(std::uint64_t id, const Event& event) {
+    const std::lock_guard lock(mutex_);
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) return;
+    event(call->second);
+    EndIfOver(call);
   }
 
   // Returns whether calls go by the memory of a GPU.
   bool IsBrisk() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
+  // A call that could be sent. Its copy on a device may not be done yet.
+  struct Written {
+    std::shared_ptr<Stream> stream;
+    std::uint64_t id = 0;
+    std::shared_ptr<DataExchange> exchange = nullptr;
+    steady_clock::time_point deadline = {};
+    v1::DataCall head = {};
+    OutgoingFrame frame = {};
+  };
+
   // REQUIRES: nobody else writes this call.
   void Write(const std::shared_ptr<Stream>& stream, std::uint64_t id) {
-    const auto written = std::make_shared<Written>();
-    {
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(id);
-      if (call == calls_.end() || call->second.outcome) return;
-      call->second.sending = true;
-      written->exchange = call->second.exchange;
-      written->deadline = call->second.deadline;
-      written->head.set_traceparent(call->second.traceparent);
-    }
-    written->stream = stream;
-    written->id = id;
+    const auto written = std::make_shared<Written>(Written{.stream = stream, .id = id});
+    MoveOn(id, [&written](Pending& call) {
+      call.request = Pending::Request::kWriting;
+      written->exchange = call.exchange;
+      written->deadline = call.deadline;
+      written->head.set_traceparent(call.traceparent);
+    });
+    if (written->exchange == nullptr) return;  // it was given up
     // The answer comes soon: whoever reads it is awake by then.
     if (IsBrisk()) loop_.Wake(kBriskTime);
     DataExchange& exchange = *written->exchange;
@@ -290,45 +353,34 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     } catch (const std::bad_alloc&) {
       status = ResourceExhausted("there is no memory for a request").Because(Reason::kNoMemory);
     }
-    if (!status.ok()) return NotSent(id, std::move(status));
-    if (exchange.on_device() == nullptr) return Send(*written);
-    {
-      const std::lock_guard lock(mutex_);
-      Pending& call = calls_.find(id)->second;
-      call.copying = true;
-      call.sending = false;
-    }
+    const bool on_device = exchange.on_device() != nullptr;
+    MoveOn(id, [&](Pending& call) {
+      call.request = !status.ok() ? Pending::Request::kLetGo
+                     : on_device  ? Pending::Request::kCopying
+                                  : Pending::Request::kSending;
+      if (!status.ok()) call.Refuse(status);
+    });
+    if (!status.ok()) return;
+    if (!on_device) return Send(*written);
     WhenPassed(
         loop_, exchange.on_device()->carried->there,
         [self = shared_from_this(), written](Status there) { self->Copied(written, std::move(there)); });
   }
 
-  // A call that could be sent. Its copy on a device may not be done yet.
-  struct Written {
-    std::shared_ptr<Stream> stream;
-    std::uint64_t id = 0;
-    std::shared_ptr<DataExchange> exchange;
-    steady_clock::time_point deadline;
-    v1::DataCall head;
-    OutgoingFrame frame;
-  };
-
   // A call's arrays are in the device's memory. It is sent now, or behind another call.
   void Copied(const std::shared_ptr<Written>& written, Status there) {
-    std::shared_ptr<Turn> behind;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(written->id);
-      call->second.copying = false;
-      if (!call->second.outcome && there.ok()) {
-        behind = written->exchange->on_device()->behind;
-        call->second.sending = behind == nullptr;
-      } else {
-        written->stream->Drop(written->id);
-        if (!call->second.outcome) Refuse(call->second, std::move(there));
-        return EndIfOver(call);
-      }
-    }
+    const std::shared_ptr<Turn> behind = written->exchange->on_device()->behind;
+    bool goes_on = false;
+    MoveOn(written->id, [&](Pending& call) {
+      goes_on = there.ok() && !call.has_outcome();
+      call.request = !goes_on            ? Pending::Request::kLetGo
+                     : behind != nullptr ? Pending::Request::kBehind
+                                         : Pending::Request::kSending;
+      if (goes_on) return;
+      written->stream->Drop(written->id);
+      call.Refuse(std::move(there));
+    });
+    if (!goes_on) return;
     if (behind == nullptr) return Send(*written);
     behind->Await([self = shared_from_this(), written](bool well) {
       asio::post(self->context_, [self, written, well] { self->OnTurn(*written, well); });
@@ -337,17 +389,15 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // The call before this one has ended.
   void OnTurn(Written& written, bool well) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(written.id);
-      if (call == calls_.end() || !well) {
-        written.stream->Drop(written.id);
-        if (call == calls_.end()) return;
-        Refuse(call->second, {StatusCode::kCancelled, "the push that this call comes behind has failed"});
-        return EndIfOver(call);
+    bool sends = false;
+    MoveOn(written.id, [&](Pending& call) {
+      sends = well;
+      call.request = well ? Pending::Request::kSending : Pending::Request::kLetGo;
+      if (!well) {
+        call.Refuse({StatusCode::kCancelled, "the push that this call comes behind has failed"});
       }
-      call->second.sending = true;
-    }
+    });
+    if (!sends) return written.stream->Drop(written.id);
     if (IsBrisk()) loop_.Wake(kBriskTime);
     Send(written);
   }
@@ -364,24 +414,13 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
     frame.head = head.SerializeAsString();
     frame.keeps = written.exchange;
     frame.done = [self = shared_from_this(), id = written.id, sent_to = written.stream.get()] {
-      const std::lock_guard lock(self->mutex_);
-      const auto call = self->calls_.find(id);
-      call->second.sending = false;
-      // The connection was lost before this call was given to it.
-      if (self->stream_.get() != sent_to && !call->second.outcome) {
-        call->second.outcome = Gone("the connection was lost");
-      }
-      self->EndIfOver(call);
+      self->MoveOn(id, [&](Pending& call) {
+        call.request = Pending::Request::kLetGo;
+        // The connection was lost before this call was given to it.
+        if (self->stream_.get() != sent_to) call.Conclude(Unavailable("the connection was lost"));
+      });
     };
     written.stream->Send(std::move(frame));
-  }
-
-  void NotSent(std::uint64_t id, Status why) {
-    const std::lock_guard lock(mutex_);
-    const auto call = calls_.find(id);
-    call->second.sending = false;
-    if (!call->second.outcome) Refuse(call->second, std::move(why));
-    EndIfOver(call);
   }
 
   // Returns what a server's refusal says. A server that is older than reasons has its code's first one.
@@ -392,78 +431,51 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
                     address_.address);
   }
 
-  // Ends a call that has no outcome yet, and does not send it again.
-  static void Refuse(Pending& call, Status why) {
-    call.outcome = Status();
-    call.read = std::move(why);
-  }
-
-  std::optional<FrameStream::Room> RoomFor(Stream& stream, const v1::DataReply& reply,
-                                           std::uint64_t body_bytes) {
+  FrameStream::Room RoomFor(Stream& stream, const v1::DataReply& reply, std::uint64_t body_bytes) {
     std::shared_ptr<DataExchange> exchange;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(reply.id());
-      if (call == calls_.end() || call->second.outcome) return FrameStream::Room{.skip = true};
-      if (reply.code() != 0) return FrameStream::Room{.skip = true};
-      call->second.reading = true;
-      exchange = call->second.exchange;
-    }
+    MoveOn(reply.id(), [&](Pending& call) {
+      if (call.has_outcome() || reply.code() != 0) return;
+      call.reply = Pending::Reply::kReading;
+      exchange = call.exchange;
+    });
+    FrameStream::Room to{.skip = exchange == nullptr};
+    if (to.skip) return to;
     auto room = exchange->MakeRoom(reply);
     std::uint64_t bytes = 0;
-    FrameStream::Room to;
+    Status refused = room.status();
     const bool there = reply.in_arena() || exchange->on_device() != nullptr;
     if (room.ok() && there) {
       if (body_bytes == 0 && stream.TakeFromArena(reply.id(), *exchange, *room)) return to;
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(reply.id());
-      call->second.reading = false;
-      if (!call->second.outcome) call->second.outcome = Gone("the server has taken its memory back");
-      EndIfOver(call);
-      return FrameStream::Room{.skip = true};
-    }
-    if (room.ok()) {
+    } else if (room.ok()) {
       for (const auto& piece : *room) {
         bytes += piece.size();
         if (!piece.empty()) to.buffers.emplace_back(piece.data(), piece.size());
       }
       if (bytes == body_bytes) return to;
+      refused = {StatusCode::kInternal, "a reply has " + std::to_string(body_bytes) +
+                                            " bytes of values, not " + std::to_string(bytes)};
     }
-    const std::lock_guard lock(mutex_);
-    const auto call = calls_.find(reply.id());
-    call->second.reading = false;
-    call->second.read =
-        !room.ok() ? room.status()
-                   : Status(StatusCode::kInternal, "a reply has " + std::to_string(body_bytes) +
-                                                       " bytes of values, not " + std::to_string(bytes));
-    if (!call->second.outcome) call->second.outcome = Status();
-    EndIfOver(call);
-    return FrameStream::Room{.skip = true};
+    MoveOn(reply.id(), [&](Pending& call) {
+      call.EndReading();
+      refused.ok() ? call.Conclude(Unavailable("the server has taken its memory back"))
+                   : call.Refuse(std::move(refused));
+    });
+    return {.skip = true};
   }
 
   void Answered(const v1::DataReply& reply) {
     if (IsBrisk()) loop_.Relax();
     std::shared_ptr<DataExchange> exchange;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto call = calls_.find(reply.id());
-      if (call == calls_.end()) return;
-      if (!call->second.reading) {
-        if (call->second.outcome) return;
-        call->second.outcome = Refusal(reply);
-        return EndIfOver(call);
-      }
-      if (!call->second.outcome) exchange = call->second.exchange;
-    }
+    MoveOn(reply.id(), [&](Pending& call) {
+      if (!call.is_being_read()) return call.Conclude(Refusal(reply));
+      if (!call.has_outcome()) exchange = call.exchange;
+    });
     Status read = exchange == nullptr ? Status() : exchange->Read(reply);
-    const std::lock_guard lock(mutex_);
-    const auto call = calls_.find(reply.id());
-    call->second.reading = false;
-    if (!call->second.outcome) {
-      call->second.outcome = Status();
-      call->second.read = std::move(read);
-    }
-    EndIfOver(call);
+    MoveOn(reply.id(), [&](Pending& call) {
+      if (!call.is_being_read()) return;
+      call.EndReading();
+      call.Conclude(Status(), std::move(read));
+    });
   }
 
   void Lost(const Stream& stream, const std::string& why) {
@@ -472,37 +484,32 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       const std::lock_guard lock(mutex_);
       if (stream_.get() != &stream) return;
       stream_.reset();
-      for (auto& [id, call] : calls_) {
-        call.reading = false;
-        lost.push_back(id);
-      }
       // Calls that wait for the next connection have nothing on this one.
-      std::erase_if(lost,
-                    [this](std::uint64_t id) { return std::ranges::find(waiting_, id) != waiting_.end(); });
+      for (const auto& [id, call] : calls_) {
+        if (call.request != Pending::Request::kWaiting) lost.push_back(id);
+      }
     }
-    for (const std::uint64_t id : lost) GiveUp(id, Gone("the connection was lost: " + why));
+    for (const std::uint64_t id : lost) {
+      MoveOn(id, [](Pending& call) { call.EndReading(); });
+      GiveUp(id, Unavailable("the connection was lost: " + why));
+    }
   }
 
   // Ends a call that is not over, once nothing of it is on its way. The io_context's thread's.
   void GiveUp(std::uint64_t id, const Status& status) {
-    const std::lock_guard lock(mutex_);
-    const auto call = calls_.find(id);
-    if (call == calls_.end()) return;
-    if (!call->second.outcome) call->second.outcome = status;
-    if (call->second.watch) deadlines_.erase(*std::exchange(call->second.watch, std::nullopt));
-    if (call->second.sending || call->second.reading) {
-      call->second.watch = Watch(steady_clock::now() + kStuckLimit, id);
-    }
-    EndIfOver(call);
+    MoveOn(id, [&](Pending& call) {
+      call.Conclude(status);
+      if (call.watch) deadlines_.erase(*std::exchange(call.watch, std::nullopt));
+      if (call.is_on_its_way()) call.watch = Watch(steady_clock::now() + kStuckLimit, id);
+    });
   }
 
   // REQUIRES: mutex_ is held. Calls back later: nobody calls back with a lock.
   void EndIfOver(Calls::iterator call) {
     Pending& pending = call->second;
-    if (!pending.outcome || pending.copying || pending.sending || pending.reading) return;
-    std::erase(waiting_, call->first);
+    if (!pending.is_over()) return;
     if (pending.watch) deadlines_.erase(*pending.watch);
-    asio::post(context_, [done = std::move(pending.done), answer = *pending.outcome,
+    asio::post(context_, [done = std::move(pending.done), answer = std::move(pending.outcome),
                           read = std::move(pending.read), exchange = std::move(pending.exchange)]() mutable {
       exchange.reset();
       done(answer, [&read] { return read; });
@@ -520,9 +527,9 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void SetTimer() {
+    if (closed_) return;
     {
       const std::lock_guard lock(mutex_);
-      if (closed_) return;
       timer_at_ = deadlines_.empty() ? steady_clock::time_point::max() : deadlines_.begin()->first;
       if (deadlines_.empty()) return;
       timer_.expires_at(timer_at_);
@@ -544,7 +551,7 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
         deadlines_.erase(deadlines_.begin());
         const auto call = calls_.find(id);
         call->second.watch.reset();
-        if (call->second.outcome) {
+        if (call->second.has_outcome()) {
           stuck = stream_;
         } else {
           due.push_back(id);
@@ -552,7 +559,9 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
       }
     }
     if (stuck) stuck->End("bytes of a call that was given up were stuck");
-    for (const std::uint64_t id : due) GiveUp(id, Late());
+    // As gRPC says where this client's own clock has ended the call.
+    const Status late = DeadlineExceeded("Deadline Exceeded").Because(Reason::kNone);
+    for (const std::uint64_t id : due) GiveUp(id, late);
     SetTimer();
   }
 
@@ -560,17 +569,17 @@ class DataLink::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context& context_;  // the loop's
   const RankAddress address_;
   const std::shared_ptr<Access> access_;
-  asio::steady_timer timer_;                    // the io_context's thread's
-  std::shared_ptr<DataConnecting> connecting_;  // the io_context's thread's
+  // The io_context's thread's:
+  asio::steady_timer timer_;
+  std::shared_ptr<DataConnecting> connecting_;
+  bool closed_ = false;
 
   std::mutex mutex_;
   // Guarded by mutex_:
-  bool closed_ = false;
   bool connect_asked_ = false;
   std::shared_ptr<Stream> stream_;
   Calls calls_;
-  std::vector<std::uint64_t> waiting_;  // for a connection
-  Deadlines deadlines_;                 // of calls, or when what is stuck of them ends the connection
+  Deadlines deadlines_;  // of calls, or when what is stuck of them ends the connection
   steady_clock::time_point timer_at_ =
       steady_clock::time_point::max();  // when SetTimer is next due at the latest
   std::uint64_t last_id_ = 0;
