@@ -12,57 +12,21 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from slotwise._gpu import gpu_of
-from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
+from slotwise._tensors import Found, Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
 from slotwise.embedding_calls import OwnSession
 from slotwise.errors import FailedPrecondition
 from slotwise.options import TableOptions
 from slotwise.session import Session
-
-
-class Ahead(Protocol):
-    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
-
-    Attributes:
-        trains: whether it is under way and its lookups insert rows.
-        batch: the number of the batch that the trainer has.
-    """
-
-    trains: bool
-    batch: int
-
-    def find(self, module: Any, lookups: Lookups) -> Found | None:
-        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
-
-    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
-        """Is told each table's number of a push of a batch that was handed over."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """The rows of a forward(), and what its backward() has to tell.
-
-    Attributes:
-        rows: by table, float32.
-        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
-        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
-        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
-    """
-
-    rows: tuple[Tensor, ...]
-    owned: Lookups | None = None
-    iteration: Ahead | None = None
-    batch: int = 0
-    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

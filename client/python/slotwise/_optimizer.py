@@ -53,7 +53,7 @@ class Optimizer(torch.optim.Optimizer):
             slotwise.InvalidArgument: there is no module of `slotwise.torch`; or modules of one client
                 have several sessions, or those of several clients a table; or `dense` cannot stand beside.
         """
-        from slotwise._remote import Remote
+        from slotwise._modules import Remote
 
         if isinstance(dense, (Optimizer, torch.optim.LBFGS)):
             raise InvalidArgument(

@@ -1,19 +1,57 @@
-"""What the torch modules do with keys, offsets, weights and gradients: copy them, and join them."""
+"""What the torch modules do with keys, offsets, weights, rows and gradients: copy them, and join them."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from slotwise.core import LookedUp
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
 Lookup = tuple[Tensor | None, ...]  # keys, offsets and weights
 Lookups = dict[str, Lookup]  # by table
+
+
+class Ahead(Protocol):
+    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
+
+    Attributes:
+        trains: whether it is under way and its lookups insert rows.
+        batch: the number of the batch that the trainer has.
+    """
+
+    trains: bool
+    batch: int
+
+    def find(self, module: Any, lookups: Lookups) -> Found | None:
+        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
+
+    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
+        """Is told each table's number of a push of a batch that was handed over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a forward(), and what its backward() has to tell.
+
+    Attributes:
+        rows: by table, float32.
+        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
+        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
+        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
+    """
+
+    rows: tuple[Tensor, ...]
+    owned: Lookups | None = None
+    iteration: Ahead | None = None
+    batch: int = 0
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
 
 def bags_of(

@@ -16,9 +16,8 @@ from slotwise.batch import Batch, TableShape, check_gradients, make_batch, resul
 from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, LookedUp, NamedStep, text
 from slotwise.core import Batch as NativeBatch
 from slotwise.errors import FailedPrecondition, InvalidArgument
-from slotwise.futures import Future
+from slotwise.futures import Begin, Future, StartedCall
 from slotwise.session import Session, SessionInfo, Step
-from slotwise.started_call import Begin, StartedCall
 
 # `lookup`'s keys, offsets and weights.
 Bags = (

@@ -8,16 +8,20 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from slotwise.core import CallOptions, Core, Handle
+from slotwise.admin_calls import AdminCalls, request_text
+from slotwise.batch import TableShape
+from slotwise.core import OK, CallOptions, Core, Handle
 
 _LOG = logging.getLogger("slotwise")
 _THREAD = "slotwise-futures"
 
 T = TypeVar("T")
 
+# Starts a call with the options given, and returns its handle.
+Begin = Callable[[Any], Any]
 # Called with a call that has ended, and its code.
 OnEnd = Callable[[Handle, int], None]
 
@@ -123,12 +127,11 @@ class Endings:
         self._thread: threading.Thread | None = None
 
     def start(
-        self, begin: Callable[[Any], Any], keep: Any, on_end: OnEnd, data_type: int | None = None
+        self, begin: Begin, keep: Any, on_end: OnEnd, data_type: int | None = None
     ) -> Handle:
         """Starts a call, and calls `on_end` once it has ended, in a thread of ours.
 
         Args:
-            begin: starts the call with the options that it is given.
             keep: what must live until the call has ended.
         """
         options = CallOptions(done=self._options.done, user=self._options.user)
@@ -176,3 +179,61 @@ def endings(core: Core) -> Endings:
             core.endings = Endings(core)
         found: Endings = core.endings
         return found
+
+
+class StartedCall:
+    """A call on its way to being started, and then to its end.
+
+    Nothing that lives as long as the call's arrays refers to itself here, so that they go when the
+    last reference goes, and not when Python next looks for cycles.
+    """
+
+    def __init__(
+        self,
+        calls: AdminCalls,
+        core: Core,
+        names: Sequence[str],
+        data_type: int | None,
+        start: Callable[[list[TableShape]], tuple[Begin, Any, Callable[[Handle], Any]]],
+    ) -> None:
+        self.future: Future[Any] = Future()
+        self._calls, self._core, self._names = calls, core, names
+        self._data_type, self._start = data_type, start
+        self._make: Callable[[Handle], Any] = lambda _: None
+
+    def go_on(self) -> None:
+        """Starts the call, or asks for the options of a table first."""
+        calls, core = self._calls, self._core
+        try:
+            known = {name: calls._known_table(name) for name in self._names}
+            missing = next((name for name, table in known.items() if table is None), None)
+            if missing is not None:
+                request = request_text({"table": missing})
+                call = endings(core).start(
+                    lambda options: core.ask(
+                        calls._client, b"DescribeTable", request, -1, options
+                    ),
+                    calls._client,
+                    self._described,
+                )
+            else:
+                tables = [table for table in known.values() if table is not None]
+                begin, keep, self._make = self._start(tables)
+                call = endings(core).start(begin, (keep, calls._client), self._ended, self._data_type)
+            self.future.runs_as(call, core.call_cancel)
+        except Exception as error:
+            self.future.fail(error)
+        except BaseException:  # a signal's handler raised, so nobody gets the future
+            self.future.cancel()
+            raise
+
+    def _described(self, call: Handle, code: int) -> None:
+        if code != OK:
+            return self._ended(call, code)
+        self.go_on()
+
+    def _ended(self, call: Handle, code: int) -> None:
+        if code == OK:
+            return self.future.answer(lambda: self._make(call))
+        self._calls._forget(self._names)
+        self.future.fail(self._core.error_of(call, code))

@@ -48,10 +48,9 @@ from torch import nn
 from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release, tables_of
 from slotwise._adopt.weight import names_of_adopted, rows_stay
-from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags
+from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags, Remote
 from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
-from slotwise._remote import Remote
 from slotwise._served.export import export_module
 from slotwise._shared_session import shared_session
 from slotwise.checkpoint_calls import Checkpoint

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from slotwise._adopt.adopt import tables_of
-from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags
-from slotwise._remote import Remote
+from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags, Remote
 from slotwise._served.bags import ServedEmbeddingBags
 from slotwise._served.modules import ServedEmbedding, ServedEmbeddingBag, ServedTable
 from slotwise.batch import as_keys
