@@ -127,22 +127,6 @@ inline std::optional<Step> StepOf(const slotwise_step* step) {
               .epoch = step->epoch};
 }
 
-// A caller says this of the batches of a push. Each array is null, or has an element for each batch.
-struct PushNotes {
-  const slotwise_looked_up* looked_up = nullptr;
-  const float* learning_rates = nullptr;  // NaN: the table's own
-
-  void AddTo(CallOptions& call, std::size_t batches) const;
-};
-
-// Start calls whose arrays lie in a GPU's memory (gpu.cc).
-slotwise_call* LookupOnGpu(slotwise_client* client, std::span<const slotwise_batch> given, LookupMode mode,
-                           const slotwise_gpu& gpu, const slotwise_call* behind,
-                           const slotwise_call_options* options);
-slotwise_call* PushFromGpu(slotwise_client* client, std::span<const slotwise_batch> given,
-                           const PushNotes& notes, const slotwise_step* step, const slotwise_gpu& gpu,
-                           const slotwise_call_options* options);
-
 // Returns a wait that can be added to the clock.
 inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
