@@ -1,14 +1,28 @@
-#include "client/cpp/export.h"
-
+// Exports: rows that all ranks send, and a RowStream of them.
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <utility>
+#include <vector>
 
 #include "client/cpp/backoff.h"
+#include "client/cpp/client_impl.h"
 #include "client/cpp/from_grpc.h"
+#include "client/cpp/messages.h"
+#include "slotwise/status.h"
+#include "slotwise/v1/rows.pb.h"
 
 namespace slotwise::client {
 namespace {
@@ -19,6 +33,63 @@ using std::chrono::steady_clock;
 constexpr std::size_t kAhead = 2;
 
 }  // namespace
+
+// An Export reads one stream of rows from each rank, all at once.
+//
+// Each rank's stream is of that rank's rows alone, so a stream never goes to another rank. A stream that
+// cannot begin is tried again until the timeout; a stream that breaks later fails the export, because nobody
+// can take back the rows that the caller has seen. Each stream reads a little ahead and then waits until the
+// caller takes its replies.
+// Thread-safety: safe from any thread; one thread at a time takes replies.
+class Export final : public Ongoing, public std::enable_shared_from_this<Export> {
+ public:
+  // `requests` are v1.ExportRequests; each goes to all ranks, and the next one when all have answered.
+  // `channels` outlive what is in flight.
+  Export(Channels& channels, const Call& call, std::vector<grpc::ByteBuffer> requests);
+  ~Export() override;
+
+  // Calls `on_over` once, when nothing is in flight any more; `channels` may go then.
+  void Start(std::function<void()> on_over);
+  void Cancel(const Status& status) override;
+
+  // Waits until there is a reply, an error or the end, or until `time`; returns whether there is one.
+  bool Wait(std::chrono::steady_clock::time_point time);
+  // Takes the next reply, or nothing at the end. Ends the export with DEADLINE_EXCEEDED if no rank sends
+  // anything within the timeout.
+  Result<std::optional<grpc::ByteBuffer>> Take();
+
+ private:
+  class Stream;  // of one rank, for one request
+  class Event;   // a stream's next event
+  struct Reply {
+    std::shared_ptr<Stream> stream;
+    grpc::ByteBuffer bytes;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  bool IsThereLocked() const { return !replies_.empty() || over_ || !failure_.ok(); }
+  void StartStreamsLocked();
+  void FailLocked(Status status);
+  // Called when a stream's event has been dealt with; ends the export if that was the last one.
+  void EndIfOver(Lock lock);
+
+  Channels& channels_;
+  const std::shared_ptr<Connections> ranks_;  // those of when it began: each sends its own rows
+  const Call call_;
+  const std::vector<grpc::ByteBuffer> requests_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_:
+  std::function<void()> on_over_;
+  std::size_t next_request_ = 0;
+  std::vector<std::shared_ptr<Stream>> streams_;  // of each rank, null when it has ended
+  std::size_t running_ = 0;                       // streams that have not ended
+  std::deque<Reply> replies_;
+  Status failure_;
+  bool over_ = false;
+  std::optional<std::chrono::steady_clock::time_point> waiting_until_;  // while the caller waits for a reply
+};
 
 class Export::Event final : public Arrival {
  public:
@@ -233,3 +304,84 @@ Result<std::optional<grpc::ByteBuffer>> Export::Take() {
 }
 
 }  // namespace slotwise::client
+
+namespace slotwise {
+namespace {
+
+std::vector<Key> Unique(std::span<const Key> keys) {
+  std::vector<Key> unique(keys.begin(), keys.end());
+  std::ranges::sort(unique);
+  unique.erase(std::ranges::unique(unique).begin(), unique.end());
+  return unique;
+}
+
+}  // namespace
+
+class RowStream::Impl {
+ public:
+  explicit Impl(std::shared_ptr<client::Export> rows) : rows_(std::move(rows)) {}
+  ~Impl() { rows_->Cancel(Cancelled("nobody reads the export any more")); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  bool Wait(std::chrono::milliseconds most) { return rows_->Wait(std::chrono::steady_clock::now() + most); }
+
+  Result<std::optional<RowsView>> Next() {
+    const auto reply = rows_->Take();
+    if (!reply.ok()) return reply.status();
+    if (!*reply) return std::optional<RowsView>();
+    if (Status status = client::ReadExportReply(**reply, own_); !status.ok()) {
+      rows_->Cancel(status);
+      return status;
+    }
+    if (lineage_ == 0) lineage_ = own_.lineage;
+    if (own_.lineage != lineage_) {
+      const Status replaced =
+          DataLoss("a checkpoint was loaded while rows were read: those before are of another state")
+              .Because(Reason::kStepsLost);
+      rows_->Cancel(replaced);
+      return replaced;
+    }
+    return std::optional(RowsView{.keys = own_.keys, .values = own_.values, .state = own_.state});
+  }
+
+ private:
+  const std::shared_ptr<client::Export> rows_;
+  client::ExportedRows own_;
+  std::uint64_t lineage_ = 0;  // of the first reply
+};
+
+RowStream::RowStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RowStream::~RowStream() = default;
+RowStream::RowStream(RowStream&&) noexcept = default;
+RowStream& RowStream::operator=(RowStream&&) noexcept = default;
+
+Result<std::optional<RowsView>> RowStream::Next() { return impl_->Next(); }
+bool RowStream::Wait(std::chrono::milliseconds most) { return impl_->Wait(most); }
+
+Result<RowStream> Client::Export(std::string_view table, bool with_state,
+                                 std::optional<std::span<const Key>> keys, const CallOptions& options) {
+  v1::ExportRequest request;
+  request.set_table(std::string(table));
+  request.set_with_state(with_state);
+  std::vector<grpc::ByteBuffer> requests;
+  if (!keys) requests.push_back(client::Serialize(request));
+  // A request without keys would mean all keys, so no keys make no request.
+  const std::vector<Key> wanted = keys ? Unique(*keys) : std::vector<Key>();
+  const std::size_t most = impl_->RowsAMessage(sizeof(Key));
+  for (std::size_t first = 0; first < wanted.size(); first += most) {
+    const auto some = std::span(wanted).subspan(first, std::min(most, wanted.size() - first));
+    request.set_keys(std::string(reinterpret_cast<const char*>(some.data()), some.size_bytes()));
+    requests.push_back(client::Serialize(request));
+  }
+  // Every rank sends its own rows, so the export has to know all ranks of the server as it is now.
+  if (const auto topology = Topology(options); !topology.ok()) return topology.status();
+  const client::Call call = impl_->Begin(options);
+  const auto rows = std::make_shared<client::Export>(impl_->channels(), call, std::move(requests));
+  if (Status status = impl_->Enter(rows, call.stop); !status.ok()) return status;
+  const std::weak_ptr<client::Export> weak = rows;
+  rows->Start([impl = impl_.get(), weak] { impl->Leave(weak.lock()); });
+  return RowStream(std::make_unique<RowStream::Impl>(rows));
+}
+
+}  // namespace slotwise
