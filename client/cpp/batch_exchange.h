@@ -15,7 +15,7 @@
 
 #include "client/cpp/batch_messages.h"
 #include "client/cpp/batches.h"
-#include "client/cpp/exchange.h"
+#include "client/cpp/transport.h"
 #include "slotwise/data_type.h"
 #include "slotwise/v1/data.pb.h"
 #include "wire/frame_stream.h"

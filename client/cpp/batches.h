@@ -17,7 +17,6 @@
 #include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_arena.h"
 #include "client/cpp/messages.h"
-#include "client/cpp/server_limits.h"
 #include "slotwise/gpu.h"
 
 namespace slotwise::client {

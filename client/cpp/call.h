@@ -4,6 +4,9 @@
 #define SLOTWISE_CLIENT_CPP_CALL_H_
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -25,6 +28,19 @@ struct Call {
   std::string traceparent = {};               // as the Trace Context has it; empty: none
   std::vector<LookedUpState> looked_up = {};  // as CallOptions'
   std::vector<std::optional<float>> learning_rates = {};
+};
+
+// What the server says that a request may take.
+struct ServerLimits {
+  std::uint64_t message = 4 << 20;  // the bytes of a request; gRPC's own default
+  // The bytes that a round gathers; an older server does not say them.
+  std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
+
+  ServerLimits() = default;
+  explicit ServerLimits(const ServerTopology& topology) {
+    if (topology.max_message_bytes > 0) message = topology.max_message_bytes;
+    if (topology.max_round_bytes > 0) round = topology.max_round_bytes;
+  }
 };
 
 // Answer says which rank, of which start of the server, has answered a request.

@@ -21,7 +21,6 @@
 #include <thread>
 #include <vector>
 
-#include "client/cpp/arrival.h"
 #include "client/cpp/data_link.h"
 #include "client/cpp/grpc_transport.h"
 #include "client/cpp/rank_address.h"

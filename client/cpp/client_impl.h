@@ -25,7 +25,6 @@
 #include "client/cpp/looked_up.h"
 #include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
-#include "client/cpp/server_limits.h"
 #include "slotwise/client.h"
 #include "wire/access.h"
 

@@ -19,7 +19,6 @@
 #include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
 #include "client/cpp/from_grpc.h"
-#include "client/cpp/when_passed.h"
 #include "wire/brisk_loop.h"
 #include "wire/error_details.h"
 #include "wire/frame_stream.h"

@@ -1,15 +1,47 @@
 #include "client/cpp/device_access.h"
 
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "client/cpp/rank_address.h"
 #include "wire/array_align.h"
 #include "wire/shared_memory.h"
+#include "wire/spare_processors.h"
 
 namespace slotwise::client {
 namespace {
+
+using std::chrono::steady_clock;
+
+// So often a loop looks for a point that is far away.
+constexpr std::chrono::microseconds kRarely{100};
+
+// Looks for a point in a loop's thread.
+class Watch : public std::enable_shared_from_this<Watch> {
+ public:
+  Watch(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then)
+      : loop_(loop), timer_(loop.context()), point_(std::move(point)), then_(std::move(then)) {}
+
+  void Look() {
+    if (point_->Passed()) return then_(point_->Wait());
+    const auto again = [self = shared_from_this()](auto...) { self->Look(); };
+    if (steady_clock::now() - begin_ < kBriskTime) return asio::post(loop_.context(), again);
+    timer_.expires_after(kRarely);
+    timer_.async_wait(again);
+  }
+
+ private:
+  BriskLoop& loop_;
+  asio::steady_timer timer_;
+  const std::shared_ptr<StreamPoint> point_;
+  const std::function<void(Status)> then_;
+  const steady_clock::time_point begin_ = steady_clock::now();
+};
 
 // The host's memory: work on it is done when it was asked for.
 class HostPoint final : public StreamPoint {
@@ -48,6 +80,11 @@ Result<std::shared_ptr<DeviceAccess>> DeviceAccess::Find(const std::string& gpu)
                                    : FindCudaDevice(gpu);
   if (access.ok()) found.emplace(gpu, *access);
   return access;
+}
+
+void WhenPassed(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then) {
+  if (!HasSpareProcessors() || point->Passed()) return then(point->Wait());
+  std::make_shared<Watch>(loop, std::move(point), std::move(then))->Look();
 }
 
 }  // namespace slotwise::client

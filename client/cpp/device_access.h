@@ -8,12 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "slotwise/status.h"
+#include "wire/brisk_loop.h"
 
 namespace slotwise::client {
 
@@ -43,6 +45,10 @@ class DeviceAccess {
   using Pieces = std::vector<std::span<const std::byte>>;
   virtual Result<std::shared_ptr<StreamPoint>> CopyIn(void* stream, std::byte* to, const Pieces& pieces) = 0;
 };
+
+// Calls `then`, when a stream has come to a point, with what StreamPoint::Wait says: at once if the point has
+// passed, after a wait for it if no processor can be spared to look for it, else from the loop's thread.
+void WhenPassed(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then);
 
 // DeviceAccess::Find's, of a GPU (cuda_access.cc).
 Result<std::shared_ptr<DeviceAccess>> FindCudaDevice(const std::string& uuid);

@@ -12,7 +12,7 @@
 
 #include "client/cpp/batch_exchange.h"
 #include "client/cpp/batches.h"
-#include "client/cpp/exchange.h"
+#include "client/cpp/transport.h"
 #include "slotwise/data_type.h"
 
 namespace slotwise::client {

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "client/cpp/arrival.h"
 #include "client/cpp/backoff.h"
 #include "client/cpp/from_grpc.h"
 

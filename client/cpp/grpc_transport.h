@@ -16,6 +16,13 @@
 
 namespace slotwise::client {
 
+// An event in the client's completion queue. It owns itself, and Arrive deletes it.
+class Arrival {
+ public:
+  virtual ~Arrival() = default;
+  virtual void Arrive(bool ok) = 0;
+};
+
 class GrpcTransport final : public Transport {
  public:
   // `channel` leads to `address`. `queue` and `access` outlive the transport's tries, which end as events of

@@ -23,7 +23,7 @@
 
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
-#include "client/cpp/exchange.h"
+#include "client/cpp/transport.h"
 #include "slotwise/status.h"
 
 namespace slotwise::client {

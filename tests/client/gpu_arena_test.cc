@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "client/cpp/when_passed.h"
 #include "wire/array_align.h"
 #include "wire/brisk_loop.h"
 #include "wire/spare_processors.h"
