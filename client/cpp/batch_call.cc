@@ -73,7 +73,7 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
   };
   batches->known_start = impl.incarnation();
   if (batches->tables.empty()) return finish({});
-  for (TableBatch& table : batches->tables) table.before = impl.acknowledged().Of(table.table);
+  for (TableBatch& table : batches->tables) table.before = impl.states().Acknowledged(table.table);
   impl.WithTables(call, NamesOf(batches->tables),
                   [&impl, call, batches, finish,
                    make_requests = std::move(make_requests)](const Result<Impl::Tables>& options) {
@@ -99,7 +99,7 @@ void Client::BatchCall::AddOtherLosses(Impl& impl, const Call& call, const Statu
     std::mutex mutex;
     std::string message;
   };
-  const auto tables = impl.acknowledged().All(kMostTables);
+  const auto tables = impl.states().AllAcknowledged(kMostTables);
   if (tables.empty()) return done(loss);
   const auto found = std::make_shared<Found>();
   std::vector<Request> requests;
@@ -108,7 +108,7 @@ void Client::BatchCall::AddOtherLosses(Impl& impl, const Call& call, const Statu
       v1::DescribeTableReply reply;
       if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
       const TableState now{reply.lineage(), reply.steps(), 0, reply.lost_from()};
-      const Status lost = impl.acknowledged().Check(name, state, now);
+      const Status lost = impl.states().Check(name, state, now);
       const std::lock_guard lock(found->mutex);
       if (!lost.ok()) found->message += "; " + lost.message();
       return {};
@@ -135,7 +135,7 @@ Status Client::BatchCall::CutFor(Impl& impl, const Call& call, Batches& batches,
 void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
   const auto batches = std::make_shared<Batches>(std::move(lookups));
   const auto messages = std::make_shared<client::LookupMessages>(batches, mode, call.data_type,
-                                                                 impl.message_memory(), impl.acknowledged());
+                                                                 impl.message_memory(), impl.states());
   const auto make = [&impl, call, batches, messages]() -> Result<std::vector<Request>> {
     if (impl.options().send_each_key_once && !batches->gpu) client::SendEachKeyOnce(*batches);
     if (Status status = CutFor(impl, call, *batches, 0); !status.ok()) return status;
@@ -146,7 +146,7 @@ void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, Lo
       [&impl, batches, messages, mode, done = std::move(done)](const Status& status) {
         if (status.ok()) client::CopyRepeatedRows(*batches);
         for (std::size_t i = 0; status.ok() && i < batches->tables.size(); ++i) {
-          impl.looked_up().Note(batches->tables[i].table, messages->states().Of(i));
+          impl.states().NoteLookup(batches->tables[i].table, messages->states().Of(i));
         }
         const bool may_have_inserted =
             mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
@@ -162,7 +162,7 @@ void Client::BatchCall::Push(Impl& impl, const Call& call, Batches pushes, const
     if (i < call.looked_up.size())
       table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
     if (i < call.learning_rates.size()) table.learning_rate = call.learning_rates[i];
-    if (table.looked_up.lineage == 0) table.looked_up = impl.looked_up().Of(table.table);
+    if (table.looked_up.lineage == 0) table.looked_up = impl.states().LookedUp(table.table);
   }
   const Step step = named ? *named : impl.session().Next();
   const auto sent_again = std::make_shared<std::atomic<bool>>(false);
@@ -205,7 +205,7 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
                     .tables = static_cast<std::uint32_t>(tables)};
     };
     *messages = std::make_shared<client::PushMessages>(batches, step_of, call.data_type,
-                                                       impl.message_memory(), impl.acknowledged());
+                                                       impl.message_memory(), impl.states());
     auto requests = RequestsFor(batches, call.data_type, *messages);
     for (Request& request : requests) request.sent_again = sent_again;
     return requests;

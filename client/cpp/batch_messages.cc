@@ -46,7 +46,7 @@ Status LookupMessages::Read(std::size_t request, const v1::DataReply& reply) {
 Status LookupMessages::Meet(std::size_t request, const Piece& piece, const TableState& met) {
   const TableBatch& table = batches_->tables[piece.table];
   batches_->answers[request].incarnation = met.incarnation;
-  Status status = acknowledged_.Check(table.table, table.before, met);
+  Status status = known_.Check(table.table, table.before, met);
   if (status.ok()) states_.Meet(piece.table, met);
   return status;
 }
@@ -86,8 +86,8 @@ Status PushMessages::Take(std::size_t request, const Piece& piece, const v1::Pus
   const TableBatch& table = batches_->tables[piece.table];
   batches_->answers[request].incarnation = reply.incarnation();
   const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()};
-  const Status lost = acknowledged_.Check(table.table, table.before, now);
-  acknowledged_.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
+  const Status lost = known_.Check(table.table, table.before, now);
+  known_.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
   if (!lost.ok()) {
     return lost.InWords(lost.message() + "; this push was applied as the table's step " +
                         std::to_string(reply.table_step()));

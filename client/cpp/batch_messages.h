@@ -13,10 +13,9 @@
 #include <memory>
 #include <vector>
 
-#include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/batches.h"
-#include "client/cpp/looked_up.h"
 #include "client/cpp/message_memory.h"
+#include "client/cpp/table_states.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
@@ -41,14 +40,10 @@ class BatchMessages {
 
 class LookupMessages final : public BatchMessages {
  public:
-  // `acknowledged` outlives the messages. Values travel as `type`.
+  // `known` outlives the messages. Values travel as `type`.
   LookupMessages(std::shared_ptr<Batches> batches, LookupMode mode, DataType type,
-                 std::shared_ptr<MessageMemory> memory, AcknowledgedSteps& acknowledged)
-      : batches_(std::move(batches)),
-        mode_(mode),
-        type_(type),
-        memory_(std::move(memory)),
-        acknowledged_(acknowledged) {}
+                 std::shared_ptr<MessageMemory> memory, TableStates& known)
+      : batches_(std::move(batches)), mode_(mode), type_(type), memory_(std::move(memory)), known_(known) {}
 
   grpc::ByteBuffer Write(const TableBatch& table, const Piece& piece) override;
   void AddTo(v1::DataCall& call, const TableBatch& table, const Piece& piece) override;
@@ -65,7 +60,7 @@ class LookupMessages final : public BatchMessages {
   const LookupMode mode_;
   const DataType type_;
   const std::shared_ptr<MessageMemory> memory_;
-  AcknowledgedSteps& acknowledged_;
+  TableStates& known_;
   AnsweredParts answered_;
   OldestStates states_;
 };
@@ -75,12 +70,12 @@ class PushMessages final : public BatchMessages {
   // `step_of` names the step, and the part of the step, that a piece is. Gradients travel as `type`.
   using StepOf = std::function<StepId(const Piece&)>;
   PushMessages(std::shared_ptr<Batches> batches, StepOf step_of, DataType type,
-               std::shared_ptr<MessageMemory> memory, AcknowledgedSteps& acknowledged)
+               std::shared_ptr<MessageMemory> memory, TableStates& known)
       : batches_(std::move(batches)),
         step_of_(std::move(step_of)),
         type_(type),
         memory_(std::move(memory)),
-        acknowledged_(acknowledged),
+        known_(known),
         steps_(batches_->tables.size()) {}
 
   grpc::ByteBuffer Write(const TableBatch& table, const Piece& piece) override;
@@ -98,7 +93,7 @@ class PushMessages final : public BatchMessages {
   const StepOf step_of_;
   const DataType type_;
   const std::shared_ptr<MessageMemory> memory_;
-  AcknowledgedSteps& acknowledged_;
+  TableStates& known_;
   std::vector<std::uint64_t> steps_;
 };
 

@@ -116,7 +116,7 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
 }
 
 LookedUpState Client::LookedUp(std::string_view table) const {
-  const client::TableState state = impl_->looked_up().Of(table);
+  const client::TableState state = impl_->states().LookedUp(table);
   return {.lineage = state.lineage, .table_step = state.step};
 }
 

@@ -267,15 +267,13 @@ void Client::Impl::ForgetOptions() {
 }
 
 void Client::Impl::ForgetTables() {
-  acknowledged_.ForgetAll();
-  looked_up_.ForgetAll();
+  states_.ForgetAll();
   ForgetOptions();
 }
 
 void Client::Impl::ForgetAllOf(std::string_view table) {
   Forget(table);
-  acknowledged_.Forget(table);
-  looked_up_.Forget(table);
+  states_.Forget(table);
 }
 
 std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {

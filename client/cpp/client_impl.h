@@ -19,12 +19,11 @@
 #include <string_view>
 #include <vector>
 
-#include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/call.h"
 #include "client/cpp/channels.h"
-#include "client/cpp/looked_up.h"
 #include "client/cpp/message_memory.h"
 #include "client/cpp/run.h"
+#include "client/cpp/table_states.h"
 #include "slotwise/client.h"
 #include "wire/access.h"
 
@@ -110,8 +109,7 @@ class Client::Impl {
   // is still `forgotten`, and calls `then`, with the error if the server does not answer.
   void RenewSession(const client::Call& call, std::uint64_t forgotten,
                     std::function<void(const Status&)> then);
-  client::AcknowledgedSteps& acknowledged() { return acknowledged_; }
-  client::LookedUpStates& looked_up() { return looked_up_; }
+  client::TableStates& states() { return states_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
   // Both are asked before any lock: a thread that a forked child does not have may have held the mutex.
   bool IsOfThisProcess() const { return process_ == getpid(); }
@@ -141,8 +139,7 @@ class Client::Impl {
   const ClientOptions options_;
   const std::vector<client::RankAddress> seeds_;
   Session session_;
-  client::AcknowledgedSteps acknowledged_;
-  client::LookedUpStates looked_up_;
+  client::TableStates states_;
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::array<std::atomic<std::size_t>, 2> turns_{};  // of pushes, and of all else
   std::mutex meeting_;                               // of Meet

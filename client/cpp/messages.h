@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "client/cpp/acknowledged_steps.h"
 #include "client/cpp/cut.h"
 #include "client/cpp/message_memory.h"
+#include "client/cpp/table_states.h"
 #include "slotwise/batch.h"
 #include "slotwise/client.h"
 #include "slotwise/data_type.h"

@@ -1,4 +1,4 @@
-#include "client/cpp/acknowledged_steps.h"
+#include "client/cpp/table_states.h"
 
 #include <algorithm>
 #include <iterator>
@@ -23,30 +23,30 @@ std::string WhyOfAnotherLineage(const TableState& before, const TableState& met)
 
 }  // namespace
 
-TableState AcknowledgedSteps::Of(std::string_view table) const {
+TableState TableStates::Of(std::string_view table, const States& states) const {
   const std::lock_guard lock(mutex_);
-  const auto found = newest_.find(table);
-  return found == newest_.end() ? TableState{} : found->second;
+  const auto found = states.find(table);
+  return found == states.end() ? TableState{} : found->second;
 }
 
-std::vector<std::pair<std::string, TableState>> AcknowledgedSteps::All(std::size_t most) const {
+std::vector<std::pair<std::string, TableState>> TableStates::AllAcknowledged(std::size_t most) const {
   const std::lock_guard lock(mutex_);
-  const auto end = newest_.size() <= most ? newest_.end() : std::next(newest_.begin(), std::ptrdiff_t(most));
-  return {newest_.begin(), end};
+  const std::size_t count = std::min(most, acknowledged_.size());
+  return {acknowledged_.begin(), std::next(acknowledged_.begin(), static_cast<std::ptrdiff_t>(count))};
 }
 
-Status AcknowledgedSteps::Check(std::string_view table, const TableState& before, const TableState& met) {
+Status TableStates::Check(std::string_view table, const TableState& before, const TableState& met) {
   if (before.step == 0 || met.lineage == 0) return {};
   const bool same = met.lineage == before.lineage;
   const std::uint64_t kept = met.lost_from == 0 ? met.step : std::min(met.step, met.lost_from - 1);
   if (same && kept >= before.step) return {};
   {
     const std::lock_guard lock(mutex_);
-    const auto found = newest_.find(table);
+    const auto found = acknowledged_.find(table);
     // Steps that a newer start has acknowledged since are not lost.
-    if (found != newest_.end() && found->second.lineage == before.lineage &&
+    if (found != acknowledged_.end() && found->second.lineage == before.lineage &&
         found->second.incarnation == before.incarnation) {
-      newest_.erase(found);
+      acknowledged_.erase(found);
     }
   }
   const std::string name = "table " + std::string(table);
@@ -58,22 +58,49 @@ Status AcknowledgedSteps::Check(std::string_view table, const TableState& before
   return DataLoss(text + "is at step " + std::to_string(met.step)).Because(Reason::kStepsLost);
 }
 
-void AcknowledgedSteps::Acknowledge(std::string_view table, const TableState& state) {
+void TableStates::Acknowledge(std::string_view table, const TableState& state) {
   if (state.lineage == 0) return;
   const std::lock_guard lock(mutex_);
-  const auto [found, is_new] = newest_.try_emplace(std::string(table), state);
+  const auto [found, is_new] = acknowledged_.try_emplace(std::string(table), state);
   TableState& newest = found->second;
   if (!is_new && (newest.lineage != state.lineage || newest.step < state.step)) newest = state;
 }
 
-void AcknowledgedSteps::Forget(std::string_view table) {
+void TableStates::NoteLookup(std::string_view table, const TableState& state) {
+  if (state.lineage == 0) return;
   const std::lock_guard lock(mutex_);
-  if (const auto found = newest_.find(table); found != newest_.end()) newest_.erase(found);
+  const auto found = looked_up_.find(table);
+  if (found != looked_up_.end()) {
+    found->second = state;
+  } else {
+    looked_up_.emplace(table, state);
+  }
 }
 
-void AcknowledgedSteps::ForgetAll() {
+void TableStates::Forget(std::string_view table) {
   const std::lock_guard lock(mutex_);
-  newest_.clear();
+  for (States* states : {&acknowledged_, &looked_up_}) {
+    if (const auto found = states->find(table); found != states->end()) states->erase(found);
+  }
+}
+
+void TableStates::ForgetAll() {
+  const std::lock_guard lock(mutex_);
+  acknowledged_.clear();
+  looked_up_.clear();
+}
+
+void OldestStates::Meet(std::size_t table, const TableState& state) {
+  if (state.lineage == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (table >= oldest_.size()) oldest_.resize(table + 1);
+  TableState& oldest = oldest_[table];
+  if (oldest.lineage != state.lineage || state.step < oldest.step) oldest = state;
+}
+
+TableState OldestStates::Of(std::size_t table) const {
+  const std::lock_guard lock(mutex_);
+  return table < oldest_.size() ? oldest_[table] : TableState{};
 }
 
 }  // namespace slotwise::client

@@ -1,5 +1,6 @@
-// A client notices when a table no longer has what the client saw acknowledged, and only then.
-#include "client/cpp/acknowledged_steps.h"
+// A client notices when a table no longer has what the client saw acknowledged, and only then; and it knows
+// what its lookups have read.
+#include "client/cpp/table_states.h"
 
 #include <gtest/gtest.h>
 
@@ -9,25 +10,25 @@ namespace slotwise::client {
 namespace {
 
 TEST(AcknowledgedSteps, ExpectsNothingOfATableThatNobodyPushedTo) {
-  AcknowledgedSteps steps;
-  EXPECT_EQ(steps.Of("ads").step, 0U);
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {7, 0}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {8, 3}).ok());
+  TableStates steps;
+  EXPECT_EQ(steps.Acknowledged("ads").step, 0U);
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 0}).ok());
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {8, 3}).ok());
 }
 
 TEST(AcknowledgedSteps, FindsEverythingInALaterStateOfTheSameLineage) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5});
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {7, 5}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {7, 6}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {0, 0}).ok()) << "the server does not say";
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 5}).ok());
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 6}).ok());
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {0, 0}).ok()) << "the server does not say";
 }
 
 TEST(AcknowledgedSteps, MissesThemInAnotherLineage) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5});
   steps.Acknowledge("users", {9, 2});
-  const TableState before = steps.Of("ads");
+  const TableState before = steps.Acknowledged("ads");
   const Status lost = steps.Check("ads", before, {8, 6});
   EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
   EXPECT_EQ(lost.message(),
@@ -36,15 +37,15 @@ TEST(AcknowledgedSteps, MissesThemInAnotherLineage) {
             "at step 6, a count that pushes since have made, or that came with an import or a checkpoint");
   // A call that had begun before is told too; one that begins now is not.
   EXPECT_EQ(steps.Check("ads", before, {8, 6}).code(), StatusCode::kDataLoss);
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {8, 6}).ok());
-  EXPECT_EQ(steps.Of("users").step, 2U);
+  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {8, 6}).ok());
+  EXPECT_EQ(steps.Acknowledged("users").step, 2U);
 }
 
 TEST(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
   const auto lost = [](std::uint64_t before, std::uint64_t met) {
-    AcknowledgedSteps steps;
+    TableStates steps;
     steps.Acknowledge("ads", {7, 5, before});
-    return steps.Check("ads", steps.Of("ads"), {8, 0, met}).message();
+    return steps.Check("ads", steps.Acknowledged("ads"), {8, 0, met}).message();
   };
   const std::string dropped = "table ads was dropped and made anew, or a checkpoint's was put in its place; ";
   EXPECT_EQ(lost(3, 3), dropped +
@@ -55,44 +56,44 @@ TEST(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
 }
 
 TEST(AcknowledgedSteps, MissesThemInAnEarlierState) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5});
-  const Status lost = steps.Check("ads", steps.Of("ads"), {7, 3});
+  const Status lost = steps.Check("ads", steps.Acknowledged("ads"), {7, 3});
   EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
   EXPECT_NE(lost.message().find("steps 4 to 5"), std::string::npos) << lost.message();
 }
 
 TEST(AcknowledgedSteps, ComparesWithWhatWasAcknowledgedWhenTheCallBegan) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5});
-  const TableState before = steps.Of("ads");
+  const TableState before = steps.Acknowledged("ads");
   steps.Acknowledge("ads", {7, 6});
   EXPECT_TRUE(steps.Check("ads", before, {7, 5}).ok()) << "the lookup was served before the push";
   steps.Acknowledge("ads", {7, 4});
-  EXPECT_EQ(steps.Of("ads").step, 6U) << "answers may come in any order";
+  EXPECT_EQ(steps.Acknowledged("ads").step, 6U) << "answers may come in any order";
 }
 
 TEST(AcknowledgedSteps, GoesOnWithTheTableAsItIs) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5});
-  const TableState before = steps.Of("ads");
+  const TableState before = steps.Acknowledged("ads");
   EXPECT_FALSE(steps.Check("ads", before, {8, 1}).ok());
   steps.Acknowledge("ads", {8, 1});
   EXPECT_FALSE(steps.Check("ads", before, {8, 2}).ok());
-  EXPECT_EQ(steps.Of("ads").lineage, 8U) << "the second complaint forgets nothing of the new state";
-  EXPECT_FALSE(steps.Check("ads", steps.Of("ads"), {9, 1}).ok());
+  EXPECT_EQ(steps.Acknowledged("ads").lineage, 8U) << "the second complaint forgets nothing of the new state";
+  EXPECT_FALSE(steps.Check("ads", steps.Acknowledged("ads"), {9, 1}).ok());
 }
 
 TEST(AcknowledgedSteps, MissesWhatTheServerSaysIsLostThoughTheCountIsMadeUp) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5, 1});
-  const TableState before = steps.Of("ads");
+  const TableState before = steps.Acknowledged("ads");
   EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 0}).ok());
   EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 6}).ok()) << "what is lost is another's";
   EXPECT_EQ(steps.Check("ads", before, {7, 9, 2, 4}).message(),
             "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
             "table went on from step 3, and is at step 9");
-  EXPECT_EQ(steps.Of("ads").step, 0U);
+  EXPECT_EQ(steps.Acknowledged("ads").step, 0U);
   EXPECT_EQ(steps.Check("ads", before, {7, 3, 2, 4}).message(),
             "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
             "table is at step 3");
@@ -100,20 +101,57 @@ TEST(AcknowledgedSteps, MissesWhatTheServerSaysIsLostThoughTheCountIsMadeUp) {
 }
 
 TEST(AcknowledgedSteps, KeepsWhatTheNextStartAcknowledgedThroughComplaintsAboutTheOneBefore) {
-  AcknowledgedSteps steps;
+  TableStates steps;
   steps.Acknowledge("ads", {7, 5, 1});
-  const TableState before = steps.Of("ads");
+  const TableState before = steps.Acknowledged("ads");
   EXPECT_FALSE(steps.Check("ads", before, {7, 4, 2, 4}).ok());
   steps.Acknowledge("ads", {7, 4, 2});
   EXPECT_FALSE(steps.Check("ads", before, {7, 5, 2, 4}).ok()) << "another call that began before";
-  EXPECT_EQ(steps.Of("ads").step, 4U);
+  EXPECT_EQ(steps.Acknowledged("ads").step, 4U);
 }
 
-TEST(AcknowledgedSteps, ForgetsATableThatTheCallerDrops) {
-  AcknowledgedSteps steps;
-  steps.Acknowledge("ads", {7, 5});
-  steps.Forget("ads");
-  EXPECT_TRUE(steps.Check("ads", steps.Of("ads"), {8, 0}).ok());
+TEST(LookedUp, IsTheLatestStateOfEachTable) {
+  TableStates states;
+  EXPECT_EQ(states.LookedUp("ads").lineage, 0U);
+  states.NoteLookup("ads", {7, 5});
+  states.NoteLookup("users", {9, 1});
+  states.NoteLookup("ads", {7, 3});
+  EXPECT_EQ(states.LookedUp("ads").step, 3U) << "an earlier state may be read later";
+  states.NoteLookup("ads", {8, 0});
+  EXPECT_EQ(states.LookedUp("ads").lineage, 8U);
+  states.NoteLookup("ads", {0, 99});
+  EXPECT_EQ(states.LookedUp("ads").lineage, 8U) << "a server that names no state says nothing";
+  EXPECT_EQ(states.LookedUp("users").step, 1U);
+}
+
+TEST(TableStates, AreForgottenWithTheirTables) {
+  TableStates states;
+  for (const char* table : {"ads", "users"}) {
+    states.Acknowledge(table, {7, 5});
+    states.NoteLookup(table, {7, 5});
+  }
+  states.Forget("ads");
+  states.Forget("nothing");
+  EXPECT_TRUE(states.Check("ads", states.Acknowledged("ads"), {8, 0}).ok());
+  EXPECT_EQ(states.LookedUp("ads").lineage, 0U);
+  EXPECT_EQ(states.LookedUp("users").lineage, 7U);
+  states.ForgetAll();
+  EXPECT_EQ(states.LookedUp("users").lineage, 0U);
+  EXPECT_EQ(states.Acknowledged("users").step, 0U);
+}
+
+TEST(OldestStates, HaveTheOldestOfEachTable) {
+  OldestStates states;
+  EXPECT_EQ(states.Of(3).lineage, 0U);
+  states.Meet(1, {7, 5});
+  states.Meet(1, {7, 4});
+  states.Meet(1, {7, 6});
+  states.Meet(1, {0, 0});
+  states.Meet(0, {9, 2});
+  EXPECT_EQ(states.Of(1).step, 4U);
+  EXPECT_EQ(states.Of(0).step, 2U);
+  states.Meet(1, {8, 9});
+  EXPECT_EQ(states.Of(1).step, 9U) << "the table was made anew";
 }
 
 }  // namespace
