@@ -1,14 +1,123 @@
 #include "client/cpp/batch_exchange.h"
 
-#include <span>
+#include <grpcpp/support/slice.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
 #include <string>
 
 #include "client/cpp/messages.h"
-#include "slotwise/v1/embedding.pb.h"
+#include "wire/data_type_proto.h"
+#include "wire/frame_stream.h"
 #include "wire/nested.h"
+#include "wire/wire_reader.h"
+#include "wire/wire_writer.h"
 
 namespace slotwise::client {
 namespace {
+
+// Writes a message into one piece of memory: its small fields, then its arrays, one after the other.
+class MessageWriter {
+ public:
+  // A `bytes` field of `size` bytes that `write` fills.
+  struct Array {
+    int field = 0;
+    std::size_t size = 0;
+    std::function<void(char*)> write;
+  };
+
+  explicit MessageWriter(const google::protobuf::MessageLite& small_fields)
+      : header_(small_fields.SerializeAsString()) {}
+
+  void Add(int field, std::size_t size, std::function<void(char*)> write) {
+    if (size > 0) arrays_.push_back({field, size, std::move(write)});
+  }
+
+  template <class T>
+  void AddCopy(int field, std::span<const T> values) {
+    Add(field, values.size_bytes(),
+        [values](char* to) { std::memcpy(to, values.data(), values.size_bytes()); });
+  }
+
+  grpc::ByteBuffer Write(MessageMemory& memory) const {
+    std::vector<std::string> headers(arrays_.size());
+    std::size_t size = header_.size();
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      AppendArrayHeader(arrays_[i].field, arrays_[i].size, headers[i]);
+      size += headers[i].size() + arrays_[i].size;
+    }
+    const auto [slice, bytes] = memory.Take(size);
+    char* to = reinterpret_cast<char*>(bytes);
+    to = std::ranges::copy(header_, to).out;
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      to = std::ranges::copy(headers[i], to).out;
+      arrays_[i].write(to);
+      to += arrays_[i].size;
+    }
+    return {&slice, 1};
+  }
+
+ private:
+  const std::string header_;
+  std::vector<Array> arrays_;
+};
+
+// LookupRequest and PushRequest give their arrays the same field numbers.
+constexpr int kKeys = v1::LookupRequest::kKeysFieldNumber;
+constexpr int kOffsets = v1::LookupRequest::kOffsetsFieldNumber;
+constexpr int kWeights = v1::LookupRequest::kWeightsFieldNumber;
+static_assert(kKeys == v1::PushRequest::kKeysFieldNumber &&
+              kOffsets == v1::PushRequest::kOffsetsFieldNumber &&
+              kWeights == v1::PushRequest::kWeightsFieldNumber);
+
+// Adds the bags of `samples`, with offsets that begin at 0 again.
+void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& message) {
+  const BatchView part = PartOf(batch, samples);
+  message.AddCopy(kKeys, part.keys);
+  message.AddCopy(kWeights, part.weights);
+  message.Add(kOffsets, part.offsets.size_bytes(), [offsets = part.offsets](char* to) {
+    for (const std::uint32_t offset : offsets) {
+      const std::uint32_t from_here = offset - offsets.front();
+      std::memcpy(to, &from_here, sizeof(from_here));
+      to += sizeof(from_here);
+    }
+  });
+}
+
+// Widens halves, which come in pieces of any size, into `out`. REQUIRES: the pieces are together as many as
+// `out` holds.
+class PiecewiseWidening {
+ public:
+  PiecewiseWidening(DataType type, std::span<float> out) : type_(type), out_(out) {}
+
+  void Add(std::span<const std::byte> piece) {
+    if (split_ && !piece.empty()) {
+      const std::array half{first_byte_, piece.front()};
+      piece = piece.subspan(1);
+      split_ = false;
+      Write(half.data(), 1);
+    }
+    Write(piece.data(), piece.size() / kHalf);
+    if (piece.size() % kHalf == 0) return;
+    split_ = true;
+    first_byte_ = piece.back();
+  }
+
+ private:
+  static constexpr std::size_t kHalf = 2;
+
+  void Write(const std::byte* halves, std::size_t count) {
+    Widen(halves, type_, out_.first(count));
+    out_ = out_.subspan(count);
+  }
+
+  const DataType type_;
+  std::span<float> out_;  // what is still to be written
+  bool split_ = false;    // the last piece ended in the middle of a number, with this byte
+  std::byte first_byte_{};
+};
 
 // Adds an array to a body, and returns its bytes.
 template <class T>
@@ -17,12 +126,280 @@ std::uint64_t Add(std::span<const T> array, DataExchange::Body& body) {
   return array.size_bytes();
 }
 
+// The same of a body whose owner pads it.
+std::uint64_t AddUnpadded(std::span<const std::byte> array, DataExchange::Body& body) {
+  if (!array.empty()) body.push_back(array);
+  return array.size();
+}
+
 // LookupMany and PushMany, and their replies, have one field.
 constexpr int kMany = v1::LookupManyRequest::kLookupsFieldNumber;
 static_assert(kMany == v1::LookupManyReply::kRepliesFieldNumber &&
               kMany == v1::PushManyRequest::kPushesFieldNumber);
 
+Status WrongCount(std::size_t messages, std::size_t pieces) {
+  return {StatusCode::kInternal, "the reply has " + std::to_string(messages) +
+                                     " messages, not one for each of the request's " +
+                                     std::to_string(pieces)};
+}
+
+// A request of batches in the host's memory: it is sent from the caller's arrays, and a lookup's values are
+// received into the caller's.
+class BatchExchange : public DataExchange {
+ public:
+  BatchExchange(std::shared_ptr<const Batches> batches, std::size_t request, DataType type,
+                std::shared_ptr<BatchMessages> messages)
+      : batches_(std::move(batches)), request_(request), type_(type), messages_(std::move(messages)) {}
+
+  std::string method() const override;
+  const grpc::ByteBuffer& Message() override;
+  Status ReadMessage(const grpc::ByteBuffer& reply) override;
+
+  void Write(v1::DataCall& call, Body& body) override;
+  Result<Room> MakeRoom(const v1::DataReply& reply) override;
+  std::uint64_t ValueBytes() const override;
+  Status Read(const v1::DataReply& reply) override;
+
+ protected:
+  const Pieces& pieces() const { return batches_->requests[request_]; }
+  const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
+  // Returns how many values, or gradients, a piece has.
+  std::uint64_t NumbersOf(const Piece& piece) const {
+    return piece.samples.size() * TableOf(piece).checked.width;
+  }
+
+  const std::shared_ptr<const Batches> batches_;
+  const std::size_t request_;
+  const DataType type_;
+  const std::shared_ptr<BatchMessages> messages_;
+
+ private:
+  virtual void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body);
+  // Says where a piece's values go, of so many bytes.
+  virtual void AddRoom(const Piece& piece, std::uint64_t bytes, Room& room);
+  std::span<float> OutOf(const Piece& piece) const {
+    return TableOf(piece).out.subspan(piece.samples.first * TableOf(piece).checked.width, NumbersOf(piece));
+  }
+
+  std::optional<grpc::ByteBuffer> message_;  // once it is written
+  // Arrays that are not sent or received as they lie: offsets of a part, and numbers of 16 bits.
+  std::deque<std::vector<std::uint32_t>> offsets_;
+  std::deque<std::vector<std::byte>> narrow_;
+  std::array<std::byte, kArrayAlign> padding_;
+};
+
+// The one request of whole batches that lie in the memory of a GPU which the server has too.
+class GpuExchange final : public BatchExchange {
+ public:
+  using BatchExchange::BatchExchange;
+
+  Status Read(const v1::DataReply& reply) override;
+  OnDevice* on_device() override { return &batches_->gpu->of; }
+  void TakeValues(std::shared_ptr<std::byte[]>&& values) override { values_ = std::move(values); }
+
+ private:
+  void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) override;
+  void AddRoom(const Piece& /*piece*/, std::uint64_t /*bytes*/, Room& /*room*/) override {}
+
+  std::shared_ptr<std::byte[]> values_;
+};
+
 }  // namespace
+
+v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
+                               const TableState& acknowledged) {
+  v1::LookupRequest fields;
+  fields.set_table(std::string(table));
+  fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
+  fields.set_samples(static_cast<std::uint32_t>(samples.size()));
+  fields.set_data_type(ToProto(type));
+  SayAcknowledged(acknowledged, fields);
+  return fields;
+}
+
+v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
+                           const TableState& looked_up, const TableState& acknowledged,
+                           std::optional<float> learning_rate) {
+  v1::PushRequest fields;
+  fields.set_table(std::string(table));
+  fields.mutable_step()->set_session(step.session);
+  fields.mutable_step()->set_number(step.number);
+  fields.mutable_step()->set_part(step.part);
+  fields.mutable_step()->set_parts(step.parts);
+  fields.mutable_step()->set_epoch(step.epoch);
+  if (step.tables > 1) {
+    fields.mutable_step()->set_place(step.place);
+    fields.mutable_step()->set_tables(step.tables);
+  }
+  fields.set_samples(static_cast<std::uint32_t>(samples.size()));
+  fields.set_data_type(ToProto(type));
+  if (looked_up.lineage != 0) {
+    fields.mutable_looked_up()->set_lineage(looked_up.lineage);
+    fields.mutable_looked_up()->set_table_step(looked_up.step);
+  }
+  SayAcknowledged(acknowledged, fields);
+  if (learning_rate) fields.set_learning_rate(*learning_rate);
+  return fields;
+}
+
+grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
+                               const CheckedBatch& batch, SampleRange samples,
+                               const TableState& acknowledged) {
+  MessageWriter message(LookupFields(table, mode, type, samples, acknowledged));
+  AddBags(batch, samples, message);
+  return message.Write(memory);
+}
+
+grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
+                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
+                             DataType type, const TableState& looked_up, const TableState& acknowledged,
+                             std::optional<float> learning_rate) {
+  MessageWriter message(PushFields(table, step, type, samples, looked_up, acknowledged, learning_rate));
+  AddBags(batch, samples, message);
+  const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
+  if (type == DataType::kFloat32) {
+    message.AddCopy(v1::PushRequest::kGradientsFieldNumber, part);
+  } else {
+    message.Add(v1::PushRequest::kGradientsFieldNumber, part.size() * BytesOf(type),
+                [part, type](char* to) { Narrow(part, type, reinterpret_cast<std::byte*>(to)); });
+  }
+  return message.Write(memory);
+}
+
+Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
+                       std::uint32_t width, DataType type, std::size_t numbers) {
+  const std::uint64_t expected = numbers * BytesOf(type);
+  if (received != expected || (expected > 0 && fields.width() != width)) {
+    return FailedPrecondition("the reply has " + std::to_string(received) +
+                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
+                              std::to_string(samples) + " samples of " + std::to_string(width) +
+                              " numbers of " + std::string(ToString(type)) +
+                              ": the table was made anew with other options; try again")
+        .Because(Reason::kTableChanged);
+  }
+  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
+  if (expected > 0 && !plain && fields.data_type() != ToProto(type)) {
+    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
+                                             ", which was not asked for");
+  }
+  return {};
+}
+
+Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
+                                   DataType type, std::span<float> out) {
+  const std::size_t expected = out.size() * BytesOf(type);
+  std::size_t received = 0;
+  std::optional<PiecewiseWidening> widening;
+  ArrayField values{v1::LookupReply::kValuesFieldNumber, [&](std::size_t size) -> void* {
+                      received = size;
+                      widening.emplace(type, out);  // of the last such field alone
+                      return size == expected ? out.data() : nullptr;
+                    }};
+  if (type != DataType::kFloat32) {
+    values.take_piece = [&](std::span<const std::byte> piece) { widening->Add(piece); };
+  }
+  const std::array arrays{std::move(values)};
+  v1::LookupReply fields;
+  if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) {
+    return Status(StatusCode::kInternal, status.message());
+  }
+  if (Status status = CheckReplyShape(fields, received, samples, width, type, out.size()); !status.ok()) {
+    return status;
+  }
+  return TableState{fields.lineage(), fields.table_step(), fields.incarnation(), fields.lost_from()};
+}
+
+grpc::ByteBuffer LookupMessages::Write(const Piece& piece) {
+  const TableBatch& table = TableOf(piece);
+  return LookupMessage(*memory_, table.table, mode_, type_, table.checked, piece.samples, table.before);
+}
+
+void LookupMessages::AddTo(v1::DataCall& call, const Piece& piece) {
+  const TableBatch& table = TableOf(piece);
+  *call.add_lookups() = LookupFields(table.table, mode_, type_, piece.samples, table.before);
+}
+
+Status LookupMessages::Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) {
+  const Pieces& pieces = batches_->requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const TableBatch& table = TableOf(pieces[i]);
+    const SampleRange samples = pieces[i].samples;
+    const std::uint32_t width = table.checked.width;
+    const auto out = table.out.subspan(samples.first * width, samples.size() * width);
+    const auto met = ReadLookupReply(replies[i], samples.size(), width, type_, out);
+    if (!met.ok()) return met.status();
+    if (Status status = Meet(request, pieces[i], *met); !status.ok()) return status;
+  }
+  answered_.Add(pieces);
+  return {};
+}
+
+Status LookupMessages::Read(std::size_t request, const v1::DataReply& reply) {
+  const Pieces& pieces = batches_->requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
+    const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation(), lookup.lost_from()};
+    if (Status status = Meet(request, pieces[i], met); !status.ok()) return status;
+  }
+  answered_.Add(pieces);
+  return {};
+}
+
+// Notes which state of its table a piece was read of.
+Status LookupMessages::Meet(std::size_t request, const Piece& piece, const TableState& met) {
+  const TableBatch& table = TableOf(piece);
+  batches_->answers[request].incarnation = met.incarnation;
+  Status status = known_.Check(table.table, table.before, met);
+  if (status.ok()) states_.Meet(piece.table, met);
+  return status;
+}
+
+grpc::ByteBuffer PushMessages::Write(const Piece& piece) {
+  const TableBatch& table = TableOf(piece);
+  return PushMessage(*memory_, table.table, step_of_(piece), table.checked, piece.samples, table.gradients,
+                     type_, table.looked_up, table.before, table.learning_rate);
+}
+
+void PushMessages::AddTo(v1::DataCall& call, const Piece& piece) {
+  const TableBatch& table = TableOf(piece);
+  *call.add_pushes() = PushFields(table.table, step_of_(piece), type_, piece.samples, table.looked_up,
+                                  table.before, table.learning_rate);
+}
+
+Status PushMessages::Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) {
+  const Pieces& pieces = batches_->requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    v1::PushReply reply;
+    if (Status status = Deserialize(replies[i], reply); !status.ok()) return status;
+    if (Status status = Take(request, pieces[i], reply); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status PushMessages::Read(std::size_t request, const v1::DataReply& reply) {
+  const Pieces& pieces = batches_->requests[request];
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (Status status = Take(request, pieces[i], reply.pushes(static_cast<int>(i))); !status.ok())
+      return status;
+  }
+  return {};
+}
+
+// Notes which step of its table a piece became a part of. All parts of a table's step have one answer, and
+// that to the first part is kept.
+Status PushMessages::Take(std::size_t request, const Piece& piece, const v1::PushReply& reply) {
+  const TableBatch& table = TableOf(piece);
+  batches_->answers[request].incarnation = reply.incarnation();
+  const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()};
+  const Status lost = known_.Check(table.table, table.before, now);
+  known_.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
+  if (!lost.ok()) {
+    return lost.InWords(lost.message() + "; this push was applied as the table's step " +
+                        std::to_string(reply.table_step()));
+  }
+  if (piece.part == 0) steps_[piece.table] = reply.table_step();
+  return {};
+}
 
 std::string BatchExchange::method() const {
   return std::string("/slotwise.v1.Embedding/") + (batches_->pushes ? "Push" : "Lookup") +
@@ -32,8 +409,7 @@ std::string BatchExchange::method() const {
 const grpc::ByteBuffer& BatchExchange::Message() {
   if (!message_) {
     std::vector<grpc::ByteBuffer> parts;
-    for (const Piece& piece : pieces())
-      parts.push_back(messages_->Write(batches_->tables[piece.table], piece));
+    for (const Piece& piece : pieces()) parts.push_back(messages_->Write(piece));
     message_ = batches_->many() ? JoinMessages(kMany, parts) : parts.front();
   }
   return *message_;
@@ -46,25 +422,18 @@ Status BatchExchange::ReadMessage(const grpc::ByteBuffer& reply) {
     return {StatusCode::kInternal, "the reply is malformed: " + replies.status().message()};
   }
   if (replies->size() != pieces().size()) {
-    return {StatusCode::kInternal, "the reply has " + std::to_string(replies->size()) +
-                                       " messages, not one for each of the request's " +
-                                       std::to_string(pieces().size())};
+    return WrongCount(replies->size(), pieces().size());
   }
   return messages_->Read(request_, *replies);
 }
 
-void BatchExchange::AddArrays(const TableBatch& table, const Piece& piece, v1::DataArrays& bytes,
-                              Body& body) {
-  const CheckedBatch& batch = table.checked;
-  const std::uint64_t first = piece.samples.first * batch.slots;
-  const std::uint64_t last = piece.samples.last * batch.slots;
-  const auto& [keys, offsets, weights] = batch.view;
-  const std::uint64_t first_key = offsets.empty() ? first : offsets[first];
-  const std::uint64_t key_count = (offsets.empty() ? last : offsets[last]) - first_key;
-  bytes.set_keys(Add(keys.subspan(first_key, key_count), body));
+void BatchExchange::AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) {
+  const TableBatch& table = TableOf(piece);
+  const auto [keys, offsets, weights] = PartOf(table.checked, piece.samples);
+  bytes.set_keys(Add(keys, body));
   if (batches_->pushes) {
     const auto gradients =
-        table.gradients.subspan(piece.samples.first * batch.width, piece.samples.size() * batch.width);
+        table.gradients.subspan(piece.samples.first * table.checked.width, NumbersOf(piece));
     if (type_ == DataType::kFloat32) {
       bytes.set_gradients(Add(gradients, body));
     } else {
@@ -73,17 +442,14 @@ void BatchExchange::AddArrays(const TableBatch& table, const Piece& piece, v1::D
       bytes.set_gradients(Add(std::span<const std::byte>(narrow), body));
     }
   }
-  if (!offsets.empty()) {
-    const auto part = offsets.subspan(first, last - first + 1);
-    if (part.front() == 0) {
-      bytes.set_offsets(Add(part, body));
-    } else {
-      std::vector<std::uint32_t>& from_here = offsets_.emplace_back(part.begin(), part.end());
-      for (std::uint32_t& offset : from_here) offset -= offsets[first];
-      bytes.set_offsets(Add(std::span<const std::uint32_t>(from_here), body));
-    }
+  if (offsets.empty() || offsets.front() == 0) {
+    bytes.set_offsets(Add(offsets, body));
+  } else {
+    std::vector<std::uint32_t>& from_here = offsets_.emplace_back(offsets.begin(), offsets.end());
+    for (std::uint32_t& offset : from_here) offset -= offsets.front();
+    bytes.set_offsets(Add(std::span<const std::uint32_t>(from_here), body));
   }
-  if (!weights.empty()) bytes.set_weights(Add(weights.subspan(first_key, key_count), body));
+  bytes.set_weights(Add(weights, body));
 }
 
 void BatchExchange::Write(v1::DataCall& call, Body& body) {
@@ -91,46 +457,35 @@ void BatchExchange::Write(v1::DataCall& call, Body& body) {
   narrow_.clear();
   call.set_many(batches_->many());
   for (const Piece& piece : pieces()) {
-    const TableBatch& table = batches_->tables[piece.table];
-    messages_->AddTo(call, table, piece);
-    AddArrays(table, piece, *call.add_arrays(), body);
+    messages_->AddTo(call, piece);
+    AddArrays(piece, *call.add_arrays(), body);
   }
 }
 
-std::span<float> BatchExchange::OutOf(const Piece& piece) const {
-  const TableBatch& table = batches_->tables[piece.table];
-  return table.out.subspan(piece.samples.first * table.checked.width,
-                           piece.samples.size() * table.checked.width);
-}
-
-Status CheckReplyCounts(const v1::DataReply& reply, const Batches& batches, std::size_t pieces) {
-  const int messages = batches.pushes ? reply.pushes_size() : reply.lookups_size();
-  if (static_cast<std::size_t>(messages) == pieces &&
-      reply.value_bytes_size() == (batches.pushes ? 0 : messages)) {
-    return {};
-  }
-  return {StatusCode::kInternal, "the reply has " + std::to_string(messages) +
-                                     " messages, not one for each of the request's " +
-                                     std::to_string(pieces)};
+void BatchExchange::AddRoom(const Piece& piece, std::uint64_t bytes, Room& room) {
+  room.push_back(type_ == DataType::kFloat32 ? std::as_writable_bytes(OutOf(piece))
+                                             : std::span(narrow_.emplace_back(bytes)));
+  room.push_back(std::span(padding_).first(PaddedBytes(bytes) - bytes));
 }
 
 Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
-  if (Status status = CheckReplyCounts(reply, *batches_, pieces().size()); !status.ok()) return status;
+  const auto messages =
+      static_cast<std::size_t>(batches_->pushes ? reply.pushes_size() : reply.lookups_size());
+  const std::size_t values = batches_->pushes ? 0 : messages;
+  if (messages != pieces().size() || static_cast<std::size_t>(reply.value_bytes_size()) != values) {
+    return WrongCount(messages, pieces().size());
+  }
   Room room;
   if (batches_->pushes) return room;
   narrow_.clear();
   for (int i = 0; i < reply.lookups_size(); ++i) {
     const Piece& piece = pieces()[static_cast<std::size_t>(i)];
-    const std::uint64_t bytes = reply.value_bytes(i);
-    const std::span<float> out = OutOf(piece);
-    if (Status status = CheckReplyShape(reply.lookups(i), bytes, piece.samples.size(),
-                                        batches_->tables[piece.table].checked.width, type_, out.size());
+    if (Status status = CheckReplyShape(reply.lookups(i), reply.value_bytes(i), piece.samples.size(),
+                                        TableOf(piece).checked.width, type_, NumbersOf(piece));
         !status.ok()) {
       return status;
     }
-    room.push_back(type_ == DataType::kFloat32 ? std::as_writable_bytes(out)
-                                               : std::span(narrow_.emplace_back(bytes)));
-    room.push_back(std::span(padding_).first(PaddedBytes(bytes) - bytes));
+    AddRoom(piece, reply.value_bytes(i), room);
   }
   return room;
 }
@@ -138,7 +493,7 @@ Result<DataExchange::Room> BatchExchange::MakeRoom(const v1::DataReply& reply) {
 std::uint64_t BatchExchange::ValueBytes() const {
   std::uint64_t bytes = 0;
   if (batches_->pushes) return bytes;
-  for (const Piece& piece : pieces()) bytes += PaddedBytes(OutOf(piece).size() * BytesOf(type_));
+  for (const Piece& piece : pieces()) bytes += PaddedBytes(NumbersOf(piece) * BytesOf(type_));
   return bytes;
 }
 
@@ -148,6 +503,46 @@ Status BatchExchange::Read(const v1::DataReply& reply) {
     for (const Piece& piece : pieces()) Widen((narrow++)->data(), type_, OutOf(piece));
   }
   return messages_->Read(request_, reply);
+}
+
+void GpuExchange::AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) {
+  if (piece.samples.size() == 0) return;  // the batch is whole in the table's first piece
+  const TableBatch& table = TableOf(piece);
+  bytes.set_keys(AddUnpadded(std::as_bytes(table.view.keys), body));
+  if (batches_->pushes) {
+    bytes.set_gradients(AddUnpadded({static_cast<const std::byte*>(batches_->gpu->gradients[piece.table]),
+                                     NumbersOf(piece) * BytesOf(type_)},
+                                    body));
+  }
+  const auto& offsets = table.view.offsets;
+  const bool wide = batches_->gpu->wide[piece.table];
+  const std::size_t each = wide ? sizeof(std::int64_t) : sizeof(std::uint32_t);
+  bytes.set_offsets(
+      AddUnpadded({reinterpret_cast<const std::byte*>(offsets.data()), offsets.size() * each}, body));
+  bytes.set_wide_offsets(wide);
+  bytes.set_weights(AddUnpadded(std::as_bytes(table.view.weights), body));
+}
+
+Status GpuExchange::Read(const v1::DataReply& reply) {
+  std::uint64_t at = 0;
+  std::vector<GpuRows>& rows = batches_->gpu->rows;
+  rows.clear();
+  if (!batches_->pushes) {
+    for (const Piece& piece : pieces()) {
+      const std::uint64_t numbers = NumbersOf(piece);
+      std::byte* const first = values_ == nullptr ? nullptr : values_.get() + at;
+      rows.push_back({.values = std::shared_ptr<void>(values_, first), .size = numbers, .type = type_});
+      at += PaddedBytes(numbers * BytesOf(type_));
+    }
+    values_.reset();
+  }
+  return messages_->Read(0, reply);
+}
+
+std::shared_ptr<DataExchange> MakeExchange(std::shared_ptr<const Batches> batches, std::size_t request,
+                                           DataType type, std::shared_ptr<BatchMessages> messages) {
+  if (batches->gpu) return std::make_shared<GpuExchange>(batches, request, type, std::move(messages));
+  return std::make_shared<BatchExchange>(std::move(batches), request, type, std::move(messages));
 }
 
 }  // namespace slotwise::client

@@ -1,8 +1,9 @@
 #include "client/cpp/batches.h"
 
 #include <algorithm>
-#include <new>
-#include <optional>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -15,16 +16,23 @@ namespace {
 constexpr std::uint64_t kHeaderBytes = 768;
 constexpr std::uint64_t kTableHeaderBytes = 256;
 
-// A batch of fewer keys is sent as it is: a call of so many takes about as long as one of none.
-constexpr std::size_t kLeastKeys = 256;
-// All keys of a batch of up to so many are compared at once, in a few microseconds. Of more, some are looked
-// at first.
-constexpr std::size_t kMostKeysWithoutEstimate = 1024;
-// Where a smaller share of the keys is repeated, the server and the wire are spared no more than the
-// comparison and the copies take (docs/performance.md, "Each key once").
-constexpr double kLeastRepeatedShare = 0.25;
-// A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
-constexpr std::size_t kMostKeys = std::size_t{1} << 22;
+// A request's size in bytes. Fewer than the least are not worth a request; gRPC moves 1 to 4 MiB fastest.
+constexpr std::uint64_t kLeastRequest = 64 << 10;
+constexpr std::uint64_t kGoodRequest = 1 << 20;
+constexpr std::uint64_t kLargestRequest = 4 << 20;
+
+constexpr std::uint64_t DivideUp(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
+
+Status CheckCombiner(std::span<const std::uint32_t> offsets, Combiner combiner) {
+  if (combiner != Combiner::kNone) return {};
+  for (std::size_t bag = 0; bag < offsets.size(); ++bag) {
+    if (offsets[bag] == bag) continue;
+    return InvalidArgument("offsets[" + std::to_string(bag) + "] is " + std::to_string(offsets[bag]) +
+                           ": must be " + std::to_string(bag) +
+                           ", because in a table without a combiner every bag has one key");
+  }
+  return {};
+}
 
 Status CheckSize(const TableBatch& batch, std::string_view array, std::size_t size) {
   const CheckedBatch& checked = batch.checked;
@@ -39,26 +47,119 @@ std::uint64_t ValueBytes(const TableBatch& table, DataType type, std::uint64_t s
   return BytesOf(type) * std::uint64_t{table.checked.width} * samples;
 }
 
-std::uint64_t KeyBytes(const TableBatch& table, SampleRange samples) {
-  return PartBytes(table.view, table.checked.slots, samples);
+// Returns the bytes that the keys, weights and offsets of `samples` take in a request.
+std::uint64_t PartBytes(const TableBatch& table, SampleRange samples) {
+  const auto [keys, offsets, weights] = PartOf(table.checked, samples);
+  return keys.size_bytes() + offsets.size_bytes() + weights.size_bytes();
+}
+
+// A batch of a call is cut by its size.
+struct BatchSize {
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;  // of the values, or of the keys, weights and offsets
+};
+
+// Each of a call's batches is cut into `parts` parts, and these go into about `requests` requests.
+struct CutCounts {
+  std::uint64_t requests = 1;
+  std::uint64_t parts = 1;
+};
+
+// Returns how to cut a call's batches, which are usually of different tables. A batch that is alone has as
+// many parts as there are requests.
+CutCounts CountsFor(std::span<const BatchSize> batches, std::uint64_t ranks, std::uint64_t channels) {
+  BatchSize all;
+  BatchSize largest;
+  std::uint64_t with_samples = 0;
+  for (const BatchSize& batch : batches) {
+    if (batch.samples == 0) continue;
+    ++with_samples;
+    all.samples += batch.samples;
+    all.bytes += batch.bytes;
+    largest.samples = std::max(largest.samples, batch.samples);
+    largest.bytes = std::max(largest.bytes, batch.bytes);
+  }
+  if (with_samples == 0) return {};
+  std::uint64_t wanted = all.bytes >= ranks * channels * kGoodRequest ? ranks * channels : ranks;
+  wanted = std::max(wanted, DivideUp(all.bytes, kLargestRequest));
+  wanted = DivideUp(wanted, ranks) * ranks;  // every rank gets the same number
+  const std::uint64_t most = std::min({wanted, all.bytes / kLeastRequest, all.samples});
+  const std::uint64_t requests = std::max<std::uint64_t>(1, most);
+  const std::uint64_t parts =
+      std::max(DivideUp(requests, with_samples), DivideUp(largest.bytes, kLargestRequest));
+  return {requests, std::min(parts, largest.samples)};
+}
+
+// Cuts samples into parts, as even as possible; some are empty if there are more parts than samples.
+std::vector<SampleRange> EvenParts(std::uint64_t samples, std::uint64_t parts) {
+  std::vector<SampleRange> even(parts);
+  for (std::uint64_t i = 0; i < parts; ++i) even[i] = {samples * i / parts, samples * (i + 1) / parts};
+  return even;
+}
+
+// Halves every part that does not fit, until it fits or has one sample.
+std::vector<SampleRange> HalveUntilFit(const std::vector<SampleRange>& parts,
+                                       const std::function<bool(SampleRange)>& fits) {
+  std::vector<SampleRange> fitting;
+  std::vector<SampleRange> waiting(parts.rbegin(), parts.rend());
+  while (!waiting.empty()) {
+    const SampleRange part = waiting.back();
+    waiting.pop_back();
+    if (part.size() <= 1 || fits(part)) {
+      fitting.push_back(part);
+      continue;
+    }
+    const std::uint64_t middle = (part.first + part.last) / 2;
+    waiting.push_back({middle, part.last});
+    waiting.push_back({part.first, middle});
+  }
+  return fitting;
+}
+
+struct PieceSize {
+  std::uint64_t weight = 0;      // as BatchSize::bytes
+  std::uint64_t in_message = 0;  // the bytes that the piece takes in its request
+};
+
+// Puts pieces into requests, neighbours together: at most `requests` of them, about even in weight, but more
+// where one would have above `room` bytes. A piece that has more alone is a request.
+std::vector<Pieces> Group(const Pieces& pieces, std::uint64_t requests, std::uint64_t room,
+                          const std::function<PieceSize(const Piece&)>& size_of) {
+  std::uint64_t weight = 0;
+  for (const Piece& piece : pieces) weight += size_of(piece).weight;
+  weight = std::max<std::uint64_t>(1, weight);
+  std::vector<Pieces> groups;
+  std::uint64_t before = 0;      // the weight of the pieces before this one
+  std::uint64_t latest = 0;      // the place of the last group among `requests` even ones
+  std::uint64_t in_message = 0;  // the bytes of the last group
+  for (const Piece& piece : pieces) {
+    const PieceSize size = size_of(piece);
+    // A piece goes where its middle lies when all pieces lie in a row and the row is cut evenly.
+    const std::uint64_t place = std::min((2 * before + size.weight) * requests / (2 * weight), requests - 1);
+    if (groups.empty() || place != latest || in_message + size.in_message > room) {
+      groups.emplace_back();
+      in_message = 0;
+    }
+    groups.back().push_back(piece);
+    before += size.weight;
+    in_message += size.in_message;
+    latest = place;
+  }
+  return groups;
 }
 
 // Returns the bytes of the arrays in a request that some samples of a table take.
 std::uint64_t ArrayBytes(const Batches& batches, DataType type, std::size_t index, SampleRange samples) {
   const TableBatch& table = batches.tables[index];
-  return KeyBytes(table, samples) + (batches.pushes ? ValueBytes(table, type, samples.size()) : 0);
+  return PartBytes(table, samples) + (batches.pushes ? ValueBytes(table, type, samples.size()) : 0);
 }
 
 // Returns the bytes that some samples of a table take in a round, of a lookup or of a step.
 std::uint64_t RoundBytes(const Batches& batches, std::size_t index, SampleRange samples) {
-  const TableBatch& table = batches.tables[index];
-  const std::uint64_t slots = table.checked.slots;
-  const std::uint64_t first = samples.first * slots;
-  const std::uint64_t last = samples.last * slots;
-  const auto& offsets = table.view.offsets;
-  const std::uint64_t keys = offsets.empty() ? last - first : offsets[last] - offsets[first];
+  const CheckedBatch& batch = batches.tables[index].checked;
   return (batches.pushes ? sizing::StepBytes : sizing::RoundBytes)(
-      keys, last - first, table.checked.width / slots, !table.view.weights.empty());
+      PartOf(batch, samples).keys.size(), samples.size() * batch.slots, batch.width / batch.slots,
+      !batch.view.weights.empty());
 }
 
 std::string TooLarge(const std::string& what, std::uint64_t bytes, std::string_view where,
@@ -140,36 +241,56 @@ Pieces PiecesOf(const Batches& batches, const CutOptions& options, std::uint64_t
   return pieces;
 }
 
-// Returns whether the batch may have one key in each bag, and rows that are not weighted: it has as many keys
-// as bags.
-bool MayHaveOneKeyABag(const BatchView& batch) {
-  return batch.weights.empty() && (batch.offsets.empty() || batch.offsets.size() == batch.keys.size() + 1);
-}
-// REQUIRES: MayHaveOneKeyABag.
-bool HasOneKeyABag(const BatchView& batch) {
-  for (std::size_t bag = 0; bag < batch.offsets.size(); ++bag) {
-    if (batch.offsets[bag] != bag) return false;
-  }
-  return true;
-}
-
-// Returns a batch's distinct keys if it pays to send them alone.
-std::optional<DistinctKeys> DistinctKeysIfManyRepeat(const BatchView& batch, std::uint32_t slots) {
-  const std::span<const Key> keys = batch.keys;
-  if (keys.size() < kLeastKeys || keys.size() > kMostKeys || !MayHaveOneKeyABag(batch)) return std::nullopt;
-  const KeyHash hash = KeyHash::Draw();
-  const bool estimates = keys.size() > kMostKeysWithoutEstimate;
-  const double most = (1 - kLeastRepeatedShare) * static_cast<double>(keys.size());
-  try {
-    if (estimates && EstimateRepeatedShare(keys, hash) < kLeastRepeatedShare) return std::nullopt;
-    if (!HasOneKeyABag(batch)) return std::nullopt;
-    return FindDistinctKeys(keys, hash, slots, static_cast<std::size_t>(most));
-  } catch (const std::bad_alloc&) {
-    return std::nullopt;
-  }
-}
-
 }  // namespace
+
+BatchView PartOf(const CheckedBatch& batch, SampleRange samples) {
+  const std::uint64_t first = samples.first * batch.slots;
+  const std::uint64_t last = samples.last * batch.slots;
+  const auto& [keys, offsets, weights] = batch.view;
+  const std::uint64_t first_key = offsets.empty() ? first : offsets[first];
+  const std::uint64_t count = (offsets.empty() ? last : offsets[last]) - first_key;
+  return {.keys = keys.subspan(first_key, count),
+          .offsets = offsets.empty() ? offsets : offsets.subspan(first, last - first + 1),
+          .weights = weights.empty() ? weights : weights.subspan(first_key, count)};
+}
+
+Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions& table) {
+  const std::uint32_t slots = table.slots;
+  const std::uint64_t bags = batch.offsets.empty() ? batch.keys.size() : batch.offsets.size() - 1;
+  const std::uint64_t samples = bags / slots;
+  if (samples > std::numeric_limits<std::uint32_t>::max()) {
+    return InvalidArgument("the batch has " + std::to_string(samples) + " samples, more than 32 bits count");
+  }
+  if (bags % slots != 0) {
+    return InvalidArgument((batch.offsets.empty()
+                                ? "keys has " + std::to_string(bags) + " keys without offsets"
+                                : "offsets has " + std::to_string(bags + 1) + " elements") +
+                           ", which is no whole number of samples of " + std::to_string(slots) + " slots");
+  }
+  if (!batch.weights.empty() && batch.weights.size() != batch.keys.size()) {
+    return InvalidArgument("weights has " + std::to_string(batch.weights.size()) +
+                           " elements: must have none, or " + std::to_string(batch.keys.size()) +
+                           ", one for each key");
+  }
+  return CheckedBatch{.view = batch, .samples = samples, .slots = slots, .width = slots * table.dim};
+}
+
+Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table) {
+  auto checked = CheckBatchShape(batch, table);
+  if (!checked.ok()) return checked;
+  const auto strange = std::ranges::find_if_not(batch.weights, [](float w) { return std::isfinite(w); });
+  if (strange != batch.weights.end()) {
+    return InvalidArgument("weights[" + std::to_string(strange - batch.weights.begin()) + "] is " +
+                           std::to_string(*strange) + ": must be finite");
+  }
+  if (!batch.offsets.empty()) {
+    if (Status status = Validate(batch, static_cast<std::uint32_t>(checked->samples), checked->slots);
+        !status.ok())
+      return status;
+    if (Status status = CheckCombiner(batch.offsets, table.combiner); !status.ok()) return status;
+  }
+  return checked;
+}
 
 Status Check(Batches& batches, const std::vector<TableOptions>& options) {
   for (std::size_t i = 0; i < options.size(); ++i) {
@@ -187,32 +308,9 @@ Status Check(Batches& batches, const std::vector<TableOptions>& options) {
   return {};
 }
 
-void SendEachKeyOnce(Batches& lookups) {
-  for (TableBatch& table : lookups.tables) {
-    auto distinct = DistinctKeysIfManyRepeat(table.view, table.checked.slots);
-    if (!distinct) continue;
-    table.distinct = std::make_shared<const DistinctKeys>(std::move(*distinct));
-    const std::size_t bags = table.distinct->keys.size();
-    table.view.keys = table.distinct->keys;
-    // The offsets of bags of one key are 0, 1, 2, ...
-    if (!table.view.offsets.empty()) table.view.offsets = table.view.offsets.first(bags + 1);
-    table.checked.view = table.view;
-    table.checked.samples = bags / table.checked.slots;
-    table.caller_out = table.out;
-    table.out = table.out.first(table.checked.samples * table.checked.width);
-  }
-}
-
-void CopyRepeatedRows(const Batches& lookups) {
-  for (const TableBatch& table : lookups.tables) {
-    if (!table.distinct) continue;
-    CopyRows(table.distinct->copies, table.checked.width / table.checked.slots, table.caller_out);
-  }
-}
-
 Status Cut(Batches& batches, const CutOptions& options) {
   const auto weight = [&](const TableBatch& table, SampleRange samples) {
-    return std::max(ValueBytes(table, options.type, samples.size()), KeyBytes(table, samples));
+    return std::max(ValueBytes(table, options.type, samples.size()), PartBytes(table, samples));
   };
   std::vector<BatchSize> sizes;
   for (const TableBatch& table : batches.tables) {

@@ -1,10 +1,12 @@
-// The batches of one call: checks them against their tables, cuts them into requests, and counts which
-// requests were answered.
+// The batches of one call: checks them against their tables, cuts them into parts, puts the parts into
+// requests, and counts which requests were answered. The part that a gradient is in decides the order in
+// which the server sums it, so another rule would make tables of other bytes.
 // Thread-safety: plain values and free functions; AnsweredParts is safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_BATCHES_H_
 #define SLOTWISE_CLIENT_CPP_BATCHES_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,22 +15,65 @@
 #include <vector>
 
 #include "client/cpp/call.h"
-#include "client/cpp/cut.h"
-#include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_arena.h"
-#include "client/cpp/messages.h"
+#include "client/cpp/table_states.h"
+#include "slotwise/batch.h"
+#include "slotwise/data_type.h"
 #include "slotwise/gpu.h"
+#include "slotwise/status.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise::client {
+
+// Samples [first, last) of a batch.
+struct SampleRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  std::uint64_t size() const { return last - first; }
+  friend bool operator==(const SampleRange&, const SampleRange&) = default;
+};
+
+// A part of one of a call's batches.
+struct Piece {
+  std::size_t table = 0;   // the batch's place in the call
+  std::uint64_t part = 0;  // the part's place in the batch
+  SampleRange samples;
+
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+using Pieces = std::vector<Piece>;  // usually those of one request
+
+// A batch that CheckBatch has checked against its table.
+struct CheckedBatch {
+  BatchView view;
+  std::uint64_t samples = 0;
+  std::uint32_t slots = 1;
+  std::uint32_t width = 0;  // elements a sample: slots · dim
+};
+
+// Returns INVALID_ARGUMENT unless `batch` is a whole number of a table's samples, by its arrays' lengths; the
+// arrays are not looked at.
+Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions& table);
+
+// Returns INVALID_ARGUMENT, with field, place and value, unless `batch` is a whole number of a table's
+// samples, has finite weights, and, if the table has no combiner, one key in each bag.
+Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
+
+// Returns the arrays of some samples of a checked batch. Its offsets are the batch's, so they begin at the
+// place of the first key.
+BatchView PartOf(const CheckedBatch& batch, SampleRange samples);
+
+struct DistinctKeys;
 
 // A table's part of a call. A lookup has `out`, a push `gradients`.
 struct TableBatch {
   std::string table;
   BatchView view;
-  std::span<float> out;
-  std::span<const float> gradients;
-  CheckedBatch checked;    // once the table's options are known
-  TableState before = {};  // what was acknowledged when the call began
+  std::span<float> out = {};
+  std::span<const float> gradients = {};
+  CheckedBatch checked = {};  // once the table's options are known
+  TableState before = {};     // what was acknowledged when the call began
   // Of a push: what the rows were read of that the gradients are of; lineage 0: nobody knows.
   TableState looked_up = {};
   std::optional<float> learning_rate = {};  // of a push: of this step alone
@@ -65,15 +110,6 @@ struct Batches {
 // Checks every batch against its table's options. INVALID_ARGUMENT names field and value.
 Status Check(Batches& batches, const std::vector<TableOptions>& options);
 
-// Replaces batches of a checked lookup, before it is cut, by their distinct keys, where that pays: where bags
-// have one key each, without weights, and enough keys are repeated. The row of such a bag is the same
-// wherever its key stands. With several slots some repeated keys stay, because samples are sent whole.
-void SendEachKeyOnce(Batches& lookups);
-
-// Copies the rows of distinct keys to all places of the callers' arrays where the keys were. Is called once
-// all requests are answered.
-void CopyRepeatedRows(const Batches& lookups);
-
 struct CutOptions {
   DataType type = DataType::kFloat32;  // of values and gradients on the wire
   std::uint64_t ranks = 1;
@@ -82,10 +118,13 @@ struct CutOptions {
   ServerLimits limits = {};
 };
 
-// Cuts checked batches into `batches.requests`, of which each fits into a message. A part of a lookup fits
-// into a round; a step is applied in one round, so all parts of a push must fit into a round together. A
-// push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED names the
-// limit if a sample, a part or a step cannot fit; nothing has been sent then.
+// Cuts checked batches into `batches.requests`, of which each fits into a message. Every rank gets a request
+// if the batches are large enough together, and every channel gets one if the requests are then still of a
+// good size; requests have at most 4 MiB on average. Parts cost time for each, so there are no more than it
+// takes for that many requests, and for no part to be above 4 MiB, unless one sample is larger. A part of a
+// lookup fits into a round; a step is applied in one round, so all parts of a push must fit into a round
+// together. A push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED
+// names the limit if a sample, a part or a step cannot fit; nothing has been sent then.
 Status Cut(Batches& batches, const CutOptions& options);
 
 // Makes one request of the batches, whole, with so many pieces of each table, of which all but the first are

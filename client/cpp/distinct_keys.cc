@@ -5,13 +5,26 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <random>
+#include <utility>
 
 namespace slotwise::client {
 namespace {
 
 // The estimate looks at about so many distinct keys, whose number is off by about 5 %.
 constexpr std::size_t kSampledKeys = 512;
+
+// A batch of fewer keys is sent as it is: a call of so many takes about as long as one of none.
+constexpr std::size_t kLeastKeys = 256;
+// All keys of a batch of up to so many are compared at once, in a few microseconds. Of more, some are looked
+// at first.
+constexpr std::size_t kMostKeysWithoutEstimate = 1024;
+// Where a smaller share of the keys is repeated, the server and the wire are spared no more than the
+// comparison and the copies take (docs/performance.md, "Each key once").
+constexpr double kLeastRepeatedShare = 0.25;
+// A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
+constexpr std::size_t kMostKeys = std::size_t{1} << 22;
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
@@ -152,6 +165,62 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
 void CopyRows(std::span<const RowCopy> copies, std::size_t dim, std::span<float> rows) {
   for (const RowCopy& copy : copies) {
     std::memcpy(rows.data() + copy.to * dim, rows.data() + copy.from * dim, dim * sizeof(float));
+  }
+}
+
+namespace {
+
+// Returns whether the batch may have one key in each bag, and rows that are not weighted: it has as many keys
+// as bags.
+bool MayHaveOneKeyABag(const BatchView& batch) {
+  return batch.weights.empty() && (batch.offsets.empty() || batch.offsets.size() == batch.keys.size() + 1);
+}
+// REQUIRES: MayHaveOneKeyABag.
+bool HasOneKeyABag(const BatchView& batch) {
+  for (std::size_t bag = 0; bag < batch.offsets.size(); ++bag) {
+    if (batch.offsets[bag] != bag) return false;
+  }
+  return true;
+}
+
+// Returns a batch's distinct keys if it pays to send them alone.
+std::optional<DistinctKeys> DistinctKeysIfManyRepeat(const BatchView& batch, std::uint32_t slots) {
+  const std::span<const Key> keys = batch.keys;
+  if (keys.size() < kLeastKeys || keys.size() > kMostKeys || !MayHaveOneKeyABag(batch)) return std::nullopt;
+  const KeyHash hash = KeyHash::Draw();
+  const bool estimates = keys.size() > kMostKeysWithoutEstimate;
+  const double most = (1 - kLeastRepeatedShare) * static_cast<double>(keys.size());
+  try {
+    if (estimates && EstimateRepeatedShare(keys, hash) < kLeastRepeatedShare) return std::nullopt;
+    if (!HasOneKeyABag(batch)) return std::nullopt;
+    return FindDistinctKeys(keys, hash, slots, static_cast<std::size_t>(most));
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void SendEachKeyOnce(Batches& lookups) {
+  for (TableBatch& table : lookups.tables) {
+    auto distinct = DistinctKeysIfManyRepeat(table.view, table.checked.slots);
+    if (!distinct) continue;
+    table.distinct = std::make_shared<const DistinctKeys>(std::move(*distinct));
+    const std::size_t bags = table.distinct->keys.size();
+    table.view.keys = table.distinct->keys;
+    // The offsets of bags of one key are 0, 1, 2, ...
+    if (!table.view.offsets.empty()) table.view.offsets = table.view.offsets.first(bags + 1);
+    table.checked.view = table.view;
+    table.checked.samples = bags / table.checked.slots;
+    table.caller_out = table.out;
+    table.out = table.out.first(table.checked.samples * table.checked.width);
+  }
+}
+
+void CopyRepeatedRows(const Batches& lookups) {
+  for (const TableBatch& table : lookups.tables) {
+    if (!table.distinct) continue;
+    CopyRows(table.distinct->copies, table.checked.width / table.checked.slots, table.caller_out);
   }
 }
 

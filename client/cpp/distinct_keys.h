@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "client/cpp/batches.h"
 #include "slotwise/types.h"
 
 namespace slotwise::client {
@@ -68,6 +69,15 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
 
 // Copies rows of `dim` elements within `rows`, one after the other.
 void CopyRows(std::span<const RowCopy> copies, std::size_t dim, std::span<float> rows);
+
+// Replaces batches of a checked lookup, before it is cut, by their distinct keys, where that pays: where bags
+// have one key each, without weights, and enough keys are repeated. The row of such a bag is the same
+// wherever its key stands. With several slots some repeated keys stay, because samples are sent whole.
+void SendEachKeyOnce(Batches& lookups);
+
+// Copies the rows of distinct keys to all places of the callers' arrays where the keys were. Is called once
+// all requests are answered.
+void CopyRepeatedRows(const Batches& lookups);
 
 }  // namespace slotwise::client
 

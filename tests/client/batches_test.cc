@@ -9,7 +9,10 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "client/cpp/distinct_keys.h"
 
 namespace slotwise::client {
 namespace {
@@ -22,12 +25,7 @@ class BatchesTest : public testing::Test {
   Batches Of(std::uint64_t samples, std::uint32_t slots, bool pushes = false) {
     keys_.resize(samples * slots);
     const BatchView view{keys_, {}, {}};
-    return {.tables = {{.table = "ads",
-                        .view = view,
-                        .out = {},
-                        .gradients = {},
-                        .checked = {view, samples, slots, slots * kDim},
-                        .before = {}}},
+    return {.tables = {{.table = "ads", .view = view, .checked = {view, samples, slots, slots * kDim}}},
             .pushes = pushes};
   }
 
@@ -37,12 +35,8 @@ class BatchesTest : public testing::Test {
     Batches batches{.tables = {}, .pushes = pushes};
     for (const std::uint64_t count : samples) {
       const BatchView view{std::span(keys_).first(count), {}, {}};
-      batches.tables.push_back({.table = std::to_string(batches.tables.size()),
-                                .view = view,
-                                .out = {},
-                                .gradients = {},
-                                .checked = {view, count, 1, dim},
-                                .before = {}});
+      batches.tables.push_back(
+          {.table = std::to_string(batches.tables.size()), .view = view, .checked = {view, count, 1, dim}});
     }
     return batches;
   }
@@ -69,8 +63,94 @@ class BatchesTest : public testing::Test {
     return {.parts = parts, .limits = limits};
   }
 
+  // A round that has room for one byte less refuses a step of so many.
+  static void ExpectTooLarge(const Status& refused, const std::string& what, std::uint64_t bytes) {
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(refused.message().find("the step of " + what + " takes " + std::to_string(bytes) +
+                                     " bytes in a round, more than the " + std::to_string(bytes - 1) +
+                                     " of limits.max_round_mib; a step is applied whole"),
+              0u)
+        << refused.message();
+  }
+
   std::vector<Key> keys_;
 };
+
+TEST_F(BatchesTest, PartsCoverTheSamplesOnceAndInOrder) {
+  for (const std::uint64_t samples : {0, 1, 2, 3, 5, 64, 1000, 65536}) {
+    for (const std::uint64_t ranks : {1, 2, 3, 4, 8}) {
+      for (const std::uint32_t dim : {1U, 64U, 1000U, 100'000U}) {
+        std::vector<SampleRange> parts;
+        for (const Pieces& request :
+             CutBy(OfTables({samples}, dim, false), {.ranks = ranks, .channels = 2})) {
+          ASSERT_EQ(request.size(), 1u) << "every part of a batch that is alone is a request";
+          parts.push_back(request.front().samples);
+        }
+        ASSERT_FALSE(parts.empty());
+        EXPECT_EQ(parts.front().first, 0u);
+        EXPECT_EQ(parts.back().last, samples);
+        for (std::size_t i = 1; i < parts.size(); ++i) EXPECT_EQ(parts[i].first, parts[i - 1].last);
+        const auto [least, most] = std::ranges::minmax(parts, {}, &SampleRange::size);
+        EXPECT_LE(most.size() - least.size(), 1u);
+        EXPECT_TRUE(least.size() > 0 || samples == 0);
+      }
+    }
+  }
+}
+
+// Other numbers would change the sums' order, and so the bytes of tables that older clients trained.
+TEST_F(BatchesTest, ABatchHasAsManyPartsAsItAlwaysHad) {
+  const auto cut = [this](std::uint64_t samples, std::uint32_t dim, std::uint64_t ranks,
+                          std::uint64_t channels) {
+    return CutBy(OfTables({samples}, dim, false), {.ranks = ranks, .channels = channels});
+  };
+  EXPECT_EQ(cut(256, 127, 4, 2).size(), 1u) << "127 KiB";
+  EXPECT_EQ(cut(256, 256, 4, 2).size(), 4u) << "256 KiB";
+  EXPECT_EQ(cut(65536, 28, 4, 2).size(), 4u) << "7 MiB";
+  EXPECT_EQ(cut(65536, 32, 4, 2).size(), 8u) << "8 MiB";
+  EXPECT_EQ(cut(65536, 132, 4, 2).size(), 12u) << "33 MiB";
+  EXPECT_EQ(cut(65536, 400, 3, 2).size(), 27u) << "100 MiB";
+  EXPECT_EQ(cut(5, 5 << 20, 3, 2).size(), 5u) << "100 MiB";
+  EXPECT_EQ(cut(7, 112'347, 2, 1), OneTable({0, 3, 7})) << "3 MiB";
+}
+
+// Tables of rows of a KiB.
+TEST_F(BatchesTest, SeveralTablesAreCutNoMoreThanTheirRequestsWant) {
+  using Counts = std::pair<std::size_t, std::uint64_t>;  // of requests, and of parts of each table
+  const auto counts = [this](const std::vector<std::uint64_t>& samples, std::uint64_t ranks,
+                             std::uint64_t channels) {
+    CutOptions options = Within(64 << 20, std::uint64_t{1} << 40);
+    options.ranks = ranks;
+    options.channels = channels;
+    const auto requests = CutBy(OfTables(samples, 256, true), options);
+    return Counts{requests.size(), requests.back().back().part + 1};
+  };
+  EXPECT_EQ(counts(std::vector<std::uint64_t>(26, 4096), 1, 2), (Counts{26, 1}));
+  EXPECT_EQ(counts(std::vector<std::uint64_t>(26, 4097), 1, 2), (Counts{27, 2}));
+  EXPECT_EQ(counts(std::vector<std::uint64_t>(26, 8192), 1, 2), (Counts{52, 2}));
+  EXPECT_EQ(counts(std::vector<std::uint64_t>(26, 1), 1, 2), (Counts{1, 1})) << "too small for two requests";
+  EXPECT_EQ(counts({1024, 1024}, 8, 1), (Counts{8, 4})) << "every rank gets one";
+  EXPECT_EQ(counts({1024, 1024, 1024}, 1, 2), (Counts{2, 1})) << "every channel gets one";
+  EXPECT_EQ(counts({20480, 1024, 1024, 1024}, 1, 2).second, 5u) << "of the largest, 4 MiB each";
+  EXPECT_EQ(counts({0, 6144, 0, 0}, 3, 2).second, 6u) << "tables without samples do not count";
+}
+
+TEST_F(BatchesTest, RequestsOfSeveralTablesAreOfEvenWeight) {
+  std::vector<std::size_t> tables;
+  for (const Pieces& request :
+       CutBy(OfTables({1536, 256, 256, 256, 256, 256, 256, 1536}, 256, false), {.ranks = 3})) {
+    tables.push_back(request.size());
+  }
+  EXPECT_EQ(tables, (std::vector<std::size_t>{1, 6, 1}));
+}
+
+TEST_F(BatchesTest, APartIsHalvedUntilItFitsOrHasOneSample) {
+  const std::vector<std::uint32_t> offsets{0, 10, 20, 60, 70, 80, 90, 100, 110};
+  Batches batches = Of(110, 1);
+  batches.tables[0].view.offsets = offsets;
+  batches.tables[0].checked = {batches.tables[0].view, 8, 1, kDim};
+  EXPECT_EQ(CutBy(batches, Within(1 << 20, 40 * 32)), OneTable({0, 2, 3, 4, 8}));
+}
 
 // A sample of one slot takes 8 + 4 + 4 · kDim = 28 bytes in a round, and counts as the 32 of a key.
 TEST_F(BatchesTest, APartMayBeAsLargeAsARound) {
@@ -97,18 +177,18 @@ TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
   EXPECT_EQ(message.message(),
             "sample 0 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
   EXPECT_TRUE(batches.requests.empty());
+
+  const std::vector<float> weights(6);
+  batches.tables[0].checked.view.weights = weights;
+  EXPECT_EQ(Cut(batches, Within(23, 1 << 20)).message(),
+            "sample 0 takes 24 bytes in a request, more than the 23 of limits.max_message_mib");
 }
 
 TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {
   Batches batches = Of(100, 1, true);
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 32)).ok());
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * 32, 4)).ok());
-  const Status refused = Cut(batches, Within(1 << 20, 100 * 32 - 1, 4));
-  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message().find("the step of table ads takes 3200 bytes in a round, more than the 3199 of "
-                                   "limits.max_round_mib; a step is applied whole"),
-            0u)
-      << refused.message();
+  ExpectTooLarge(Cut(batches, Within(1 << 20, 100 * 32 - 1, 4)), "table ads", 3200);
 }
 
 // A bag of many keys gathers few bytes, but the server may keep a partial sum for each 11 of them.
@@ -117,20 +197,9 @@ TEST_F(BatchesTest, TheRoomForPartialSumsOfAStepCountsToo) {
   keys_.resize(1100);
   const std::vector<std::uint32_t> offsets{0, 1100};
   const BatchView view{keys_, offsets, {}};
-  Batches batches{.tables = {{.table = "ads",
-                              .view = view,
-                              .out = {},
-                              .gradients = {},
-                              .checked = {view, 1, 1, kWide},
-                              .before = {}}},
-                  .pushes = true};
+  Batches batches{.tables = {{.table = "ads", .view = view, .checked = {view, 1, 1, kWide}}}, .pushes = true};
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 100 * kWide * 4)).ok());
-  const Status refused = Cut(batches, Within(1 << 20, 100 * kWide * 4 - 1));
-  EXPECT_EQ(
-      refused.message().find("the step of table ads takes 1638400 bytes in a round, more than the 1638399 of "
-                             "limits.max_round_mib; a step is applied whole"),
-      0u)
-      << refused.message();
+  ExpectTooLarge(Cut(batches, Within(1 << 20, 100 * kWide * 4 - 1)), "table ads", 1638400);
   batches.pushes = false;
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 1100 * 32)).ok());
 }
@@ -139,11 +208,7 @@ TEST_F(BatchesTest, TheTablesOfAStepHaveToFitIntoARoundTogether) {
   Batches batches = Of(100, 1, true);
   batches.tables.push_back(batches.tables.front());
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 2 * (100 * 32))).ok());
-  const Status refused = Cut(batches, Within(1 << 20, 2 * (100 * 32) - 1));
-  EXPECT_EQ(refused.message().find("the step of 2 tables takes 6400 bytes in a round, more than the 6399 of "
-                                   "limits.max_round_mib; a step is applied whole"),
-            0u)
-      << refused.message();
+  ExpectTooLarge(Cut(batches, Within(1 << 20, 2 * (100 * 32) - 1)), "2 tables", 6400);
 }
 
 TEST_F(BatchesTest, APartOfOneTableIsARequest) {
@@ -280,7 +345,6 @@ class EachKeyOnceTest : public BatchesTest {
     return {.tables = {{.table = "ads",
                         .view = view,
                         .out = std::span(out_).first(samples * slots * kDim),
-                        .gradients = {},
                         .checked = {view, samples, slots, slots * kDim}}}};
   }
   // Returns how many keys are sent.

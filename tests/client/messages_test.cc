@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "client/cpp/batch_exchange.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "tests/rpc/messages.h"
 

@@ -1,5 +1,5 @@
 // Lookups as the server decodes them: v1.LookupRequest.
-#include "client/cpp/messages.h"
+#include "client/cpp/batch_exchange.h"
 #include "server/rpc/decode.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 // Pushes as the server decodes them: v1.PushRequest.
 #include <cmath>
 
-#include "client/cpp/messages.h"
+#include "client/cpp/batch_exchange.h"
 #include "server/rpc/decode.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "client/cpp/batch_exchange.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
