@@ -713,17 +713,20 @@ TEST_F(RetryTest, AMalformedReplyIsAnErrorThatSaysSo) {
   EXPECT_EQ(fake.calls("DescribeTable"), 3) << "after an error, the table's options are asked for again";
 }
 
-TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlight) {
-  FakeServer fake;
-  fake.before = HangIn(fake, "Lookup");
-  std::vector<float> out(2);
-  std::future<Status> answer;
-  {
-    Client client = Connect(fake, seconds(600));
-    answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
-    fake.AwaitCalls("Lookup", 1);
+TEST_F(RetryTest, AClientThatIsDestroyedAnswersWhatIsInFlightOrInTheMiddleOfAWait) {
+  for (const bool waits : {false, true}) {
+    FakeServer fake;
+    fake.before = waits ? FakeServer::FailFirst(1'000'000, "Lookup", grpc::StatusCode::UNAVAILABLE)
+                        : HangIn(fake, "Lookup");
+    std::vector<float> out(2);
+    std::future<Status> answer;
+    {
+      Client client = Connect(fake, seconds(600));
+      answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
+      fake.AwaitCalls("Lookup", waits ? 3 : 1);
+    }
+    EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
   }
-  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
 }
 
 TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
@@ -739,19 +742,6 @@ TEST_F(RetryTest, WhatIsInFlightHasBeenAnsweredWhenCloseReturns) {
     ASSERT_EQ(answer.wait_for(seconds(0)), std::future_status::ready);
     EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
   }
-}
-
-TEST_F(RetryTest, AClientIsDestroyedInTheMiddleOfAWait) {
-  FakeServer fake;
-  fake.before = FakeServer::FailFirst(1'000'000, "Lookup", grpc::StatusCode::UNAVAILABLE);
-  std::vector<float> out(2);
-  std::future<Status> answer;
-  {
-    Client client = Connect(fake, seconds(600));
-    answer = LookupLater(client, "ads", {one_, {}}, LookupMode::kTrain, out);
-    fake.AwaitCalls("Lookup", 3);
-  }
-  EXPECT_EQ(answer.get(), FailedPrecondition("the client is closed").Because(Reason::kClientClosed));
 }
 
 TEST_F(RetryTest, ConnectingSaysWhereItFailed) {
