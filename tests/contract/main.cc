@@ -4,10 +4,14 @@
 #include <optional>
 
 #include "server/collective/collective.h"
+#include "tests/contract/over_ranks.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::optional<slotwise::MpiSession> session;
-  if (slotwise::LaunchedByMpi()) session.emplace();
+  if (slotwise::LaunchedByMpi()) {
+    session.emplace();
+    slotwise::test::LeaveOutWhatMoreRanksDoNotChange();
+  }
   return RUN_ALL_TESTS();
 }

@@ -12,6 +12,10 @@
 
 namespace slotwise::test {
 
+// Before the first test, unless the command line has a filter: of more than two ranks, leaves out what a rank
+// does with its own rows alone; only `./dev test all` has all of it. Collective.
+void LeaveOutWhatMoreRanksDoNotChange();
+
 // Before the first test.
 std::vector<Backend> BackendsOverRanks();
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from judged_times import LONG_FORMS
 from slotwise_cluster import StartCluster
 
 TRAIN = Path(__file__).parents[2] / "examples" / "data_parallel" / "train.py"
@@ -31,6 +33,7 @@ def test_two_trainers_in_step_are_one_on_any_number_of_ranks(start_cluster: Star
     assert together[1] > 0.9
 
 
+@pytest.mark.skipif(not LONG_FORMS, reason="the long form's")
 def test_trainers_that_do_not_wait_for_each_other_learn_as_well(start_cluster: StartCluster) -> None:
     cluster = start_cluster(2)
     loss, auc, _ = train(cluster.ranks[0].address, "--trainers", "2", "--mode", "async")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from containers import CTL, DOCKERFILE, Container, instruction, services
 from free_ports import free_ports
+from judged_times import LONG_FORMS
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, run_server, server_binary, wait_until
 from slotwise_wire import ROOT
 
@@ -60,6 +61,7 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 # --- the compose file
 
 
+@pytest.mark.skipif(not LONG_FORMS, reason="the long form's; `./dev test containers` does it in an engine")
 def test_the_adult_example_trains_through_the_cpu_profile(
     tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:

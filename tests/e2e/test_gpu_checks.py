@@ -22,7 +22,7 @@ SMOKE = "tests,ranks/contract_test-*," if LONG_FORMS else "tests/kernels_test,"
 SMOKE += "sanitize,ranks/collective_test-*,ranks/killed-rank,ranks/stopped-rank,"
 SMOKE += "ranks/synthetic-2,bench/table-*,bench/embedding-adam-*,"
 SMOKE += "bench/tables-*,bench/journal-*,bench/checkpoint,"
-SMOKE += "sweep/load-*,sweep/dim-16,sweep/hot-*,sweep/gpus-*-hot-4"
+SMOKE += "sweep/load-*,sweep/gpus-*-hot-4"
 
 
 def run_checks(

@@ -13,10 +13,14 @@ from slotwise_cluster import StartCluster
 TRAIN = Path(__file__).parents[2] / "examples" / "synthetic" / "train.py"
 
 
+# The long form's are those of the example, which are enough to be a hundredth from the best.
+BATCHES, GAP = (150, 0.01) if LONG_FORMS else (60, 0.02)
+
+
 def train(address: str) -> str:
     """Learns the preset `quick`; what the trainer printed."""
     run = subprocess.run(
-        [sys.executable, str(TRAIN), "--server", address, "--seed", "1"],
+        [sys.executable, str(TRAIN), "--server", address, "--seed", "1", "--batches", str(BATCHES)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -26,7 +30,7 @@ def train(address: str) -> str:
     return run.stdout
 
 
-def test_it_ends_within_a_hundredth_of_the_best_auc(start_cluster: StartCluster) -> None:
+def test_it_ends_near_the_best_auc(start_cluster: StartCluster) -> None:
     ends = []
     for ranks in (1, 2, 4) if LONG_FORMS else (4,):
         cluster = start_cluster(ranks)
@@ -39,7 +43,7 @@ def test_it_ends_within_a_hundredth_of_the_best_auc(start_cluster: StartCluster)
         assert [name for name, *_ in aucs] == ["expected", "test"]
         for _, reached, best, gap in aucs:
             assert 0.5 < float(reached) <= float(best) + 0.005, "scores cannot beat the probabilities"
-            assert abs(float(gap)) <= 0.01
+            assert abs(float(gap)) <= GAP
         ends.append(printed)
     assert "digest" in ends[0]
     if LONG_FORMS:

@@ -18,7 +18,7 @@ std::uint64_t Seeds() {
   return 80;
 #else
   const char* const forms = std::getenv("SLOTWISE_TESTS");
-  return forms != nullptr && std::string_view(forms) == "all" ? 500 : 250;
+  return forms != nullptr && std::string_view(forms) == "all" ? 500 : 150;
 #endif
 }
 constexpr std::uint64_t kShards = 2;

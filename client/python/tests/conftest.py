@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_server import FakeServer
+from judged_times import LONG_FORMS
 from real_server import NoServer, RealServer, StartReal, empty_client
 
 import slotwise
@@ -59,9 +60,9 @@ def ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
         yield client
 
 
-@pytest.fixture(params=["fake", "real-1", "real-2", "real-4"])
+@pytest.fixture(params=["fake", "real-1", "real-2", "real-4"] if LONG_FORMS else ["fake", "real-4"])
 def any_ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
-    """A client of a server without tables: the fake one, and the real one of 1, 2 and 4 ranks."""
+    """A client of a server without tables: the fake one, and the real one of some ranks."""
     if request.param == "fake":
         yield request.getfixturevalue("fake_ps")
         return

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from adopted import server_of
+from judged_times import LONG_FORMS
 from real_server import StartReal
 from torch import Tensor, nn
 
@@ -187,7 +188,7 @@ def make(build: type[Any]) -> Trial:
     return Trial(model, optimizer, train, evaluate)
 
 
-@pytest.mark.parametrize("build", [Clicks, Sequence, Graph, Pairs])
+@pytest.mark.parametrize("build", [Clicks, Sequence, Graph, Pairs] if LONG_FORMS else [Clicks, Pairs])
 def test_a_packages_model_trains_adopted_as_plain(ps: slotwise.Client, build: type[Any]) -> None:
     print(f"seed {SEED}")
     outcome = trial.compare("here", build.__name__, lambda: make(build), ps)

@@ -27,7 +27,7 @@ SEED = _seed()
 ALL = [cell for cell in loops.cells() if loops.can_run(cell)]
 ALONE, IN_STEP = ([cell for cell in ALL if cell.trainers == trainers] for trainers in (1, 2))
 if not LONG_FORMS:
-    ALONE, IN_STEP = random.Random(SEED).sample(ALONE, 16), random.Random(SEED).sample(IN_STEP, 3)
+    ALONE, IN_STEP = random.Random(SEED).sample(ALONE, 16), random.Random(SEED).sample(IN_STEP, 2)
 AT_ONCE = 40  # cells that a pair of processes trains
 
 

@@ -172,15 +172,11 @@ def test_an_export_may_be_left_early(any_ps: slotwise.Client) -> None:
     any_ps.create_table("ads", dim=64, optimizer=slotwise.SGD(0.5))
     keys = np.arange(10_000, dtype=np.uint64)
     any_ps.import_rows("ads", keys, np.zeros((10_000, 64), np.float32))
-    threads = threading.active_count()
-    rows = any_ps.export_rows("ads")
-    assert len(next(rows).keys) > 0
-    rows.close()  # type: ignore[attr-defined]
+    for _ in range(20):  # each leaves nothing behind that the next one waits for
+        rows = any_ps.export_rows("ads")
+        assert len(next(rows).keys) > 0
+        rows.close()  # type: ignore[attr-defined]
     assert any_ps.digest("ads").rows == 10_000
-    for thread in threading.enumerate():
-        if "_read_rank" in thread.name:
-            thread.join(10)
-    assert threading.active_count() <= threads
 
 
 def test_an_export_that_cannot_begin_is_tried_again_at_the_same_rank(
