@@ -86,7 +86,8 @@ class CpuScratch {
       data_.reset();
       size_ = 0;
       const std::size_t bytes = size * sizeof(T);
-      data_ = {static_cast<T*>(bytes < kLeastMapped ? AllocateAligned(bytes) : MapMemory(bytes)), Free{bytes}};
+      data_ = {static_cast<T*>(bytes < kLeastMapped ? AllocateAligned(bytes) : MapMemory(bytes)),
+               Free{bytes}};
       size_ = size;
     }
     return data_.get();
@@ -99,7 +100,9 @@ class CpuScratch {
 
   struct Free {
     std::size_t bytes = 0;
-    void operator()(T* memory) const { bytes < kLeastMapped ? FreeAligned(memory) : UnmapMemory(memory, bytes); }
+    void operator()(T* memory) const {
+      bytes < kLeastMapped ? FreeAligned(memory) : UnmapMemory(memory, bytes);
+    }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

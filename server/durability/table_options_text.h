@@ -13,8 +13,8 @@ namespace slotwise {
 
 class JsonFields;
 
-// The one list of all options: one flat object, with floats to the bit. A reader complains of what cannot make
-// a table.
+// The one list of all options: one flat object, with floats to the bit. A reader complains of what cannot
+// make a table.
 void ListTableOptions(JsonFields& fields, TableOptions& options);
 
 std::string ToText(const TableOptions& options);

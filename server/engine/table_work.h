@@ -47,8 +47,8 @@ class RoomMaker {
 class TableWork {
  public:
   // The arguments outlive it. Bags travel by `exchange`. No batch may bring one rank new rows of more bytes
-  // than `max_new_bytes`: that rank writes them alone, and the others wait. `room_maker`: null, or the same on
-  // every rank.
+  // than `max_new_bytes`: that rank writes them alone, and the others wait. `room_maker`: null, or the same
+  // on every rank.
   TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
             RoomMaker* room_maker = nullptr);

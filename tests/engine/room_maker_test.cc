@@ -80,7 +80,8 @@ class ARound : public testing::Test {
     return LaunchedByMpi() ? MakeMpiCollective() : MakeSoloCollective();
   }
   // Every rank brings a part of these keys, each of whose rows gets a gradient of 1 from each.
-  std::future<Result<std::uint64_t>> Start(TableId table, StepId step, const std::vector<std::uint64_t>& keys) {
+  std::future<Result<std::uint64_t>> Start(TableId table, StepId step,
+                                           const std::vector<std::uint64_t>& keys) {
     const Collective& ranks = ranks_->collective();
     step.parts = static_cast<std::uint32_t>(ranks.size());
     step.part = static_cast<std::uint32_t>(Value(ranks.rank()));

@@ -229,7 +229,8 @@ TEST(CpuScratch, GoesBackToTheSystemThoughBlocksBehindItLiveOn) {
     std::vector<CpuScratch<std::byte>> arrays(64);
     std::vector<std::unique_ptr<std::byte[]>> blocks;
     for (auto& array : arrays) {
-      std::ranges::fill_n(array.Reserve(queue, kib << 10), static_cast<std::ptrdiff_t>(kib << 10), std::byte{1});
+      std::ranges::fill_n(array.Reserve(queue, kib << 10), static_cast<std::ptrdiff_t>(kib << 10),
+                          std::byte{1});
       blocks.push_back(std::make_unique<std::byte[]>(1000));
     }
     EXPECT_GE(ResidentBytes(), before + ((64 * kib) << 10));

@@ -47,9 +47,8 @@ std::uint64_t EraseSaid(ErasableBatch batch, const std::vector<std::uint64_t>& k
   const std::uint64_t count = std::move(batch).Erase(&removed);
   EXPECT_EQ(std::set<Key>(removed.begin(), removed.end()).size(), count);
   EXPECT_EQ(removed.size(), count);
-  EXPECT_TRUE(std::ranges::all_of(removed, [&](Key key) {
-    return std::ranges::find(keys, Value(key)) != keys.end();
-  }));
+  EXPECT_TRUE(std::ranges::all_of(
+      removed, [&](Key key) { return std::ranges::find(keys, Value(key)) != keys.end(); }));
   return count;
 }
 

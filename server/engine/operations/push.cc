@@ -62,8 +62,7 @@ Result<std::vector<std::uint64_t>> Apply(Tables& tables, const Step& step, Updat
   std::vector<std::uint64_t> counts;
   for (std::size_t place = 0; place < step.tables.size(); ++place) {
     Table& table = *step.tables[place];
-    const Status updated =
-        update(place, ScalarsOfStep(table.optimizer(step.rates[place]), table.steps + 1));
+    const Status updated = update(place, ScalarsOfStep(table.optimizer(step.rates[place]), table.steps + 1));
     if (!updated.ok()) return updated;
     applied.push_back({table.info.id, ++table.steps});
     counts.push_back(table.steps);

@@ -35,9 +35,9 @@ struct ReplayContext {
   const TableMaker& maker;
   CheckpointLoader& loader;
   RecordedGather gather;
-  std::size_t reads_of = 0;          // the rank whose record is read
+  std::size_t reads_of = 0;               // the rank whose record is read
   RoundOutcome* round_outcome = nullptr;  // null: nobody asks
-  bool loaded_a_checkpoint = false;  // a round has put a checkpoint's tables in the place of others
+  bool loaded_a_checkpoint = false;       // a round has put a checkpoint's tables in the place of others
 };
 
 inline Status DoesNotFollow(const std::string& what) {

@@ -106,9 +106,9 @@ struct RoundContext {
   Checkpointing& checkpointing;
   TableWork work;
   Stages stages;
-  std::uint64_t round = 0;             // the number of the one that is run
-  CarriedBatches carried;              // with its announcement
-  std::vector<TableId> replaced = {};  // by a checkpoint's, in the last round
+  std::uint64_t round = 0;                // the number of the one that is run
+  CarriedBatches carried;                 // with its announcement
+  std::vector<TableId> replaced = {};     // by a checkpoint's, in the last round
   RoundOutcome* round_outcome = nullptr;  // of the round; null: nobody asks
 };
 
