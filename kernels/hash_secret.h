@@ -1,10 +1,10 @@
 // HashSecret: the 128 bits under which a rank hashes keys to places of its hash tables.
 //
 // Who knows the secret can choose keys that all want one place of a table, so that every search for them is
-// as long as the table is full. A server draws its secret as it starts and tells nobody: the type has no
-// default that could be taken by accident, and is not trivially copyable, so that the functions that send
-// values to other ranks do not compile with it. Ranks may have different secrets, because places show in no
-// answer.
+// as long as the table is full. A server draws its secret as it starts and tells no other process: the type
+// has no default that could be taken by accident, and is not trivially copyable, so that the functions that
+// send values to other ranks do not compile with it. Ranks may have different secrets, because places show in
+// no answer.
 // Thread-safety: a plain value.
 #ifndef SLOTWISE_KERNELS_HASH_SECRET_H_
 #define SLOTWISE_KERNELS_HASH_SECRET_H_
@@ -30,8 +30,8 @@ class HashSecret {
   std::uint64_t high_;
 };
 
-static_assert(!std::is_default_constructible_v<HashSecret>, "nobody may forget to choose a secret");
-static_assert(!std::is_trivially_copyable_v<HashSecret>, "nobody may send a secret as plain bytes");
+static_assert(!std::is_default_constructible_v<HashSecret>, "a secret has to be chosen");
+static_assert(!std::is_trivially_copyable_v<HashSecret>, "a secret is not sent as plain bytes");
 
 }  // namespace slotwise
 

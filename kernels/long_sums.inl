@@ -63,7 +63,7 @@ class LongSums {
     return {segments_, long_segments_.data(), count_, sums};
   }
 
-  // Gives back what the sums take. REQUIRES: nobody needs them any more.
+  // Gives back what the sums take. REQUIRES: they are not needed any more.
   void FreeScratch() {
     long_segments_ = {};
     block_offsets_ = {};

@@ -1,5 +1,5 @@
-// PreparedBatch: the batch that a shard is in the middle of: this rank's keys and their rows. Its calls come
-// in the order that the handles of shard_batch.h allow:
+// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and their pooled
+// bags. Its calls come in the order that the handles of shard_batch.h allow:
 //
 //     Begin ─► FindRows
 //          └─► AskForNew ─► MakeRoom ─► ExactNewRows* ─► BeginInsert ─► FinishInsert
@@ -8,6 +8,7 @@
 #ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 #define SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,9 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/key_launches.h"
+#include "kernels/body/pool.h"
+#include "kernels/body/rows.h"
+#include "kernels/dispatch.h"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"
 #include "kernels/sharder.inl"
@@ -117,6 +121,20 @@ class PreparedBatch {
   // REQUIRES: Insert. The keys that it gave rows. Waits. Throws std::bad_alloc.
   std::vector<Key> InsertedKeys() { return store_.NewKeys(queue_, added_); }
 
+  // REQUIRES: FindRows or FinishInsert. Writes the sum of the rows of each of the bags [bags.first,
+  // bags.last) to `out`, at the bag's place in `places` (body::PoolBags), or in the order of the bags if that
+  // is null. Does not wait.
+  void Pool(Numbers out, const BagRange& bags, const std::uint32_t* places) {
+    const std::uint32_t count = std::min(bags.last, kept_.bags) - bags.first;
+    const std::uint32_t* const offsets = kept_.offsets + bags.first;
+    const body::RowsRef rows = store_.values();
+    WithElements(out, [&]<class T>(const T*) {
+      B::ForEachRun(
+          queue_, count, rows.dim,
+          body::PoolBags<T>{rows, rows_.data(), offsets, kept_.weights, places, static_cast<T*>(out.data)});
+    });
+  }
+
   // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
   // without.
   void LearnSize() {
@@ -128,8 +146,8 @@ class PreparedBatch {
   const KeptKeys& kept() const { return kept_; }
   // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
-  // Returns the row of each kept key, to be overwritten by whoever spends the batch. REQUIRES: FindRows or
-  // FinishInsert.
+  // Returns the row of each kept key, to be overwritten by the call that spends the batch. REQUIRES: FindRows
+  // or FinishInsert.
   RowIndex* rows() { return rows_.data(); }
 
  private:

@@ -55,7 +55,7 @@ class RowGroups {
   // [kept keys] REQUIRES: GroupPlaces.
   const std::uint32_t* bag_of() { return bag_of_.data(); }
 
-  // Gives back what the groups take. REQUIRES: nobody needs them any more.
+  // Gives back what the groups take. REQUIRES: they are not needed any more.
   void FreeScratch() {
     sorted_rows_ = {};
     sorted_items_ = {};

@@ -154,9 +154,9 @@ class RowStore {
     changes->Grow(queue, rows_.rows());
     changes_ = std::move(changes);
   }
-  // Null if nobody asked for them.
+  // Null if changes are not tracked.
   Changes<B>* changes() { return changes_.get(); }
-  // REQUIRES: the rows are distinct. Does nothing if nobody asked for changes.
+  // REQUIRES: the rows are distinct. Does nothing if changes are not tracked.
   void MarkChanged(Queue& queue, const RowIndex* rows, std::uint32_t n) {
     if (changes_) changes_->Mark(queue, rows, n);
   }

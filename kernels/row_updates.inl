@@ -13,7 +13,6 @@
 #include "kernels/body/update.h"
 #include "kernels/dispatch.h"
 #include "kernels/long_sums.inl"
-#include "kernels/pooling.inl"
 #include "kernels/prepared_batch.inl"
 #include "kernels/row_groups.inl"
 #include "kernels/row_store.inl"
@@ -34,7 +33,7 @@ class RowUpdates {
   using Words = typename B::template Scratch<std::uint32_t>;
 
   explicit RowUpdates(const TableOptions& options)
-      : optimizer_(options.optimizer), dim_(options.dim), pooling_(options) {}
+      : optimizer_(options.optimizer), combiner_(options.combiner), dim_(options.dim) {}
 
   // Groups the occurrences of each row. `places` are those of the gradients to come. Spends the batch.
   // Overwrites `spare`, which the queue's work reads until that of Apply is done. Does not wait. Throws
@@ -74,7 +73,7 @@ class RowUpdates {
     }
     ApplyOptimizer(queue,
                    body::ScaledGradients{gradients.rows, items_, groups_.bag_of(), kept.weights,
-                                         pooling_.Divides() ? WriteDivisors(queue, kept.batch) : nullptr,
+                                         Divides(combiner_) ? WriteDivisors(queue, kept.batch) : nullptr,
                                          gradients.places, dim_},
                    scalars, store);
   }
@@ -106,14 +105,14 @@ class RowUpdates {
 
  private:
   // Whether each occurrence's gradient is its bag's.
-  bool ItemsAreBags(const KeptKeys& kept) const { return !pooling_.Divides() && kept.weights == nullptr; }
+  bool ItemsAreBags(const KeptKeys& kept) const { return !Divides(combiner_) && kept.weights == nullptr; }
 
   // The divisors of all ranks' bags.
   const float* WriteDivisors(Queue& queue, const BatchView& batch) {
     const float* const weights = batch.weights.empty() ? nullptr : batch.weights.data();
     float* const divisors = divisors_.Reserve(queue, batch.bags());
     B::ForEach(queue, batch.bags(),
-               body::WriteDivisors{pooling_.DivisorOf(batch.offsets.data(), weights), divisors});
+               body::WriteDivisors{body::DivisorOf(combiner_, batch.offsets.data(), weights), divisors});
     return divisors;
   }
 
@@ -136,8 +135,8 @@ class RowUpdates {
   }
 
   const OptimizerOptions optimizer_;
+  const Combiner combiner_;
   const std::uint32_t dim_;
-  const Pooling<B> pooling_;
   RowGroups<B> groups_;
   LongSums<B> long_sums_;
   const std::uint32_t* items_ = nullptr;  // of the groups

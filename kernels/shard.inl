@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/body/pool.h"
 #include "kernels/bulk_load.inl"
 #include "kernels/cancelled_bags.inl"
 #include "kernels/export.inl"
-#include "kernels/pooling.inl"
 #include "kernels/prepared_batch.inl"
 #include "kernels/probe_sample.inl"
 #include "kernels/row_store.inl"
@@ -39,6 +39,7 @@ class ShardOn final : public Shard, private ShardBatch {
   // Throws std::bad_alloc.
   ShardOn(Queue& queue, const TableOptions& options, const ShardPlace& place)
       : queue_(queue),
+        combiner_(options.combiner),
         dim_(options.dim),
         store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
                place.max_rows),
@@ -46,7 +47,6 @@ class ShardOn final : public Shard, private ShardBatch {
         sharder_(queue, place),
         probes_(queue),
         batch_(queue, store_),
-        pooling_(options),
         updates_(options) {}
 
   void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
@@ -78,7 +78,10 @@ class ShardOn final : public Shard, private ShardBatch {
 
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
-    pooling_.Divide(QueueOf(stream), offsets, weights, values);
+    if (!Divides(combiner_)) return;
+    const body::BagDivisor divisor = body::DivisorOf(combiner_, offsets.data(), weights);
+    B::ForEachTile(QueueOf(stream), static_cast<std::uint32_t>(offsets.size() - 1), dim_,
+                   body::DivideBags{divisor, dim_, values});
   }
 
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
@@ -127,12 +130,7 @@ class ShardOn final : public Shard, private ShardBatch {
   void FinishInsert() override { batch_.FinishInsert(); }
   std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
 
-  void Pool(Numbers partial, const BagRange& bags) override {
-    KeptKeys kept = batch_.kept();
-    kept.bags = std::min(bags.last, kept.bags) - bags.first;
-    kept.offsets += bags.first;
-    pooling_.Pool(queue_, kept, batch_.rows(), store_.values(), partial, nullptr);
-  }
+  void Pool(Numbers partial, const BagRange& bags) override { batch_.Pool(partial, bags, nullptr); }
 
   static_assert(TrafficPlan::kMostRanks == body::kMostRanks);
   void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
@@ -141,8 +139,7 @@ class ShardOn final : public Shard, private ShardBatch {
     if (!mine.IsOf(number)) mine.Plan(queue_, number, batch_.kept(), sharder_, bags_of, dim_);
   }
   void PoolToSend(TrafficPlan& plan, Numbers partial) override {
-    const std::uint32_t* const places = PlanOfThisBatch(plan).sent_places();
-    pooling_.Pool(queue_, batch_.kept(), batch_.rows(), store_.values(), partial, places);
+    batch_.Pool(partial, {}, PlanOfThisBatch(plan).sent_places());
   }
   void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
     PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
@@ -223,9 +220,9 @@ class ShardOn final : public Shard, private ShardBatch {
 
   // Only weights can make the divisor of a bag with keys 0, so other batches cost nothing here.
   BatchView WithoutCancelledBags(const BatchView& batch) {
-    if (!pooling_.Divides() || batch.weights.empty()) return batch;
+    if (!Divides(combiner_) || batch.weights.empty()) return batch;
     return cancelled_bags_.LeaveOut(queue_, batch,
-                                    pooling_.DivisorOf(batch.offsets.data(), batch.weights.data()));
+                                    body::DivisorOf(combiner_, batch.offsets.data(), batch.weights.data()));
   }
 
   TrafficPlanOn<B>& PlanOfThisBatch(TrafficPlan& plan) {
@@ -237,6 +234,7 @@ class ShardOn final : public Shard, private ShardBatch {
   static Queue& QueueOf(Stream& stream) { return static_cast<typename B::Stream&>(stream).queue(); }
 
   Queue& queue_;
+  const Combiner combiner_;
   const std::uint32_t dim_;
   RowStore<B> store_;
   ShardSnapshotOn<B> snapshot_;
@@ -247,7 +245,6 @@ class ShardOn final : public Shard, private ShardBatch {
   PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next two
   std::size_t keys_of_batch_ = 0;           // of all ranks
   bool has_memory_ = true;                  // what BeginPrepare takes could be had
-  Pooling<B> pooling_;
   RowUpdates<B> updates_;
   // Words that two calls of a batch use one after the other, so that a large batch takes them once: the
   // sharder selects weights in them and has done with them then; from an update on they hold the sorted

@@ -210,7 +210,7 @@ class ShardSnapshotOn final : public ShardSnapshot {
   Result<BegunSnapshot> Begin(const SnapshotOptions& options) {
     if (snapshot_) throw std::logic_error("a snapshot is open already");
     Changes<B>* const changes = store_.changes();
-    if (options.remember && changes == nullptr) throw std::logic_error("nobody asked to track changes");
+    if (options.remember && changes == nullptr) throw std::logic_error("changes are not tracked");
     if (options.changed_only) {
       if (changes == nullptr) return FailedPrecondition("changes are not tracked: take a base");
       if (Status known = changes->AreKnown(); !known.ok()) return known;

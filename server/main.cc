@@ -103,7 +103,7 @@ std::string WordsOf(const std::exception& error) {
   spdlog::critical("{}", WordsOf(error));
   FlushLog(kLastWords);
   if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
-  std::_Exit(1);  // skips destructors, which would wait for requests that nobody answers any more
+  std::_Exit(1);  // skips destructors, which would wait for requests that are not answered any more
 }
 
 // Ends this process, because the ranks cannot go on together; the launcher then ends the others.
@@ -132,7 +132,7 @@ void WriteAddresses(const std::vector<RankPlace>& ranks) {
 
 struct Ending {
   int exit_code = 0;
-  bool launcher_is_stopping = false;  // true if it is stopping on any rank; then nobody answers MPI_Finalize
+  bool launcher_is_stopping = false;  // true if it is stopping on any rank; then no rank answers MPI_Finalize
 };
 
 Ending Serve(const Flags& flags, Collective& collective) {
@@ -220,7 +220,7 @@ int Main(int argc, char** argv, StandardOutput& output) {
     std::fprintf(stderr, "slotwise-server: %s\n", enough.message().c_str());
     return 1;
   }
-  std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
+  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may go, and the server lives on
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more (ulimit -f) is an error of its own
   HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;

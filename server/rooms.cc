@@ -140,7 +140,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   return options;
 }
 
-// Nobody else draws such a name: a client that finds somebody there is on the rank's host.
+// No other server draws such a name: a client that finds a server there is on the rank's host.
 std::string LocalName(std::uint64_t incarnation, Rank rank) {
   std::array<char, 64> name{};
   std::snprintf(name.data(), name.size(), "slotwise-%016llx-%d", static_cast<unsigned long long>(incarnation),
@@ -320,7 +320,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   const auto aside = DivideMemory(collective, rooms);
   if (!aside.ok()) return aside.status();
   const bool on_host = rooms.device->SharesHostMemory();
-  // What the folder brings back was in memory once, and may take the spare: nobody calls meanwhile.
+  // What the folder brings back was in memory once, and may take the spare: no client calls meanwhile.
   if (on_host) KeepFromTables(aside->all() - aside->spare, rooms);
   EngineOptions engine = EngineOptionsOf(rooms.config);
   engine.travel.costs =

@@ -30,7 +30,7 @@ std::string StampOf(const std::string& path) {
          std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
 }
 
-// Whoever opens a FIFO or a device may wait for ever, or read for ever.
+// To open a FIFO or a device may take for ever, and so may reading one.
 bool IsSmallFile(const std::string& path) {
   constexpr off_t kMostBytes = off_t{1} << 20;
   struct stat status {};

@@ -1,8 +1,8 @@
 // BriskLoop: an io_context and the thread's loop that runs it, which can be asked to stay awake for a while.
 //
 // A thread that sleeps takes tens of microseconds to wake, which is what a call on a GPU has to spare. So
-// whoever expects an event within a millisecond or two asks the loop to look for it all the time until then.
-// Thread-safety: any thread, but for Run.
+// code that expects an event within a millisecond or two asks the loop to look for it all the time until
+// then. Thread-safety: any thread, but for Run.
 #ifndef SLOTWISE_WIRE_BRISK_LOOP_H_
 #define SLOTWISE_WIRE_BRISK_LOOP_H_
 

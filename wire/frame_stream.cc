@@ -170,7 +170,7 @@ bool FrameStream::TakeFromBuffer() {
 void FrameStream::EndBody() {
   part_ = Part::kPrefix;
   room_ = {};
-  // Whoever let it in is not charged for it any more. `= {}` would keep the memory.
+  // The caller that let it in is not charged for it any more. `= {}` would keep the memory.
   if (head_.capacity() > kBufferBytes) head_ = std::vector<std::byte>();
   ++read_epoch_;
   if (std::exchange(frame_begun_, false)) read_timer_.cancel();
@@ -356,7 +356,7 @@ void FrameStream::EndNow(const std::string& why, bool by_peer) {
   why_ = why.empty() ? "ended" : why;
   by_peer_ = by_peer;
   {
-    const std::lock_guard lock(mutex_);  // nobody writes to a descriptor that may be another's by then
+    const std::lock_guard lock(mutex_);  // no thread writes to a descriptor that may be another's by then
     ended_ = true;
     asio::error_code ignored;
     // What the peer has not taken shall not stay in the system's memory.

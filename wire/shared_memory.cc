@@ -75,8 +75,8 @@ bool SharedMemory::alive() const {
 SharedMemory::~SharedMemory() {
   if (takes_back_) Alive(at_).store(0);
   munmap(at_, size_);
-  // A client that keeps its descriptor would keep the memory, for which nobody is charged any more. What it
-  // touches later is its own to pay for.
+  // A client that keeps its descriptor would keep the memory, for which no caller is charged any more. What
+  // it touches later is its own to pay for.
   if (takes_back_) {
     fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size_));
   }

@@ -1,10 +1,10 @@
 // SharedMemory: an arena, memory that a server shares with one client on its host, and how it is handed over
 // a Unix socket.
 //
-// The server makes it, and seals it, so that nobody can make it smaller and with that end whoever touches
-// what is gone. Both ends may write everywhere at any time, so each copies what it reads before it looks at
-// it. Places begin at kFirstPlace: before it is a word that is not 0 while the server has the memory.
-// Thread-safety: any thread, on different bytes.
+// The server makes it, and seals it, so that no process can make it smaller and with that end one that
+// touches what is gone. Both ends may write everywhere at any time, so each copies what it reads before it
+// looks at it. Places begin at kFirstPlace: before it is a word that is not 0 while the server has the
+// memory. Thread-safety: any thread, on different bytes.
 #ifndef SLOTWISE_WIRE_SHARED_MEMORY_H_
 #define SLOTWISE_WIRE_SHARED_MEMORY_H_
 

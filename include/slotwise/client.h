@@ -258,7 +258,7 @@ struct RowsView {
 };
 
 // The rows of an export as they come, in no particular order. Every row is whole, but all rows belong to one
-// step only if nobody pushes meanwhile. Ranks send a little ahead, and wait until the caller takes it. The
+// step only if no client pushes meanwhile. Ranks send a little ahead, and wait until the caller takes it. The
 // destructor ends the export.
 // Thread-safety: one thread at a time. It may outlive its Client, and ends with FAILED_PRECONDITION then.
 class RowStream {

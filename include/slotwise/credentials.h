@@ -20,7 +20,7 @@ struct Credentials {
   std::string key_file = {};
   // The name in the server's certificate, where it is not the address's.
   std::string server_name = {};
-  // Lets the token travel unencrypted to other hosts, where whoever listens can take it.
+  // Lets the token travel unencrypted to other hosts, where any listener can take it.
   bool insecure = false;
 
   bool tls() const { return !ca_file.empty(); }

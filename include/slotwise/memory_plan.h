@@ -53,7 +53,7 @@ struct SetAside {
   std::uint64_t rounds = 0;  // arrays of the largest round, and what it works in
   std::uint64_t ledger = 0;
   std::uint64_t checkpoint = 0;  // buffers, rows that change meanwhile, and the journal's queue
-  std::uint64_t spare = 0;       // what malloc keeps, and whoever else is there
+  std::uint64_t spare = 0;       // what malloc keeps, and what other processes take
 
   constexpr std::uint64_t all() const {
     return process + requests + received + shared + exports + rounds + ledger + checkpoint + spare;

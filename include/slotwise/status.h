@@ -56,7 +56,7 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   Reason reason() const { return reason_; }
   const std::string& message() const { return message_; }
-  // Returns how long to wait before the same request is sent again; 0: nobody knows that it would help.
+  // Returns how long to wait before the same request is sent again; 0: it may never help.
   std::chrono::milliseconds retry_after() const { return retry_after_; }
 
   // Return this status with another reason, or in other words.

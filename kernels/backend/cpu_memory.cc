@@ -78,7 +78,7 @@ std::size_t HostMemoryForTables(const std::string& root) {
   const Share& share = MyShare();
   const std::size_t sixteenth = memory.total / sizing::kKeptFromTables / share.processes;
   const std::size_t kept = share.kept.value_or(share.resident_before + sixteenth);
-  // Nobody knows which memory is resident: what tables have and what is kept may both be untouched in part.
+  // It is unknown which memory is resident: what tables have and what is kept may both be untouched in part.
   const std::size_t promised = all_committed.load() + kept;
   const std::size_t resident = ResidentBytes();
   const std::size_t untouched = promised - std::min(promised, resident);

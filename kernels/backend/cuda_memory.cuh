@@ -108,7 +108,7 @@ class CudaQueue {
 
   // Returns the number of an answer whose work is asked for next.
   std::uint64_t NumberOfAnswer() { return ++asked_; }
-  // Waits if nobody has waited for the queue since the answer of that number was asked for.
+  // Waits if no call has waited for the queue since the answer of that number was asked for.
   void WaitForAnswer(std::uint64_t number) {
     if (number > answered_) Wait();
   }

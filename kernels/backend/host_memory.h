@@ -1,7 +1,7 @@
 // Says how much of the host's memory this process may have: what the machine has, within the limits of its
 // control groups (a container's, a service's).
 //
-// Whoever takes more is ended by the kernel, without a word. So tables ask first.
+// A process that takes more is ended by the kernel, without a word. So tables ask first.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_KERNELS_BACKEND_HOST_MEMORY_H_
 #define SLOTWISE_KERNELS_BACKEND_HOST_MEMORY_H_
@@ -12,7 +12,7 @@
 namespace slotwise {
 
 struct HostMemoryBytes {
-  std::size_t total = 0;  // that this process could have if nobody else had any
+  std::size_t total = 0;  // that this process could have if no other process had any
   std::size_t available =
       0;  // that can still be taken: free, or in use for what files can be read from again
 };

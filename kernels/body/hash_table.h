@@ -8,7 +8,7 @@
 // row.
 //
 // Where a key's search begins and how it goes on comes from a keyed hash, SipHash-1-3 under the table's
-// secret, so that nobody can choose keys whose searches meet. Who owns a key is another function of it
+// secret, so that no client can choose keys whose searches meet. Who owns a key is another function of it
 // (hash.h), so the keys of one rank spread over all of its table.
 //
 // A search looks at cells by pairs, because a GPU reads 32 bytes from memory at once. The search looks at

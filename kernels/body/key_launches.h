@@ -174,7 +174,7 @@ struct EraseKeys {
   HashTableRef table;
   const Key* keys;
   RowIndex* erased;            // the rows, in the order of the numbers
-  Key* erased_keys = nullptr;  // likewise; null: nobody wants them
+  Key* erased_keys = nullptr;  // [n]; null: not wanted
 
   SLOTWISE_HD Erased operator()(std::uint32_t i) const {
     const std::uint64_t cell = table.CellOf(keys[i]);

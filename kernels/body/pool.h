@@ -9,6 +9,7 @@
 
 #include "kernels/body/portable.h"
 #include "kernels/body/rows.h"
+#include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise::body {
@@ -158,6 +159,11 @@ struct BagDivisor {
     return by_root ? sqrtf(n) : n;
   }
 };
+
+// REQUIRES: Divides(combiner). `offsets` and `weights`: as BagDivisor has them.
+inline BagDivisor DivisorOf(Combiner combiner, const std::uint32_t* offsets, const float* weights) {
+  return {offsets, weights, combiner == Combiner::kSqrtn};
+}
 
 // Divides the pooled values of a bag, which one tile works on. A divisor of 0 makes zeros.
 struct DivideBags {

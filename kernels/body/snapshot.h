@@ -4,7 +4,7 @@
 //
 //     [0, kUnsaved)      the number of the copy that holds the row as it was
 //     [kUnsaved, kDone)  the row itself is still as it was, and will be read
-//     kDone              nobody will read the row any more, or ever would
+//     kDone              no call will read the row any more
 //
 // A batch that is about to change rows claims those that are still unsaved: each of its occurrences writes
 // kUnsaved and its own place, and the one that finds its place there afterwards saves the row. So a batch

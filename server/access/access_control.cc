@@ -140,7 +140,7 @@ void AccessControl::ReadWhatChanged() {
   const auto tokens_of = [&](std::size_t i) -> const std::vector<TokenDigest>& {
     return read[i] && read[i]->ok() ? **read[i] : known_[i].tokens;
   };
-  for (bool again = true; again;) {  // whoever keeps his tokens may keep what another would have had
+  for (bool again = true; again;) {  // a principal that keeps its tokens may keep what another would have had
     again = false;
     for (std::size_t i = 0; i < known_.size(); ++i) {
       for (std::size_t j = 0; read[i] && read[i]->ok() && j < known_.size(); ++j) {

@@ -40,7 +40,7 @@ Result<SecretText> ReadOpen(int file, std::size_t most) {
   struct stat status {};
   if (fstat(file, &status) != 0) return CannotRead(errno);
   if (!S_ISREG(status.st_mode)) return InvalidArgument("it cannot be read: it is no regular file");
-  // Whoever may write what says who is let in lets himself in.
+  // A user who may write the file of who is let in can let himself in.
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return InvalidArgument("it has mode " + ModeOf(status) +
                            ": nobody but its owner may be able to write it (chmod go-w)");
@@ -77,7 +77,7 @@ std::string WhoElseReads(const std::string& path) {
 }
 
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most) {
-  // Whoever opens a FIFO may wait for ever, and whoever opens a terminal may get its signals.
+  // To open a FIFO may take for ever, and to open a terminal may bring its signals.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return CannotRead(errno);
   Result<SecretText> text = ReadOpen(file, most);

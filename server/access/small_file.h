@@ -43,7 +43,7 @@ std::string StampOf(const std::string& path);
 // nothing.
 std::string WhoElseReads(const std::string& path);
 
-// Returns what a file has. Waits for nobody. INVALID_ARGUMENT, with a reason that begins with "it ", if it
+// Returns what a file has. Does not wait. INVALID_ARGUMENT, with a reason that begins with "it ", if it
 // cannot be read, is a directory, a device or a pipe, may be written by others than its owner, is longer than
 // `most`, or has a NUL.
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most);

@@ -27,7 +27,7 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 using Certificates = std::vector<Owned<X509>>;
 
-// The password of what is encrypted, as gRPC has it: none, and nobody is asked for one at the terminal.
+// The password of what is encrypted, as gRPC has it: none, and the terminal is not asked for one.
 char no_password[] = "";
 
 Owned<BIO> Reader(const SecretText& text) {

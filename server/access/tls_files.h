@@ -14,7 +14,7 @@ namespace slotwise {
 
 constexpr std::size_t kMostTlsFileBytes = std::size_t{1} << 20;
 
-// PEM files. Without certificate_file there is no TLS; without client_ca_file nobody is asked for a
+// PEM files. Without certificate_file there is no TLS; without client_ca_file no client is asked for a
 // certificate.
 struct TlsFiles {
   std::string certificate_file = {};
@@ -33,7 +33,7 @@ struct TlsTexts {
 
 // Reads the files. INVALID_ARGUMENT, in one sentence with the file, unless each is a regular file that is not
 // too long and has what its name says, the key is the certificate's, and the certificates of the chain are
-// valid now. Waits for nobody. REQUIRES: there is TLS.
+// valid now. Does not wait. REQUIRES: there is TLS.
 Result<TlsTexts> ReadTlsFiles(const TlsFiles& files);
 
 // What is wrong with a file.

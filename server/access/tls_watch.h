@@ -22,12 +22,12 @@ class TlsWatch {
   // Fails as ReadTlsFiles does. REQUIRES: there is TLS.
   static Result<std::unique_ptr<TlsWatch>> Make(
       TlsFiles files, std::chrono::milliseconds look_every = std::chrono::seconds(1));
-  // Returns promptly: a look waits for nobody.
+  // Returns promptly: a look does not wait.
   ~TlsWatch();
   TlsWatch(const TlsWatch&) = delete;
   TlsWatch& operator=(const TlsWatch&) = delete;
 
-  // Returns the newest texts, if nobody has taken them yet, and keeps no copy; null: he who took some has the
+  // Returns the newest texts, if they were not taken yet, and keeps no copy; null: he who took some has the
   // newest.
   std::unique_ptr<const TlsTexts> TakeNew();
 

@@ -1,7 +1,7 @@
 // A Bell wakes one thread that waits for news, which may come from any thread of several processes.
 //
-// Whoever waits reads the count of rings, then looks for news, and only then waits for another count: a ring
-// after the look ends the wait at once.
+// A thread that waits reads the count of rings, then looks for news, and only then waits for another count: a
+// ring after the look ends the wait at once.
 //
 // Thread-safety: any thread may Ring; one thread at a time waits. The words outlive the bell.
 // Errors: none.

@@ -1,7 +1,7 @@
 // Futexes put a thread to sleep until a word changes. The word may lie in memory that processes share.
 //
 // Thread-safety: any thread of any process that has the word mapped.
-// Errors: none. A wait may end early for any reason, so whoever waits looks at the word again.
+// Errors: none. A wait may end early for any reason, so the waiting thread looks at the word again.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_FUTEX_H_
 #define SLOTWISE_SERVER_COLLECTIVE_FUTEX_H_
 

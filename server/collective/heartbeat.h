@@ -7,9 +7,9 @@
 // connections end then, so are its neighbours, and theirs. A cut between hosts cuts the ring twice, so the
 // ranks on both sides end. A rank whose engine is busy is no dead rank: its heartbeat's thread goes on.
 //
-// Nobody else can join the ring: whoever connects to a rank has to know a secret that the ranks draw at the
-// start and tell each other over MPI. A rank listens until its neighbour has connected, at most so long as
-// Meet may take, and holds no more than kMostCallers callers that have not shown the secret.
+// No other process can join the ring: one that connects to a rank has to know a secret that the ranks draw at
+// the start and tell each other over MPI. A rank listens until its neighbour has connected, at most so long
+// as Meet may take, and holds no more than kMostCallers callers that have not shown the secret.
 // Thread-safety: Listen, Meet and Start on one thread, in this order. The destructor bids farewell.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_HEARTBEAT_H_
 #define SLOTWISE_SERVER_COLLECTIVE_HEARTBEAT_H_

@@ -2,10 +2,10 @@
 // come, each reads what the others brought.
 //
 // A rank writes what it brings to its own place and comes. The last to come opens the meeting to all. Whoever
-// waits first spins, if every rank has a processor; then yields its processor to whoever wants it, because a
+// waits first spins, if every rank has a processor; then yields its processor to others, because a
 // processor that has gone idle takes longer to come back than most meetings take; and then sleeps on a futex.
-// There are two places a rank, which take turns: whoever writes to one again has seen all ranks come to the
-// meeting between, so nobody reads from the place any more. So a meeting costs each rank one wait.
+// There are two places a rank, which take turns: a rank that writes to one again has seen all ranks come to
+// the meeting between, so no rank reads from the place any more. So a meeting costs each rank one wait.
 //
 // Idle ranks wait for no meeting but for their bells, and a rank that has work wakes them.
 //

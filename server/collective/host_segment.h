@@ -29,7 +29,7 @@ class HostSegment {
   HostSegment(const HostSegment&) = delete;
   HostSegment& operator=(const HostSegment&) = delete;
 
-  // From now on nobody can open the segment. Who has it keeps it.
+  // From now on no process can open the segment. One that has it keeps it.
   void RemoveName();
 
   const Name& name() const { return name_; }

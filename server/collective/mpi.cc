@@ -38,7 +38,7 @@ class MpiCollective final : public Collective {
   }
 
   ~MpiCollective() override {
-    if (meeting_) return;  // nobody listens, and nobody was sent anything
+    if (meeting_) return;  // no rank listens, and none was sent anything
     for (MPI_Request& sent : sent_wakes_) MPI_Wait(&sent, MPI_STATUS_IGNORE);
     MPI_Cancel(&wake_);
     MPI_Wait(&wake_, MPI_STATUS_IGNORE);

@@ -57,7 +57,7 @@ Watchdog::Scope::~Scope() {
 
 void Watchdog::Add(const char* name, std::size_t bytes, std::function<bool()> ended) {
   const std::scoped_lock lock(mutex_);
-  if (!thread_.joinable()) return;  // before Start nothing is watched, and nobody would remove the operation
+  if (!thread_.joinable()) return;  // before Start nothing is watched, and nothing would remove the operation
   added_.push_back({name, bytes, Clock::now(), std::move(ended)});
 }
 

@@ -39,7 +39,7 @@ class Watchdog {
   void Start(std::chrono::milliseconds limit, std::function<void(const std::string&)> stuck);
 
   // An operation that the caller's thread waits for; it lasts as long as the scope. Scopes end in reverse
-  // order. `durations`, which outlives the scope, counts how long it lasted; null: nobody does.
+  // order. `durations`, which outlives the scope, counts how long it lasted; null: it is not counted.
   class Scope {
    public:
     Scope(Watchdog& watchdog, const char* name, std::size_t bytes, DurationCounter* durations = nullptr);

@@ -42,7 +42,7 @@ class JournalCounters {
   DurationCounter syncs_;
 };
 
-// Checkpoints since the rank started, and the newest one, whoever wrote it: all ranks count the same.
+// Checkpoints since the rank started, and the newest one, of any rank: all ranks count the same.
 struct CheckpointStats {
   std::uint64_t written = 0;
   std::uint64_t failed = 0;      // that could not be begun, written or published

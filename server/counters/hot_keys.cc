@@ -39,8 +39,8 @@ void SpaceSaving::Count(Key key) {
   counter = {key, counter.count + 1, counter.count};
 }
 
-// Counts only grow between two calls of Halve, and whoever is replaced is past `least_`. So each counter is
-// looked at once for each value of `least_`.
+// Counts only grow between two calls of Halve, and a key that is replaced is past `least_`. So each counter
+// is looked at once for each value of `least_`.
 std::size_t SpaceSaving::FindLeast() {
   for (; next_ < counters_.size(); ++next_) {
     if (counters_[next_].count == least_) return next_;

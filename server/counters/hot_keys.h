@@ -2,7 +2,7 @@
 //
 // A rank samples one key of about a thousand, at random distances, and counts the sampled keys in a
 // space-saving sketch (Metwally, Agrawal, El Abbadi 2005) of bounded size: a key that is not in a full sketch
-// takes the place of one that was counted least, and its count, of which nobody knows how much is its own.
+// takes the place of one that was counted least, and its count, of which an unknown part is its own.
 // Shares are given by what is certainly a key's own, so they are never too large but for the sampling. Counts
 // are halved now and then, so that they are of late.
 #ifndef SLOTWISE_SERVER_COUNTERS_HOT_KEYS_H_
@@ -65,7 +65,8 @@ class SpaceSaving {
 };
 
 // The sample of the keys that come to a rank, of one table.
-// Thread-safety: any thread. Nobody waits: where two bring keys at once, only one of the batches is sampled.
+// Thread-safety: any thread. No thread waits: where two bring keys at once, only one of the batches is
+// sampled.
 class HotKeys {
  public:
   static constexpr std::size_t kKeys = 512;

@@ -53,7 +53,7 @@ class ClientArenas {
   // Returns as much host memory as is asked for, or less; null if clients share as much as they may, or the
   // device does not reach such memory.
   std::shared_ptr<ClientArena> Make(std::uint32_t asked_mib);
-  // The same of device memory, for the client at the other end of a Unix socket. Null, too: nobody can tell
+  // The same of device memory, for the client at the other end of a Unix socket. Null, too: it cannot be told
   // when the client's process is gone.
   std::shared_ptr<ClientArena> MakeOnDevice(std::uint32_t asked_mib, int socket);
 

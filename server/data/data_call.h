@@ -46,7 +46,7 @@ bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner
                  std::vector<CheckedLookup>& lookups);
 
 // Returns what a caller is to hear: answers, but no rows of lookups once its deadline has passed, because
-// nobody takes them. What became of its steps takes few bytes.
+// the client does not take them. What became of its steps takes few bytes.
 Result<EmbeddingAnswers> WithoutLateRows(const Caller& caller, Result<EmbeddingAnswers> answers);
 
 }  // namespace slotwise

@@ -12,7 +12,6 @@
 #include "server/data/data_call.h"
 #include "server/data/device_call.h"
 #include "server/intake/rare_log.h"
-#include "server/intake/replies.h"
 #include "wire/error_details.h"
 #include "wire/status_code.h"
 #include "wire/trace_id.h"
@@ -136,7 +135,7 @@ bool DataConnection::OnBody() {
   }
   block_.reset();
   received_ = {};
-  // A message keeps its memory for the next one: much of it is not kept, for nobody is charged for it.
+  // A message keeps its memory for the next one: much of it is not kept, for no caller is charged for it.
   constexpr int kKeptMessages = 64;
   if (call_.arrays_size() > kKeptMessages || received_head_.bytes() > 0) call_ = {};
   received_head_ = {};

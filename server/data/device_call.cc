@@ -21,7 +21,7 @@ struct Message {
   FoundArrays found;
 };
 
-// Copies all arrays of a call to device memory that nobody else has.
+// Copies all arrays of a call to device memory of the call's own.
 class CopiedCall {
  public:
   // The arguments outlive it.

@@ -51,8 +51,8 @@ class BlockWriter {
   // Takes the next bytes, of which some stay in a buffer. After an error the file is good for nothing.
   Status Append(std::span<const std::byte> bytes);
 
-  // Writes what is left, and begins to bring it to disk. Whoever finishes several files begins with all of
-  // them, and then waits for the disk about once.
+  // Writes what is left, and begins to bring it to disk. A caller that finishes several files begins with all
+  // of them, and then waits for the disk about once.
   Status BeginFinish();
 
   // Writes what is left, syncs the file and closes it. The system's memory keeps none of it, so that who

@@ -161,7 +161,7 @@ class BucketOrderChecker {
   std::uint64_t next_ = 0;
   std::uint32_t bucket_ = 0;  // of the key before
   Key previous_{0};
-  bool has_previous_ = false;  // it has none in its bucket, or nobody knows
+  bool has_previous_ = false;  // it has none in its bucket, or it is unknown
 };
 
 // Returns whether `starts` has kBucketCount + 1 elements that begin with 0 and never fall.

@@ -114,7 +114,7 @@ class Checkpoints {
   // After that load: lets go what earlier loads have kept, and this one does not.
   Status ForgetEarlierLoads(const std::string& loaded, const std::string& copy) const;
 
-  // Removes what writers and RemoveOld left behind. REQUIRES: nobody writes a checkpoint.
+  // Removes what writers and RemoveOld left behind. REQUIRES: no checkpoint is being written.
   Status RemoveLeftovers() const;
 
  private:

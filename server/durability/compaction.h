@@ -30,7 +30,7 @@ struct CompactOptions {
 // it is the same state. `folder`: that of all checkpoints.
 // FAILED_PRECONDITION: the chain is a base alone, or one of its files is missing or damaged. ALREADY_EXISTS.
 // All others are the FileSystem's. After an error there is no new checkpoint unless publishing it failed.
-// Thread-safety: any thread, one for each id, while nobody removes the chain.
+// Thread-safety: any thread, one for each id, while the chain is not removed.
 Result<Manifest> Compact(FileSystem& files, const std::string& folder, const Chain& chain,
                          const CompactOptions& options);
 

@@ -36,13 +36,13 @@ class WritableFile {
   virtual Status WriteAt(std::uint64_t offset, std::span<const std::span<const std::byte>> pieces) = 0;
 
   // Takes space for bytes [0, size) now, so that writing them later does not fail for want of it, and makes
-  // the file that long if it was shorter: bytes that nobody wrote are 0.
+  // the file that long if it was shorter: bytes that were not written are 0.
   virtual Status Reserve(std::uint64_t size) = 0;
 
   // Makes the file `size` bytes long.
   virtual Status Truncate(std::uint64_t size) = 0;
 
-  // Returns once all that was written, and the file's length, is on disk. After an error nobody can know what
+  // Returns once all that was written, and the file's length, is on disk. After an error it is unknown what
   // is: the caller must not go on as if a later Sync that succeeds made it good.
   virtual Status Sync() = 0;
 
@@ -50,7 +50,7 @@ class WritableFile {
   // for. Makes nothing durable. An error is as one of Sync.
   virtual Status BeginSync(std::uint64_t /*begin*/, std::uint64_t /*end*/) { return Status(); }
 
-  // Writes a piece of a large file, of which much follows and nobody will soon read any: it may go to the
+  // Writes a piece of a large file, of which much follows and none is soon read: it may go to the
   // disk past the system's memory, and after the call has returned. So the piece stays in use until
   // kPiecesLater more calls of WriteLater, or one of WaitForPieces, have returned, and these tell of an
   // error. Writes of other parts may go on beside it.
@@ -61,7 +61,7 @@ class WritableFile {
   // Returns once no piece is in use any more; so does Sync.
   virtual Status WaitForPieces() { return Status(); }
 
-  // Says that nobody will soon read what was synced: the system's memory need not keep it.
+  // Says that what was synced is not soon read: the system's memory need not keep it.
   virtual void DropFromMemory() {}
 
  protected:
@@ -87,7 +87,7 @@ class ReadableFile {
   // Says that bytes [begin, end) will be read soon: the system may begin to. `end` may lie behind the file's.
   virtual void ReadAhead(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 
-  // Says that nobody will soon read bytes [begin, end) again: the system's memory need not keep them. `end`
+  // Says that bytes [begin, end) are not soon read again: the system's memory need not keep them. `end`
   // may lie behind the file's.
   virtual void DropFromMemory(std::uint64_t /*begin*/, std::uint64_t /*end*/) const {}
 

@@ -3,7 +3,7 @@
 // The lock is flock(2) on a file in it, which the kernel lets go of however its holder ends. NFS carries it
 // between hosts (unless mounted nolock or local_lock=flock), Lustre if mounted with flock; a host that is cut
 // off from its NFS server loses it. The file says who holds the lock, for people. The lock is the file's, not
-// the name's: whoever removes or replaces the file, or puts a copy in the folder's place, lets another
+// the name's: a process that removes or replaces the file, or puts a copy in the folder's place, lets another
 // program take the same lock. StillHeld tells.
 // Thread-safety: StillHeld, any thread; else one thread.
 #ifndef SLOTWISE_SERVER_DURABILITY_FOLDER_LOCK_H_
@@ -36,7 +36,7 @@ class FolderLock {
   // can tell, so another program may use the folder.
   Status StillHeld() const;
 
-  // Who held the lock last and did not give it back; empty if nobody.
+  // Who held the lock last and did not give it back; empty if none did.
   const std::string& last_holder() const { return last_holder_; }
 
  private:

@@ -300,7 +300,7 @@ void Journal::WriteMark() {
                                              options_.seed);
   const std::span<const std::byte> piece(bytes);
   const std::scoped_lock lock(segment.file_mutex);
-  // Nobody was promised a mark, and a disk may be full that copies what it overwrites.
+  // No caller was promised a mark, and a disk may be full that copies what it overwrites.
   if (!segment.file->WriteAt(segment.written, std::span(&piece, 1)).ok()) return;
   if (Status status = segment.file->Sync(); !status.ok()) Fail(status.message());
 }
@@ -389,7 +389,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   const auto begin = std::chrono::steady_clock::now();
   if (Status status = segment.file->Sync(); !status.ok()) return status;
   counters_.CountSync(bytes, std::chrono::steady_clock::now() - begin);
-  // Whoever takes the folder from here on finds these records in it.
+  // A server that takes the folder from here on finds these records in it.
   if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) return ours;
   sync_is_slow_ = false;
   segment.written = group + bytes;

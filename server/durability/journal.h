@@ -38,8 +38,8 @@
 
 namespace slotwise {
 
-// A record that the disk has no space for may be taken after so long: each Reserve tries again, and whoever
-// makes room, as a checkpoint does that lets old segments go, tells nobody.
+// A record that the disk has no space for may be taken after so long: each Reserve tries again, and the code
+// that makes room, as a checkpoint does that lets old segments go, tells no caller.
 inline constexpr std::chrono::milliseconds kRetryOnFullDisk{5000};
 
 struct JournalOptions {

@@ -65,7 +65,7 @@ class JsonFields {
   void Array(const std::string& name, json& array) {
     if (!Field(name, array, &json::is_array)) Complain(name, "is no array");
   }
-  // The version of a checked text's format. The checksum, which whoever writes the text adds, may be there.
+  // The version of a checked text's format. The checksum, which the writer of the text adds, may be there.
   void Version(std::uint64_t version);
   // One of an enumeration's kinds, whose numbers go from 0 up to the first that ToString does not know.
   template <class T>
@@ -105,9 +105,9 @@ class JsonFields {
             list);
   }
 
-  // Whether this is a reader that has not complained.
+  // Returns whether this reads a text in which no field was wrong yet.
   bool reads() const { return !to_ && error_.empty(); }
-  // Whether there is a field that may be left out. `written`: whether it is to be written.
+  // Returns whether a field that may be left out is in the text, or, in a writer, `written`.
   bool Has(const std::string& name, bool written) const { return to_ ? written : from_.contains(name); }
   // Does nothing after another complaint, or in a writer.
   void Complain(const std::string& name, const std::string& what);

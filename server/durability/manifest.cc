@@ -140,7 +140,7 @@ void ListName(JsonFields& fields, CheckpointName& name) {
   fields.HexNumber("checksum", name.checksum);
 }
 
-// Whoever chooses a checkpoint goes by its round, and skips the rounds of the journal up to that one.
+// The choice of a checkpoint goes by its round, and skips the rounds of the journal up to that one.
 void CheckOrigin(JsonFields& fields, const Manifest& manifest) {
   const auto origin = OriginOf(manifest.id);
   if (!origin) return;

@@ -15,7 +15,7 @@ namespace slotwise {
 // Opens a file as open(2) does with `flags`, and returns its descriptor, which the caller owns, and what
 // fstat says. Only regular files are opened, and the call never waits for a FIFO's other end. A file that is
 // opened to be written, or made, is the one of that name: a symbolic link in its place is not followed, so
-// nobody can have another file overwritten by putting a link into the folder. Links on the way to the name
+// no user can have another file overwritten by putting a link into the folder. Links on the way to the name
 // are followed.
 // REQUIRES: `flags` do not have O_TRUNC, which would empty the file before it is looked at.
 // FAILED_PRECONDITION: the path is a FIFO or a device, or is a link and the file would be written. NOT_FOUND:

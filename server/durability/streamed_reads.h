@@ -40,7 +40,7 @@ class StreamedReads {
   // or else instead of them.
   void Begin(std::uint64_t begin, std::uint64_t end);
   // Fills as many of `bytes`, from `offset` on, as are on their way, and forgets what lies before. Returns
-  // how many: whoever asked reads the others another way, which also tells of errors.
+  // how many: the caller reads the others another way, which also tells of errors.
   std::size_t Read(std::uint64_t offset, std::span<std::byte> bytes);
 
  private:

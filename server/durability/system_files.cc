@@ -34,7 +34,7 @@ Status SystemFailure(const char* operation, const std::string& path, int error) 
     case EEXIST:
       return AlreadyExists(std::move(message));
     case EISDIR:
-    case ENXIO:  // of open: a socket, or a FIFO that nobody reads
+    case ENXIO:  // of open: a socket, or a FIFO without a reader
       return FailedPrecondition(std::move(message));
     default:
       return Unavailable(std::move(message));

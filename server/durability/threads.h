@@ -37,8 +37,8 @@ class Threads {
   // Runs `body` beside the caller. Throws std::system_error if the system gives no more threads.
   virtual std::unique_ptr<Thread> Begin(std::function<void()> body) = 0;
 
-  // Waits until `holds()` is true. `lock` is held while `holds` runs and released in between. Whoever makes
-  // `holds` true does so under the same mutex and notifies `changed`.
+  // Waits until `holds()` is true. `lock` is held while `holds` runs and released in between. The thread that
+  // makes `holds` true does so under the same mutex and notifies `changed`.
   virtual void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                     const std::function<bool()>& holds) = 0;
   // The same, but no longer than `longest`. Returns how much of that is left, or nothing if it passed first.
@@ -47,8 +47,8 @@ class Threads {
                                                            const std::function<bool()>& holds,
                                                            std::chrono::milliseconds longest) = 0;
 
-  // Lets the calling thread, which Begin began, have a processor when nobody else wants it, and else about a
-  // quarter of one.
+  // Lets the calling thread, which Begin began, have a processor when no other thread wants it, and else
+  // about a quarter of one.
   virtual void GiveWay() {}
 
  protected:

@@ -36,7 +36,7 @@ std::size_t ClassOf(std::size_t size) {
 
 }  // namespace
 
-// The arrays that nobody reads, by size and in the order in which they came back. An array keeps its list
+// The arrays that are not in use, by size and in the order in which they came back. An array keeps its list
 // node when it is taken, so that Put allocates nothing.
 class ArrayPool::Kept {
  public:

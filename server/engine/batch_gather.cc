@@ -57,21 +57,21 @@ BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective,
       narrow_values_(device) {}
 
 template <class Upload>
-void BatchGather::ForMyParts(const TableShare& share, Upload upload) const {
+void BatchGather::ForMyParts(const TableBatch& batch, Upload upload) const {
   BatchLayout::Extent place;
-  for (std::size_t p = 0; p < share.round->parts.size(); ++p) {
-    const Ticket& ticket = share.round->parts[p].ticket;
+  for (std::size_t p = 0; p < batch.round.parts.size(); ++p) {
+    const Ticket& ticket = batch.round.parts[p].ticket;
     if (ticket.rank != me_) continue;
-    const BatchLayout::Part& part = share.layout->parts[p];
+    const BatchLayout::Part& part = batch.layout.parts[p];
     upload(part, place, tickets_.BatchOf(ticket.number));
     place.bags += part.size.bags;
     place.keys += part.size.keys;
   }
 }
 
-const BatchPart* BatchGather::WholeOnDevice(const TableShare& share) const {
-  if (share.layout->bags_of.size() > 1 || share.round->parts.size() != 1) return nullptr;
-  const BatchPart& part = tickets_.BatchOf(share.round->parts.front().ticket.number);
+const BatchPart* BatchGather::WholeOnDevice(const TableBatch& batch) const {
+  if (batch.layout.bags_of.size() > 1 || batch.round.parts.size() != 1) return nullptr;
+  const BatchPart& part = tickets_.BatchOf(batch.round.parts.front().ticket.number);
   return part.memory == MemoryKind::kDevice ? &part : nullptr;
 }
 
@@ -81,7 +81,7 @@ std::vector<std::size_t> BatchGather::OffsetBlocks(const BatchLayout& layout) {
   return sizes;
 }
 
-void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
+void BatchGather::ReserveBatches(std::span<const TableBatch> batches) {
   keys_.Clear();
   offsets_.Clear();
   weights_.Clear();
@@ -89,10 +89,10 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
   ordered_offsets_.Clear();
   ordered_weights_.Clear();
   std::size_t staged = 0;
-  for (const TableShare& share : shares) {
-    const BatchLayout& layout = *share.layout;
-    const bool weighted = share.round->weighted();
-    if (WholeOnDevice(share) != nullptr) {
+  for (const TableBatch& batch : batches) {
+    const BatchLayout& layout = batch.layout;
+    const bool weighted = batch.round.weighted();
+    if (WholeOnDevice(batch) != nullptr) {
       keys_.Add({0});
       offsets_.Add({0});
       weights_.Add({0});
@@ -107,7 +107,7 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
       if (weighted) ordered_weights_.size += layout.size.keys;
     }
     staged += sizeof(std::uint32_t);  // the offset that ends the batch
-    ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+    ForMyParts(batch, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
       staged += batch_upload_.StagedBytes(part.keys.bytes(), part.memory) + part.offsets.bytes();
       if (weighted) staged += part.keys.size() * sizeof(float);
     });
@@ -121,29 +121,29 @@ void BatchGather::ReserveBatches(std::span<const TableShare> shares) {
   batch_upload_.Begin(staged);
 }
 
-std::vector<BatchView> BatchGather::UploadCarried(std::span<const TableShare> shares,
-                                                  const CarriedBatches& carried) {
-  ReserveBatches(shares);
+std::vector<TableWork::Share> BatchGather::UploadCarried(std::span<const TableBatch> batches,
+                                                         const CarriedBatches& carried) {
+  ReserveBatches(batches);
   std::size_t bytes = 0;
-  for (const TableShare& share : shares) {
-    const BatchLayout::Extent& size = share.layout->size;
+  for (const TableBatch& batch : batches) {
+    const BatchLayout::Extent& size = batch.layout.size;
     bytes += size.keys * (sizeof(Key) + sizeof(float)) + (size.bags + 1) * sizeof(std::uint32_t);
   }
   batch_upload_.Begin(bytes);
   const auto for_parts = [&](std::size_t s, const auto& upload) {
-    const TableShare& share = shares[s];
-    for (std::size_t p = 0; p < share.round->parts.size(); ++p) {
-      const BatchLayout::Part& place = share.layout->parts[p];
-      upload(share.round->parts[p], place, carried.Of(share.round->parts[p], place.size.bags));
+    const TableBatch& batch = batches[s];
+    for (std::size_t p = 0; p < batch.round.parts.size(); ++p) {
+      const BatchLayout::Part& place = batch.layout.parts[p];
+      upload(batch.round.parts[p], place, carried.Of(batch.round.parts[p], place.size.bags));
     }
   };
-  for (std::size_t s = 0; s < shares.size(); ++s) {
+  for (std::size_t s = 0; s < batches.size(); ++s) {
     for_parts(s, [&](const RoundPart&, const BatchLayout::Part& place, const CarriedBatches::Arrays& part) {
       batch_upload_.Copy(keys_.All(s) + place.lies.keys, part.keys, place.size.keys * sizeof(Key));
     });
   }
   batch_upload_.Flush();
-  for (std::size_t s = 0; s < shares.size(); ++s) {
+  for (std::size_t s = 0; s < batches.size(); ++s) {
     std::uint32_t* const offsets = offsets_.All(s);
     const auto to = [&](std::size_t first, std::size_t count) {
       return static_cast<std::uint32_t*>(batch_upload_.WriteTo(offsets + first, count * sizeof(*offsets)));
@@ -154,12 +154,12 @@ std::vector<BatchView> BatchGather::UploadCarried(std::span<const TableShare> sh
       for (std::size_t b = 0; b < place.size.bags; ++b)
         counted[b] += static_cast<std::uint32_t>(place.lies.keys);
     });
-    const BatchLayout::Extent& size = shares[s].layout->size;
+    const BatchLayout::Extent& size = batches[s].layout.size;
     *to(size.bags, 1) = static_cast<std::uint32_t>(size.keys);
   }
   batch_upload_.Flush();
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    if (!shares[s].round->weighted()) continue;
+  for (std::size_t s = 0; s < batches.size(); ++s) {
+    if (!batches[s].round.weighted()) continue;
     for_parts(
         s, [&](const RoundPart& of, const BatchLayout::Part& place, const CarriedBatches::Arrays& part) {
           const std::size_t count = place.size.keys;
@@ -170,83 +170,83 @@ std::vector<BatchView> BatchGather::UploadCarried(std::span<const TableShare> sh
   }
   batch_upload_.Flush();
   device_.WorkStream().OrderAfter(stream_);
-  std::vector<BatchView> batches;
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    const BatchLayout::Extent& size = shares[s].layout->size;
-    BatchView& batch = batches.emplace_back();
+  std::vector<TableWork::Share> gathered;
+  for (std::size_t s = 0; s < batches.size(); ++s) {
+    const BatchLayout::Extent& size = batches[s].layout.size;
+    BatchView& batch = gathered.emplace_back(&batches[s].table).batch;
     batch.keys = {keys_.All(s), size.keys};
     batch.offsets = {offsets_.All(s), size.bags + 1};
-    if (shares[s].round->weighted()) batch.weights = {weights_.All(s), size.keys};
+    if (batches[s].round.weighted()) batch.weights = {weights_.All(s), size.keys};
   }
-  return batches;
+  return gathered;
 }
 
-std::vector<BatchView> BatchGather::Gather(std::span<const TableShare> shares,
-                                           const CarriedBatches& carried) {
-  const bool all_are_carried = std::ranges::all_of(shares, [&](const TableShare& share) {
-    return share.layout->in_part_order &&
-           std::ranges::all_of(share.round->parts, [&](const RoundPart& part) { return carried.Has(part); });
+std::vector<TableWork::Share> BatchGather::Gather(std::span<const TableBatch> batches,
+                                                  const CarriedBatches& carried) {
+  const bool all_are_carried = std::ranges::all_of(batches, [&](const TableBatch& batch) {
+    return batch.layout.in_part_order &&
+           std::ranges::all_of(batch.round.parts, [&](const RoundPart& part) { return carried.Has(part); });
   });
-  if (all_are_carried) return UploadCarried(shares, carried);
-  ReserveBatches(shares);
+  if (all_are_carried) return UploadCarried(batches, carried);
+  ReserveBatches(batches);
   std::vector<std::size_t> uploaded;
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    if (WholeOnDevice(shares[s]) == nullptr) uploaded.push_back(s);
+  for (std::size_t s = 0; s < batches.size(); ++s) {
+    if (WholeOnDevice(batches[s]) == nullptr) uploaded.push_back(s);
   }
-  for (const std::size_t s : uploaded) UploadMyKeys(shares[s], keys_.Mine(s));
+  for (const std::size_t s : uploaded) UploadMyKeys(batches[s], keys_.Mine(s));
   batch_upload_.Flush();
-  for (const std::size_t s : uploaded) UploadMyOffsets(shares[s], offsets_.Mine(s));
+  for (const std::size_t s : uploaded) UploadMyOffsets(batches[s], offsets_.Mine(s));
   batch_upload_.Flush();
   for (const std::size_t s : uploaded) {
-    if (shares[s].round->weighted()) UploadMyWeights(shares[s], weights_.Mine(s));
+    if (batches[s].round.weighted()) UploadMyWeights(batches[s], weights_.Mine(s));
   }
   batch_upload_.Flush();
 
   exchange_.stream().OrderAfter(stream_);
   std::vector<Exchange::Blocks> arrays;
-  for (std::size_t s = 0; s < shares.size(); ++s) {
+  for (std::size_t s = 0; s < batches.size(); ++s) {
     arrays.push_back(keys_.BlocksOf(s));
     arrays.push_back(offsets_.BlocksOf(s));
-    if (shares[s].round->weighted()) arrays.push_back(weights_.BlocksOf(s));
+    if (batches[s].round.weighted()) arrays.push_back(weights_.BlocksOf(s));
   }
   exchange_.AllGatherTogether(arrays);
 
   using Extent = BatchLayout::Extent;
-  std::vector<BatchView> batches;
-  batches.reserve(shares.size());
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    if (const BatchPart* const whole = WholeOnDevice(shares[s])) {
-      batches.push_back(whole->view());
+  std::vector<TableWork::Share> gathered;
+  gathered.reserve(batches.size());
+  for (std::size_t s = 0; s < batches.size(); ++s) {
+    BatchView& batch = gathered.emplace_back(&batches[s].table).batch;
+    if (const BatchPart* const whole = WholeOnDevice(batches[s])) {
+      batch = whole->view();
       continue;
     }
-    const BatchLayout& layout = *shares[s].layout;
+    const BatchLayout& layout = batches[s].layout;
     const Key* keys = InPartOrder(layout, &Extent::keys, 1, keys_.All(s), ordered_keys_);
     const std::uint32_t* offsets =
         InPartOrder(layout, &Extent::bags, 1, offsets_.All(s), ordered_offsets_, 1);
-    BatchView& batch = batches.emplace_back();
     batch.keys = {keys, layout.size.keys};
     batch.offsets = {offsets, layout.size.bags + 1};
-    if (!shares[s].round->weighted()) continue;
+    if (!batches[s].round.weighted()) continue;
     batch.weights = {InPartOrder(layout, &Extent::keys, 1, weights_.All(s), ordered_weights_),
                      layout.size.keys};
   }
   device_.WorkStream().OrderAfter(exchange_.stream());
-  return batches;
+  return gathered;
 }
 
-void BatchGather::UploadMyKeys(const TableShare& share, Key* mine) {
-  ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+void BatchGather::UploadMyKeys(const TableBatch& batch, Key* mine) {
+  ForMyParts(batch, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
     batch_upload_.Copy(mine + place.keys, part.keys.data(), part.keys.bytes(), part.memory);
   });
 }
 
-void BatchGather::UploadMyOffsets(const TableShare& share, std::uint32_t* mine) {
+void BatchGather::UploadMyOffsets(const TableBatch& batch, std::uint32_t* mine) {
   const auto me = static_cast<std::size_t>(Value(me_));
-  const BatchLayout& layout = *share.layout;
+  const BatchLayout& layout = batch.layout;
   const auto to = [&](std::size_t first, std::size_t count) {
     return static_cast<std::uint32_t*>(batch_upload_.WriteTo(mine + first, count * sizeof(*mine)));
   };
-  ForMyParts(share,
+  ForMyParts(batch,
              [&](const BatchLayout::Part& place, const BatchLayout::Extent& block, const BatchPart& part) {
                const std::uint32_t* const offsets = part.offsets.data();
                const auto first_key = static_cast<std::uint32_t>(place.lies.keys);
@@ -261,8 +261,8 @@ void BatchGather::UploadMyOffsets(const TableShare& share, std::uint32_t* mine) 
   }
 }
 
-void BatchGather::UploadMyWeights(const TableShare& share, float* mine) {
-  ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
+void BatchGather::UploadMyWeights(const TableBatch& batch, float* mine) {
+  ForMyParts(batch, [&](const BatchLayout::Part&, const BatchLayout::Extent& place, const BatchPart& part) {
     float* const to = mine + place.keys;
     if (part.weights.size() > 0) {
       return batch_upload_.Copy(to, part.weights.data(), part.weights.bytes(), part.memory);
@@ -272,8 +272,8 @@ void BatchGather::UploadMyWeights(const TableShare& share, float* mine) {
   });
 }
 
-bool BatchGather::HasWholeValues(const TableShare& share) const {
-  const BatchPart* const whole = WholeOnDevice(share);
+bool BatchGather::HasWholeValues(const TableBatch& batch) const {
+  const BatchPart* const whole = WholeOnDevice(batch);
   return whole != nullptr && whole->value_type == DataType::kFloat32;
 }
 
@@ -282,16 +282,16 @@ void BatchGather::ReserveValues(std::span<const ValueShare> shares) {
   ordered_values_.Clear();
   std::size_t staged = 0;
   std::size_t narrow = 0;  // the most bytes of a part that comes as 16 bits
-  for (const auto& [share, columns, mine_alone] : shares) {
-    if (HasWholeValues(share)) {
+  for (const auto& [batch, columns, mine_alone] : shares) {
+    if (HasWholeValues(batch)) {
       values_.Add({0});
       continue;
     }
-    values_.Add(share.layout->bags_of, columns);
-    if (!share.layout->in_part_order && !mine_alone) {
-      ordered_values_.size += share.layout->size.bags * columns + kValueAlign;
+    values_.Add(batch.layout.bags_of, columns);
+    if (!batch.layout.in_part_order && !mine_alone) {
+      ordered_values_.size += batch.layout.size.bags * columns + kValueAlign;
     }
-    ForMyParts(share, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
+    ForMyParts(batch, [&](const BatchLayout::Part&, const BatchLayout::Extent&, const BatchPart& part) {
       staged += value_upload_.StagedBytes(part.values.bytes(), part.memory);
       if (part.value_type != DataType::kFloat32) narrow = std::max(narrow, part.values.bytes());
     });
@@ -334,13 +334,13 @@ std::vector<const float*> BatchGather::GatherBagValues(std::span<const ValueShar
   std::vector<const float*> values;
   values.reserve(shares.size());
   for (std::size_t s = 0; s < shares.size(); ++s) {
-    const auto& [share, columns, mine_alone] = shares[s];
-    if (HasWholeValues(share)) {
-      values.push_back(WholeOnDevice(share)->values.data());
+    const auto& [batch, columns, mine_alone] = shares[s];
+    if (HasWholeValues(batch)) {
+      values.push_back(WholeOnDevice(batch)->values.data());
       continue;
     }
     values.push_back(mine_alone ? values_.Mine(s)
-                                : InPartOrder(*share.layout, &BatchLayout::Extent::bags, columns,
+                                : InPartOrder(batch.layout, &BatchLayout::Extent::bags, columns,
                                               values_.Gather(s), ordered_values_));
   }
   return values;

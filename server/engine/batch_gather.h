@@ -26,7 +26,9 @@
 #include "server/engine/schedule/round.h"
 #include "server/engine/schedule/ticket_book.h"
 #include "server/engine/staged_upload.h"
-#include "slotwise/batch.h"
+#include "server/engine/table_work.h"
+#include "server/engine/tables.h"
+#include "server/engine/travel_way.h"
 
 namespace slotwise {
 
@@ -52,16 +54,24 @@ struct BatchLayout {
   bool in_part_order = true;  // every part lies where it arrives
 };
 
-// What a round does on one table: one of the rounds of Round::ForEachTable, and the layout of its batch. Both
-// outlive the share.
-struct TableShare {
-  const Round* round;
-  const BatchLayout* layout;
+// What a round does on one table, and where the parts lie in the table's batch.
+struct TableBatch {
+  // `of` and `of_table` outlive it. `slots`: bags a sample; those of the table, or 1 of rows by key: bag b is
+  // then batch.keys[b].
+  TableBatch(const Round& of, Table& of_table, std::uint32_t slots, int ranks)
+      : round(of), table(of_table), layout(of, slots, ranks) {}
+
+  std::size_t bags_of(Rank rank) const { return layout.bags_of[static_cast<std::size_t>(Value(rank))]; }
+  TravellingBags bags() const { return {layout.bags_of, layout.size.keys, table.info.options.dim}; }
+
+  const Round& round;  // one of the rounds of Round::ForEachTable
+  Table& table;
+  BatchLayout layout;
 };
 
-// The values that a share's parts bring: gradients of bags, or rows.
+// The values that a batch's parts bring: gradients of bags, or rows.
 struct ValueShare {
-  TableShare of;
+  const TableBatch& of;
   std::uint32_t columns = 0;
   bool mine_alone = false;  // this rank's bags' values are wanted, not all ranks'
 };
@@ -73,13 +83,14 @@ class BatchGather {
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               TicketBook& tickets);
 
-  // Returns the whole batch of each share, in device memory, parts in part order; valid until the next call.
-  // Waits for what the exchange and growing arrays wait for.
+  // Returns each table with its whole batch, in device memory, parts in part order; valid until the next
+  // call. Waits for what the exchange and growing arrays wait for.
   // If `carried` has every part, each rank uploads all of them, and nothing travels.
   // REQUIRES: the device is done with what used the last round's batches.
-  std::vector<BatchView> Gather(std::span<const TableShare> shares, const CarriedBatches& carried = {});
+  std::vector<TableWork::Share> Gather(std::span<const TableBatch> batches,
+                                       const CarriedBatches& carried = {});
 
-  // Returns the values of each share of the round just gathered: float[bags][columns] in device memory, in
+  // Returns the values of each batch of the round just gathered: float[bags][columns] in device memory, in
   // part order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64
   // bytes. They are there for the device's work that is asked for behind OrderWorkAfterValues.
   std::vector<const float*> GatherBagValues(std::span<const ValueShare> shares);
@@ -87,7 +98,8 @@ class BatchGather {
 
  private:
   // Uploads the batches of all ranks. REQUIRES: they are all carried.
-  std::vector<BatchView> UploadCarried(std::span<const TableShare> shares, const CarriedBatches& carried);
+  std::vector<TableWork::Share> UploadCarried(std::span<const TableBatch> batches,
+                                              const CarriedBatches& carried);
 
   // An array of a batch, or of its values, whose elements were put in part order on the device.
   template <class T>
@@ -102,19 +114,19 @@ class BatchGather {
 
   // upload(place in the batch, place in this rank's blocks, the part), for each part that came to this rank.
   template <class Upload>
-  void ForMyParts(const TableShare& share, Upload upload) const;
-  // Makes room for the arrays of the shares' batches. Throws std::bad_alloc.
-  void ReserveBatches(std::span<const TableShare> shares);
+  void ForMyParts(const TableBatch& batch, Upload upload) const;
+  // Makes room for the batches' arrays. Throws std::bad_alloc.
+  void ReserveBatches(std::span<const TableBatch> batches);
   void ReserveValues(std::span<const ValueShare> shares);
-  // Returns the part that is all of a share's batch, if it lies in device memory; null otherwise.
-  const BatchPart* WholeOnDevice(const TableShare& share) const;
+  // Returns the part that is all of a batch, if it lies in device memory; null otherwise.
+  const BatchPart* WholeOnDevice(const TableBatch& batch) const;
   // Whether that part's values can be used as they lie.
-  bool HasWholeValues(const TableShare& share) const;
+  bool HasWholeValues(const TableBatch& batch) const;
   // The sizes of the ranks' blocks of offsets.
   static std::vector<std::size_t> OffsetBlocks(const BatchLayout& layout);
-  void UploadMyKeys(const TableShare& share, Key* mine);
-  void UploadMyOffsets(const TableShare& share, std::uint32_t* mine);
-  void UploadMyWeights(const TableShare& share, float* mine);
+  void UploadMyKeys(const TableBatch& batch, Key* mine);
+  void UploadMyOffsets(const TableBatch& batch, std::uint32_t* mine);
+  void UploadMyWeights(const TableBatch& batch, float* mine);
   void UploadMyBagValues(const ValueShare& share, float* mine);
   // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their
   // places in the batch.

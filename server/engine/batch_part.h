@@ -73,13 +73,13 @@ struct BatchPart {
   DataType value_type = DataType::kFloat32;  // of gradients; two numbers of 16 bits lie in one of `values`
   MemoryKind memory = MemoryKind::kHost;     // of all four arrays
   // The client may write the arrays while the server reads them. The engine takes no such batch: what is
-  // checked has to be what is applied, so whoever submits the batch first copies the arrays.
+  // checked has to be what is applied, so the submitter of the batch first copies the arrays.
   bool client_may_write = false;
   Reservation reservation = {};
 
   std::uint64_t bytes() const { return keys.bytes() + offsets.bytes() + weights.bytes() + values.bytes(); }
   ConstNumbers numbers() const { return {values.data(), value_type}; }
-  // REQUIRES, of whoever reads through it on the host: the memory is not kDevice.
+  // REQUIRES, of a reader on the host: the memory is not kDevice.
   BatchView view() const { return {keys.span(), offsets.span(), weights.span()}; }
 
   // Lets the arrays go, and with them their reservation.

@@ -1,5 +1,5 @@
 // CallTimes: when a lookup or push came to each of its stages, and what it brought. It is made with the
-// call's Caller; whoever works on the call notes when, and the door counts all once the call is over
+// call's Caller; code that works on the call notes when, and the door counts all once the call is over
 // (intake/call_stats.h).
 //
 // Thread-safety: any thread; a reader sees what happened before it in its call. Times are the system's, where

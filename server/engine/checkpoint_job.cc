@@ -201,7 +201,7 @@ CheckpointJob::Progress CheckpointJob::DoNext() {
     nudge_();
     return Progress::kWorked;
   }
-  // Tables without rows have nobody else to end them. All that can end begin to, so that the first sync
+  // Tables without rows have no reader to end them. All that can end begin to, so that the first sync
   // brings the files of all to disk.
   for (Table& table : tables_) {
     if (table.ending || table.written < table.count) continue;
@@ -302,7 +302,7 @@ CheckpointJob::Progress CheckpointJob::End(Status status) {
   }
   {
     const std::scoped_lock lock(mutex_);
-    if (!status.ok()) cancelled_ = true;  // whoever waits for a buffer waits no longer
+    if (!status.ok()) cancelled_ = true;  // a thread that waits for a buffer waits no longer
     result_ = status.ok() ? Result<WrittenPart>(std::move(part)) : Result<WrittenPart>(status);
   }
   changed_.notify_all();

@@ -50,7 +50,7 @@ Checkpointing::Checkpointing(Device& device, Collective& collective, Tables& tab
       pace_(device.SharesHostMemory()) {}
 
 Checkpointing::~Checkpointing() {
-  // After an error nobody called Stop, and the worker may wait for rows that nobody will read.
+  // After an error Stop was not called, and the worker may wait for rows that are never read.
   if (open_ && open_->job) open_->job->Cancel();
 }
 

@@ -7,7 +7,7 @@
 //     round of SaveCheckpoint     every rank: snapshots begin; the journal begins a new segment
 //     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
 //                                 rank 0's worker writes the manifest; from then on the checkpoint exists
-//     kPublished, of rank 0       every rank: snapshots end; whoever asked is answered
+//     kPublished, of rank 0       every rank: snapshots end; the requests are answered
 //     kVerified, of rank 0        all files were read back, all that it is a delta of is there, and
 //                                 checkpoints that are not needed any more are gone: older segments of the
 //                                 journal go
@@ -69,7 +69,7 @@ class Checkpointing {
                 std::function<void()> nudge);
   ~Checkpointing();
 
-  // Lets there be checkpoints. The next one is due by the age of `base`, whoever made that. `journal` may be
+  // Lets there be checkpoints. The next one is due by the age of `base`, of any start. `journal` may be
   // null.
   void Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
            Journal* journal);
@@ -85,7 +85,7 @@ class Checkpointing {
   // Hands a request to save or load in again, once that may begin.
   void Await(Request request);
 
-  // A round saves. `done` is this rank's, if whoever asked is here. REQUIRES: not busy().
+  // A round saves. `done` is this rank's, if the request came here. REQUIRES: not busy().
   using Done = std::function<void(Result<SavedCheckpoint>)>;
   void Save(std::uint64_t round, bool delta, DataType value_type, Done done);
   // A round loads checkpoint `loaded`, and will save it: the loaded one, and the newest of before, stay until

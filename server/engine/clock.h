@@ -24,8 +24,8 @@ class Clock {
   virtual TimePoint Now() = 0;
 
   // Waits until `holds()` is true or `most` has passed, and returns what `holds()` says then. `lock` is held
-  // while `holds` runs and released in between. Whoever makes `holds` true does so under the same mutex and
-  // notifies `changed`.
+  // while `holds` runs and released in between. The thread that makes `holds` true does so under the same
+  // mutex and notifies `changed`.
   virtual bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                        std::chrono::microseconds most, const std::function<bool()>& holds) = 0;
 

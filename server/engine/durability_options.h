@@ -55,12 +55,12 @@ struct DurabilityOptions {
   std::function<std::uint64_t()> unix_time = &UnixTime;
   FileSystem* files = &SystemFiles();
   Threads* threads = &SystemThreads();  // that write the journal, and checkpoints
-  // OK, or why the folder may be another server's by now; for any thread. Empty: nobody can take it, or
+  // OK, or why the folder may be another server's by now; for any thread. Empty: it cannot be taken, or
   // another rank watches it. Rank 0's, which is in every acknowledgement: it asks before what it has written
   // counts.
   std::function<Status()> still_ours = {};
   // Is told why the journal or checkpoints cannot go on, on a thread of theirs. The process has to end:
-  // nobody knows what is on disk, or whose it is.
+  // it is unknown what is on disk, or whose it is.
   std::function<void(const std::string& why)> on_failure = {};
 };
 

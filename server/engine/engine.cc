@@ -19,7 +19,7 @@
 #include "server/engine/idle_wait.h"
 #include "server/engine/operations/definition.h"
 #include "server/engine/operations/push.h"
-#include "server/engine/operations/round_runner.h"
+#include "server/engine/operations/round_context.h"
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
 #include "server/engine/schedule/agenda.h"
@@ -66,11 +66,11 @@ class Engine::Impl {
             },
             [this] { inbox_.NudgeLocally(); }),
         known_(options.more_operations),
-        runner_(known_, device, collective, exchanges, maker_, options.max_round_bytes, options.travel,
-                arrays_, tables_, tickets_, log_, checkpointing_, options.room_maker) {
+        context_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
+                 tables_, tickets_, log_, checkpointing_, options.room_maker) {
     if (observer_ != nullptr && observer_->wants_outcomes()) {
       says_outcomes_ = true;
-      runner_.SayOutcomes(outcome_);
+      context_.round_outcome = &outcome_;
     }
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
@@ -101,7 +101,7 @@ class Engine::Impl {
       if (decision.closing) inbox_.Close();
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
-      if (const auto replaced = runner_.TakeReplacedTables(); !replaced.empty())
+      if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
         AnswerEarly(agenda_.TablesWereReplaced(replaced));
       // Others wait as for one long round while rounds over whole tables follow each other.
       serves_nobody = decision.round && known_.Of(decision.round->operation).takes_long;
@@ -305,7 +305,7 @@ class Engine::Impl {
     NoteTaken(round);
     NoteBrisk(round);
     try {
-      runner_.Run(round, carried);
+      context_.Run(known_.Of(round.operation), round, carried);
       if (says_outcomes_) observer_->OnOutcome(round.number, std::exchange(outcome_, {}));
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +
@@ -372,7 +372,7 @@ class Engine::Impl {
   }
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
-  Stages& stages() { return runner_.stages(); }
+  Stages& stages() { return context_.stages; }
 
   // Notes whether the round has a batch that came by the device's memory.
   void NoteBrisk(const Round& round) {
@@ -435,7 +435,7 @@ class Engine::Impl {
   std::optional<Checkpoints> checkpoints_;
   Starts starts_;
   const OperationTable known_;
-  RoundRunner runner_;
+  RoundContext context_;
   bool says_outcomes_ = false;
   RoundOutcome outcome_;  // of the round that is run
   const Clock::TimePoint start_ = clock_.Now();

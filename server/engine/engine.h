@@ -49,7 +49,7 @@ struct EngineOptions {
   // No step may be larger.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
   // The arrays of this rank's requests take at most these bytes, from the inbox until the device is done with
-  // them, and so do the answers, until whoever asked lets them go. Parts of the step that has waited longest,
+  // them, and so do the answers, until the caller lets them go. Parts of the step that has waited longest,
   // and the requests that they came with, may take as much again and a round, so that the step can be
   // completed. The engine keeps host memory for arrays to come, as long as that and the arrays in use are no
   // more than these bytes and two rounds.
@@ -116,7 +116,7 @@ class Engine {
 
   // Returns what there is to do. Does not wait for a round. For any thread.
   EngineLoad Load() const;
-  // Returns what the engine has counted, for whoever looks. REQUIRES: Recover has returned, if it is called.
+  // Returns what the engine has counted. REQUIRES: Recover has returned, if it is called.
   EngineStats Stats() const;
 
   // Returns for how long this rank has waited for others in collectives, in all. For any thread.
@@ -148,7 +148,7 @@ class Engine {
   std::uint64_t incarnation() const;
 
   // Returns the first step that was lost of those up to the acknowledged one of a table, whose `lineage` is
-  // still the same; 0: none, or nobody can know, because the client does not say, or the server has no data
+  // still the same; 0: none, or it is unknown, because the client does not say, or the server has no data
   // folder. REQUIRES: Recover has returned, if it is called. For any thread.
   std::uint64_t LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const;
   // Returns the epoch that a session drawn now carries (ledger.h). For any thread.

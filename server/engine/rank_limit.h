@@ -4,13 +4,14 @@
 // limit fill that rank's memory with all of a table's max_rows. The limit bounds such keys, and leaves all
 // others alone. It is a multiple c of the rank's even share of max_rows, and `slack` rows more.
 //
-// Keys that nobody chose fall on a rank with probability p, its share of the buckets, as independent draws
-// or closer to their mean. Of n <= max_rows keys the rank gets µ = n·p on average, which is at most its
-// share. By Chernoff's bound, it gets r·µ or more with a probability of at most exp(-µ·(r·ln r - r + 1)), for
-// r > 1. The limit is at least c·µ + slack. The bound is largest for the µ at which r = 1 + c·ln r, and is
-// exp(-slack·ln r) there. With c = 1.5, r is 2.14, and 1024 rows of slack make that 10^-339; with c = 1.1,
-// the least that a configuration may say, r is 1.206, and they make it 10^-83. The many batches of a server's
-// life change nothing about that. A table of few rows has no limit but max_rows, because of the slack.
+// Keys that are not chosen to collide fall on a rank with probability p, its share of the buckets, as
+// independent draws or closer to their mean. Of n <= max_rows keys the rank gets µ = n·p on average, which is
+// at most its share. By Chernoff's bound, it gets r·µ or more with a probability of at most exp(-µ·(r·ln r -
+// r + 1)), for r > 1. The limit is at least c·µ + slack. The bound is largest for the µ at which r = 1 + c·ln
+// r, and is exp(-slack·ln r) there. With c = 1.5, r is 2.14, and 1024 rows of slack make that 10^-339; with c
+// = 1.1, the least that a configuration may say, r is 1.206, and they make it 10^-83. The many batches of a
+// server's life change nothing about that. A table of few rows has no limit but max_rows, because of the
+// slack.
 //
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_RANK_LIMIT_H_

@@ -45,7 +45,7 @@ bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::v
     has_folder = true;
     std::string path = folder;
     const auto segments = files.List(path.append("/").append(name));
-    if (!segments.ok()) return false;  // whoever reads the journal says why
+    if (!segments.ok()) return false;  // the journal's reader says why
     for (const std::string& segment : *segments) {
       if (ParseSegmentName(segment)) return false;
     }
@@ -54,7 +54,7 @@ bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::v
 }
 
 // A server goes on from what is left, because that is also what a restored backup or a copy has. What was
-// there nobody knows.
+// there it is unknown.
 void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
   for (const std::string& name : {folder + "/journal", folder + "/checkpoints"}) {
     const auto names = files.List(name);

@@ -30,9 +30,9 @@ void Stage::FinishIfDone() {
 void Stage::Finish() {
   stream_->Wait();
   LetGoOfLargeArrays();
-  kept_.clear();  // whoever hears an answer finds the room that the request had
+  kept_.clear();  // a caller that hears an answer finds the room that the request had
   kept_memory_.clear();
-  // Whoever asked owns the answer from then on, so that its memory ends when they let it go.
+  // The caller owns the answer from then on, so that its memory ends when the caller lets it go.
   for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();
 }
 

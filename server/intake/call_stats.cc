@@ -1,5 +1,8 @@
 #include "server/intake/call_stats.h"
 
+#include <spdlog/spdlog.h>
+
+#include <chrono>
 #include <string>
 
 namespace slotwise {
@@ -58,6 +61,15 @@ void CallCounters::Read(RankStats& stats) const {
       duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin_).count());
   stats.lookups = lookups_.Read();
   stats.pushes = pushes_.Read();
+}
+
+void LogCall(const Caller& caller, const EndedCall& call) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  const std::chrono::duration<double, std::milli> latency = call.latency;
+  spdlog::debug("a {} of {} ended {} after {:.3f} ms: {} samples, {} keys, {} bytes in, {} out",
+                call.kind == CallKind::kPush ? "push" : "lookup", caller.label(),
+                call.busy ? "BUSY" : ToString(call.code), latency.count(), call.samples, call.keys,
+                call.bytes_in, call.bytes_out);
 }
 
 }  // namespace slotwise

@@ -14,6 +14,7 @@
 
 #include "server/counters/duration_counter.h"
 #include "server/engine/call_times.h"
+#include "server/engine/caller.h"
 #include "slotwise/server_stats.h"
 
 namespace slotwise {
@@ -48,6 +49,10 @@ class CallCounters {
   OfKind lookups_;
   OfKind pushes_;
 };
+
+// Logs a lookup or push that is over, at the level "debug": who called, with the trace, what became of the
+// call, and how long it took. Does little where the level is another. Thread-safety: any thread.
+void LogCall(const Caller& caller, const EndedCall& call);
 
 }  // namespace slotwise
 

@@ -9,9 +9,11 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "server/intake/rare_log.h"
+#include "wire/data_type_proto.h"
 
 namespace slotwise {
 namespace {
@@ -67,7 +69,7 @@ class JointAnswer {
     const AnswerCall answer = std::exchange(answer_, nullptr);
     lock.unlock();
     caller_.times().NoteAnswered(engine_.WaitedInCollectives());
-    // Once the answer is taken, nobody changes the answers and the refusal.
+    // Once the answer is taken, the answers and the refusal do not change.
     if (why_.ok()) return answer(std::move(answers_));
     const bool has_place = many_ && place_ != kNoPlace;
     answer(has_place ? WithPlace(pushes_ ? kPushes : kLookups, place_, why_) : why_);
@@ -119,28 +121,24 @@ Status CheckNames(const std::vector<PushRequest>& pushes) {
   }
   return {};
 }
-}  // namespace
 
-void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
-                   AnswerCall answer) {
-  if (lookups.empty()) return answer(EmbeddingAnswers());
+// Submits a request for each of the call's messages: request_of(message, place, together), whose answer goes
+// to that place of `together`.
+template <class Message, class RequestOf>
+void SubmitTogether(Engine& engine, const Caller& caller, std::vector<Message> messages, bool many,
+                    AnswerCall answer, const RequestOf& request_of) {
+  if (messages.empty()) return answer(EmbeddingAnswers());
+  constexpr bool kIsPush = std::is_same_v<Message, PushRequest>;
   const auto together =
-      std::make_shared<JointAnswer>(engine, caller, lookups.size(), false, many, std::move(answer));
+      std::make_shared<JointAnswer>(engine, caller, messages.size(), kIsPush, many, std::move(answer));
   std::vector<Request> requests;
-  requests.reserve(lookups.size());
+  requests.reserve(messages.size());
   std::uint64_t samples = 0, keys = 0;
-  for (std::size_t i = 0; i < lookups.size(); ++i) {
-    LookupRequest request = std::move(lookups[i].request);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    auto request = request_of(std::move(messages[i]), i, together);
     samples += request.batch.samples;
     keys += request.batch.keys.size();
     request.caller = caller;
-    request.joined = many;
-    request.done = [&engine, together, i, samples = request.batch.samples, width = lookups[i].width,
-                    acknowledged = lookups[i].acknowledged](Result<PooledValues> values) {
-      if (!values.ok()) return together->EndRefused(i, values.status());
-      const std::uint64_t lost_from = engine.LostFrom(values->version.lineage, acknowledged);
-      together->End(i, LookupAnswer{samples, width, std::move(*values), lost_from});
-    };
     request.refused_with_others = [together](const Status& why) {
       together->EndRefused(JointAnswer::kNoPlace, why);
     };
@@ -150,35 +148,63 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
   engine.Submit(std::move(requests));
 }
 
+}  // namespace
+
+void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
+                   AnswerCall answer) {
+  SubmitTogether(engine, caller, std::move(lookups), many, std::move(answer),
+                 [&](CheckedLookup lookup, std::size_t place, const auto& together) {
+                   LookupRequest request = std::move(lookup.request);
+                   request.joined = many;
+                   request.done = [&engine, together, place, samples = request.batch.samples,
+                                   width = lookup.width,
+                                   acknowledged = lookup.acknowledged](Result<PooledValues> values) {
+                     if (!values.ok()) return together->EndRefused(place, values.status());
+                     const std::uint64_t lost_from = engine.LostFrom(values->version.lineage, acknowledged);
+                     together->End(place, LookupAnswer{samples, width, std::move(*values), lost_from});
+                   };
+                   return request;
+                 });
+}
+
 void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
                   AnswerCall answer) {
-  if (pushes.empty()) return answer(EmbeddingAnswers());
   if (const Status names = CheckNames(pushes); !names.ok()) return answer(names);
-  const auto together =
-      std::make_shared<JointAnswer>(engine, caller, pushes.size(), true, many, std::move(answer));
-  std::vector<Request> requests;
-  requests.reserve(pushes.size());
-  std::uint64_t samples = 0, keys = 0;
-  for (std::size_t i = 0; i < pushes.size(); ++i) {
-    PushRequest request = std::move(pushes[i]);
-    samples += request.batch.samples;
-    keys += request.batch.keys.size();
-    request.caller = caller;
-    request.done = [&engine, together, i, caller,
-                    acknowledged = request.acknowledged](const Result<AppliedStep>& applied) {
-      if (!applied.ok()) {
-        LogIfWrongName(applied.status(), caller);
-        return together->EndRefused(i, applied.status());
-      }
-      together->End(i, PushAnswer{*applied, engine.LostFrom(applied->now.lineage, acknowledged)});
-    };
-    request.refused_with_others = [together](const Status& why) {
-      together->EndRefused(JointAnswer::kNoPlace, why);
-    };
-    requests.emplace_back(std::move(request));
-  }
-  caller.times().NoteSubmitted(samples, keys);
-  engine.Submit(std::move(requests));
+  SubmitTogether(
+      engine, caller, std::move(pushes), many, std::move(answer),
+      [&](PushRequest request, std::size_t place, const auto& together) {
+        request.done = [&engine, together, place, caller,
+                        acknowledged = request.acknowledged](const Result<AppliedStep>& applied) {
+          if (!applied.ok()) {
+            LogIfWrongName(applied.status(), caller);
+            return together->EndRefused(place, applied.status());
+          }
+          together->End(place, PushAnswer{*applied, engine.LostFrom(applied->now.lineage, acknowledged)});
+        };
+        return request;
+      });
+}
+
+v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t incarnation) {
+  v1::LookupReply reply;
+  reply.set_samples(answer.samples);
+  reply.set_width(answer.width);
+  reply.set_data_type(ToProto(answer.values.type));
+  reply.set_incarnation(incarnation);
+  reply.set_lineage(answer.values.version.lineage);
+  reply.set_table_step(answer.values.version.step);
+  reply.set_lost_from(answer.lost_from);
+  return reply;
+}
+
+v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t incarnation) {
+  v1::PushReply reply;
+  reply.set_table_step(answer.applied.table_step);
+  reply.set_lineage(answer.applied.now.lineage);
+  reply.set_newest_step(answer.applied.now.step);
+  reply.set_incarnation(incarnation);
+  reply.set_lost_from(answer.lost_from);
+  return reply;
 }
 
 }  // namespace slotwise

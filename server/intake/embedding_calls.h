@@ -20,6 +20,7 @@
 #include "server/engine/operations/push.h"
 #include "server/intake/check.h"
 #include "slotwise/status.h"
+#include "slotwise/v1/embedding.pb.h"
 
 namespace slotwise {
 
@@ -44,6 +45,10 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
 // one table at two places.
 void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
                   AnswerCall answer);
+
+// The messages that answer a lookup, without the values, and a push.
+v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t incarnation);
+v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t incarnation);
 
 }  // namespace slotwise
 

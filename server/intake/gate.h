@@ -13,7 +13,6 @@
 
 #include "server/access/access_control.h"
 #include "server/engine/caller.h"
-#include "server/intake/call_log.h"
 #include "server/intake/call_stats.h"
 #include "slotwise/status.h"
 
@@ -51,7 +50,7 @@ class Gate {
     ++inside_;
     const Principal* const who = caller.principal();
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
-    // A door that has not asked lets nobody in.
+    // A door that has not asked lets no call in.
     if (who == nullptr && asks_who()) return Unauthenticated("nobody has asked who calls");
     return open_ ? Status() : Unavailable("the server is starting: try again").Because(Reason::kStarting);
   }

@@ -23,7 +23,7 @@ class DataLock {
   // Names what is started on this folder: what the folder keeps in launch.id, ":", and its path. A copy of
   // the folder has another, and so does a folder that was moved.
   const std::string& id() const { return id_; }
-  // Who held the lock last and did not give it back; empty if nobody.
+  // Who held the lock last and did not give it back; empty if none did.
   const std::string& last_holder() const { return lock_.last_holder(); }
 
  private:

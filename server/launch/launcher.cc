@@ -147,7 +147,7 @@ void Launcher::SeeToStops(Process& server) {
   }
 }
 
-// After a stop nobody starts again, and so sweeps: what mpirun leaves goes with it.
+// After a stop no server starts again, and so sweeps: what mpirun leaves goes with it.
 void Launcher::KillServer(Process& server) {
   killed_ = true;
   server.Kill();

@@ -34,7 +34,7 @@ struct Swept {
 };
 
 // Kills them with SIGKILL and waits until they, and what they started meanwhile, have ended and so hold no
-// lock and no port any more. (One that nobody has waited for, a zombie, holds none.)
+// lock and no port any more. (One that was not waited for, a zombie, holds none.)
 Swept KillLeftovers(std::string_view id, std::chrono::milliseconds limit);
 
 // Returns "12, 13 and 14".

@@ -52,7 +52,7 @@ int Main(int argc, char** argv, StandardOutput& output) {
   const auto parsed = ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return output.ExitCode("slotwise-launch", *exit_code);
   const Options& options = std::get<Options>(parsed);
-  std::signal(SIGPIPE, SIG_IGN);  // whoever read the log may go, and the server lives on
+  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may go, and the server lives on
   SetUpLogging();
   if (!options.sweep.empty()) return SweepThisHost(options.sweep);
   const auto lock = DataLock::Take(options.data);

@@ -76,7 +76,7 @@ void CheckLimits(const Limits& limits, const Report& report) {
       Range{Limits::kStepTimeoutMsFieldNumber, "limits.step_timeout_ms", limits.step_timeout_ms(), 1, kDay},
       Range{Limits::kCollectiveTimeoutMsFieldNumber, "limits.collective_timeout_ms",
             limits.collective_timeout_ms(), 1000, kDay},
-      // With less than 110 percent, keys that nobody chose could reach the limit
+      // With less than 110 percent, keys that are not chosen to collide could reach the limit
       // (server/engine/rank_limit.h).
       Range{Limits::kMaxRankPercentFieldNumber, "limits.max_rank_percent", limits.max_rank_percent(), 110,
             1'000'000}};

@@ -1,6 +1,6 @@
 // DiskSpace: how much room the file system of a folder has, as of the last seconds.
 //
-// A thread of its own asks, because a file system of a network may not answer, and whoever reads must not
+// A thread of its own asks, because a file system of a network may not answer, and a reader must not
 // wait.
 // Thread-safety: Read, any thread.
 #ifndef SLOTWISE_SERVER_OPS_DISK_SPACE_H_

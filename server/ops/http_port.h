@@ -29,7 +29,7 @@ struct HttpAnswer {
 class HttpPort {
  public:
   using Function = std::function<HttpAnswer(const HttpRequest&)>;
-  // By path, such as "/metrics". Each waits for nobody.
+  // By path, such as "/metrics". None of them waits.
   using Functions = std::map<std::string, Function>;
 
   // Listens. A function is called for each request, from any thread, by 16 at a time at most.

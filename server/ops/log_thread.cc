@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kPolicy = spdlog::async_overflow_policy::overrun_oldest;
 
-// Writes to stderr, and waits as long as nobody takes it. What cannot be written is lost: there is no other
+// Writes to stderr, and waits until its reader takes it. What cannot be written is lost: there is no other
 // place to say so.
 void WriteToStderr(const char* data, std::size_t size) {
   while (size > 0) {

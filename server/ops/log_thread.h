@@ -1,5 +1,5 @@
-// LogThread: takes the process's log lines off its threads and writes them to stderr, so that nobody waits
-// for whoever reads the log. Lines wait in a queue of kMostLines. When the queue is full because nobody
+// LogThread: takes the process's log lines off its threads and writes them to stderr, so that no thread waits
+// for the log's reader. Lines wait in a queue of kMostLines. When the queue is full because no reader
 // reads, the oldest line is dropped, and the next line that is written follows one that says how many were.
 //
 // Thread-safety: safe from any thread.

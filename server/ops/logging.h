@@ -1,7 +1,7 @@
 // The process logs to stderr, in lines that have time, level and rank, as text or as JSON objects.
 //
 // Code logs through spdlog's own functions (spdlog::info and so on), which SetUpLogging configures. A thread
-// of the log's own writes the lines, so nobody waits for whoever reads them (log_thread.h).
+// of the log's own writes the lines, so no other thread waits for their reader (log_thread.h).
 // Thread-safety: call SetUpLogging while only one thread logs; the rest is safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_LOGGING_H_
 #define SLOTWISE_SERVER_OPS_LOGGING_H_

@@ -1,5 +1,5 @@
 // MetricsPeers reads the metrics of a server's ranks, of which each serves its own, so that any rank can say
-// what the server does. Ranks know each other by a token that they share and nobody else knows.
+// what the server does. Ranks know each other by a token that only they share.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PEERS_H_

@@ -18,7 +18,7 @@ namespace {
 
 using Peers = std::shared_ptr<const MetricsPeers>;
 
-// Answers whoever may observe, and the other ranks, by `answer`.
+// Answers principals who may observe, and the other ranks, by `answer`.
 HttpPort::Function ForObservers(const AccessControl& access, const Peers& peers,
                                 std::function<HttpAnswer()> answer) {
   return [&access, peers, answer = std::move(answer)](const HttpRequest& request) -> HttpAnswer {
@@ -35,7 +35,7 @@ HttpPort::Function ForObservers(const AccessControl& access, const Peers& peers,
   };
 }
 
-// Returns a word that nobody can guess before the page is sent.
+// Returns a word that cannot be guessed before the page is sent.
 std::string DrawNonce() {
   std::random_device random;
   std::array<char, 33> text{};

@@ -244,7 +244,7 @@ void AdminService::HandleDescribeSession(
     answer.set_may_be_forgotten(summary->may_be_forgotten);
     answer.set_incarnation(incarnation);
     for (const SessionSummary::Sequence& sequence : summary->sequences) {
-      // Whoever has no right on a table does not hear that there is one. Steps of several tables have no
+      // A caller without a right on a table does not hear that there is one. Steps of several tables have no
       // name.
       if (who != nullptr && !sequence.name.empty() && who->On(sequence.name) == Rights::kNone) continue;
       v1::SessionTable& table = *answer.add_tables();

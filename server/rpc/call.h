@@ -46,7 +46,8 @@ class Call final : public grpc::ServerUnaryReactor {
   // Returns true once the call is answered or is just being answered, so that nothing is left to do for it.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
 
-  // Returns true once nobody waits for an answer: the caller has gone or cancelled, or the call is answered.
+  // Returns true once no caller waits for an answer: the caller has gone or cancelled, or the call is
+  // answered.
   bool abandoned() const { return answered() || caller_.gone(); }
 
   // Calls `write_reply` and answers OK, unless the call is answered already: then the reply no longer exists.

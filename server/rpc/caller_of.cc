@@ -37,7 +37,7 @@ PrincipalPtr PrincipalOf(const grpc::CallbackServerContext& context, const Gate&
   std::string_view authorization;
   const auto& metadata = context.client_metadata();
   if (metadata.count("authorization") > 1)
-    return gate.Authenticate("several", {});  // whose it is, nobody knows
+    return gate.Authenticate("several", {});  // whose it is, is unknown
   if (const auto said = metadata.find("authorization"); said != metadata.end()) {
     authorization = {said->second.data(), said->second.size()};
   }

@@ -1,23 +1,46 @@
 #include "server/rpc/embedding_service.h"
 
+#include <grpcpp/support/slice.h>
+
+#include <array>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "server/intake/embedding_calls.h"
 #include "server/rpc/call.h"
 #include "server/rpc/decode.h"
-#include "server/rpc/encode.h"
 #include "server/rpc/take_request.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/hand_over.h"
 #include "wire/nested.h"
+#include "wire/wire_writer.h"
 
 namespace slotwise {
 
 namespace {
+
+// Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
+std::string HeaderOf(const LookupAnswer& answer, std::uint64_t incarnation) {
+  std::string header = MessageOf(answer, incarnation).SerializeAsString();
+  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, answer.values.bytes(), header);
+  return header;
+}
+
+// Returns a slice over the values' own memory, whose last reference frees the values.
+grpc::Slice Share(PooledValues values) {
+  auto owner = std::make_unique<std::shared_ptr<const void>>(std::move(values.values));
+  void* memory = const_cast<void*>(owner->get());  // gRPC only reads it
+  const auto release = [](void* held) {
+    TakeOver(held);
+    delete static_cast<std::shared_ptr<const void>*>(held);
+  };
+  HandOver(owner.get());
+  return {memory, values.bytes(), release, owner.release()};
+}
 
 // LookupManyReply and PushManyReply have the same field of replies.
 constexpr int kReplies = 1;
@@ -102,6 +125,18 @@ grpc::ServerUnaryReactor* Serve(std::shared_ptr<Call> call, const Method& method
 }
 
 }  // namespace
+
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation) {
+  const grpc::Slice header(HeaderOf(answer, incarnation));
+  if (answer.values.size == 0) return {&header, 1};
+  const std::array slices{header, Share(std::move(answer.values))};
+  return {slices.data(), slices.size()};
+}
+
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation) {
+  const grpc::Slice bytes(MessageOf(answer, incarnation).SerializeAsString());
+  return {&bytes, 1};
+}
 
 EmbeddingService::EmbeddingService(Engine& engine, WatchedGate& gate,
                                    std::chrono::milliseconds default_deadline)

@@ -6,10 +6,14 @@
 #ifndef SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_EMBEDDING_SERVICE_H_
 
+#include <grpcpp/support/byte_buffer.h>
+
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "server/engine/engine.h"
+#include "server/intake/embedding_calls.h"
 #include "server/rpc/call.h"
 #include "server/rpc/decode.h"
 #include "server/rpc/watched_gate.h"
@@ -44,6 +48,13 @@ class EmbeddingService final
   WatchedGate& gate_;
   const std::chrono::milliseconds default_deadline_;
 };
+
+// Encodes a v1.LookupReply. The buffer shares the values, which are not copied, and keeps them alive until
+// gRPC has sent them. `incarnation` is the engine's. REQUIRES: answer.values.size = samples · width.
+// Thread-safety: free functions.
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation);
+// Encodes a v1.PushReply.
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation);
 
 }  // namespace slotwise
 

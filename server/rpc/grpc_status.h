@@ -15,7 +15,7 @@ namespace slotwise {
 grpc::Status ToGrpc(const Status& status);
 
 // Says in the call's trailing metadata when to try again, if `status` says so. REQUIRES: the call is not
-// finished, and nobody else writes to its context.
+// finished, and no other thread writes to its context.
 void AddRetryAfter(const Status& status, grpc::CallbackServerContext& context);
 
 }  // namespace slotwise

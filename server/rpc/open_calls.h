@@ -16,7 +16,7 @@
 namespace slotwise {
 
 // What the connections of a process share. Half of all calls are kept for the first few of each connection,
-// as many as there are for all connections alike, so nobody can keep others from those. A connection's
+// as many as there are for all connections alike, so no client can keep others from those. A connection's
 // further calls come out of the other half. No connection may have more of them than are left there: so
 // however many take as many as they can, each newcomer finds room for as many.
 class SharedCalls {

@@ -43,7 +43,7 @@ using Clock = FrameMeter::Clock;
 // The connections with one descriptor's number, of which there is one at a time: its meter is there until the
 // descriptor is closed, or the peer has ended the connection. gRPC reads a connection in one thread at a time
 // and writes in one, so the mutex is seldom waited for. The mutex is held while bytes are sent, so the meter
-// knows that a call has ended before the client does. Whoever holds the mutex closes and logs nothing.
+// knows that a call has ended before the client does. A thread that holds the mutex closes and logs nothing.
 struct Connection {
   std::mutex mutex;
   std::optional<FrameMeter> meter;
@@ -106,7 +106,7 @@ void LogCutOff(const std::string& peer, FrameMeter::Bound bound) {
   }
 }
 
-// Nobody else's bytes come through our SSL objects: gRPC's library keeps pairs of buffers between them and
+// No other bytes come through our SSL objects: gRPC's library keeps pairs of buffers between them and
 // sockets.
 std::uint64_t BytesEncrypted(SSL* ssl) { return BIO_number_written(SSL_get_wbio(ssl)); }
 
@@ -331,7 +331,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t sendmsg(int socket, co
                                : slotwise::Send(socket, *connection, *message, flags);
 }
 
-// Whoever closes a file, a pipe or another socket calls this one, too, which does next to nothing then.
+// Code that closes a file, a pipe or another socket calls this one, too, which does next to nothing then.
 extern "C" __attribute__((visibility("default"))) int close(int descriptor) {
   slotwise::EndIfMetered(descriptor);
   return slotwise::CloseByLibrary(descriptor, __builtin_return_address(0));

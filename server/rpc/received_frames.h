@@ -25,7 +25,7 @@ void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all, std::uint
 
 // Meters a connected socket of a client from now on, until the connection ends. Returns false if its number
 // is too high.
-// REQUIRES: nobody has read from the socket or written to it, and only gRPC will. It does not block, and has
+// REQUIRES: the socket was not read from or written to, and only gRPC will. It does not block, and has
 // no other descriptor. It is closed by close, not by dup2, say, nor in a signal's handler: close takes a
 // mutex.
 bool MeterFrames(int socket);

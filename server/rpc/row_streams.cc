@@ -7,7 +7,7 @@
 #include "server/engine/operations/list_keys.h"
 #include "server/engine/operations/read_rows.h"
 #include "server/intake/audit_log.h"
-#include "server/rpc/encode.h"
+#include "server/rpc/encode_rows.h"
 #include "server/rpc/grpc_status.h"
 #include "wire/hand_over.h"
 

@@ -3,7 +3,8 @@
 // Each stream does one thing at a time: a step of the engine, or a message on the wire. So a message or two
 // bound its memory, beside an export's list of keys, and a slow caller slows only its own stream. A stream
 // ends with its caller, with the server, with the first refusal, or when the caller does not take a message
-// in time. Thread-safety: gRPC's threads and the engine's drive a stream by turns; nobody else touches it.
+// in time. Thread-safety: gRPC's threads and the engine's drive a stream by turns; no other thread touches
+// it.
 #ifndef SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 #define SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 

@@ -7,7 +7,7 @@
 
 #include "server/intake/audit_log.h"
 #include "server/rpc/call.h"
-#include "server/rpc/encode.h"
+#include "server/rpc/encode_rows.h"
 #include "server/rpc/row_streams.h"
 #include "server/rpc/take_request.h"
 

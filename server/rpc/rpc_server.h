@@ -75,7 +75,7 @@ class RpcServer {
   // Returns the port that the server listens at.
   std::uint16_t port() const;
 
-  // Returns what the rank has counted. Any thread; waits for nobody.
+  // Returns what the rank has counted. Any thread; does not wait.
   RankStats Stats() const;
 
   // Serves calls from now on, and reports SERVING, but while the engine is stuck.

@@ -41,7 +41,7 @@ class SmallCall {
 
   const Request& request() const { return state_->request; }
   const Caller& caller() const { return state_->call->caller(); }
-  // Returns true once nobody waits for an answer (Call::abandoned).
+  // Returns true once no caller waits for an answer (Call::abandoned).
   bool abandoned() const { return state_->call->abandoned(); }
 
   void Fail(const Status& status) const { state_->call->Fail(status); }

@@ -17,7 +17,7 @@
 namespace slotwise {
 
 // Once `stop` returns true, reading returns CANCELLED. Whatever changes files is FAILED_PRECONDITION, unless
-// they may be changed; then it goes on, so that whoever was stopped can clean up.
+// they may be changed; then it goes on, so that the stopped code can clean up.
 class StoppableFiles final : public FileSystem {
  public:
   enum class Changes : bool { kRefused, kAllowed };

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/operations/definition.h"
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
-#include "server/engine/operations/round_runner.h"
+#include "server/engine/operations/round_context.h"
 #include "server/engine/staged_upload.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/apart_device.h"
@@ -183,8 +184,8 @@ class SeveralTables {
 
   Counts CountsOf(const Round& round) {
     const Counts before{schedule_.waits, collective_.agreements, device_.arrays};
-    runner_.Run(round);
-    runner_.stages().FinishAll();
+    context_.Run(operations_.Of(round.operation), round);
+    context_.stages.FinishAll();
     return {schedule_.waits - before.waits, collective_.agreements - before.agreements,
             device_.arrays - before.host_arrays};
   }
@@ -202,8 +203,8 @@ class SeveralTables {
   Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
   static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
   const OperationTable operations_;
-  RoundRunner runner_{operations_,     device_, collective_, exchanges_, maker_, kManyBytes,
-                      TravelOptions{}, arrays_, tables_,     tickets_,   log_,   checkpointing_};
+  RoundContext context_{device_, collective_, exchanges_, maker_, kManyBytes,    TravelOptions{},
+                        arrays_, tables_,     tickets_,   log_,   checkpointing_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;
   std::size_t applied_ = 0;

@@ -1,5 +1,3 @@
-#include "server/rpc/encode.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/rpc/embedding_service.h"
+#include "server/rpc/encode_rows.h"
 #include "slotwise/v1/rows.pb.h"
 #include "tests/rpc/messages.h"
 

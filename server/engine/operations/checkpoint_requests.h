@@ -70,7 +70,7 @@ enum class CheckpointEvent : std::uint8_t {
   kDamaged,    // what the newest checkpoint builds on was found damaged as it was folded; rank 0
 };
 
-// A rank tells the others; nobody else asks.
+// A rank tells the others; no client asks.
 struct CheckpointEventRequest {
   static constexpr Operation kOperation{11};
   static constexpr OperationClass kClass = OperationClass::kAlone;
@@ -78,7 +78,7 @@ struct CheckpointEventRequest {
   CheckpointEvent event = CheckpointEvent::kWritten;
   bool failed = false;
   std::function<void(Status)> done;
-  Caller caller = {};  // nobody
+  Caller caller = {};  // the server
 
   struct Said {
     CheckpointEvent event = CheckpointEvent::kWritten;

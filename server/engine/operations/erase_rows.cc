@@ -2,26 +2,26 @@
 
 #include <utility>
 
-#include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
+#include "server/engine/operations/round_context.h"
 
 namespace slotwise::operations {
 
 void EraseRows::Run(RoundContext& context, const Round& round) {
-  const std::array batches{KeysOf(context, round)};
+  const std::array batches{context.KeysOf(round)};
   Table& table = batches[0].table;
   Stage& stage = context.stages.Next();
-  Result<ErasableBatch> batch = table.shard->PrepareErase(Gather(context, stage, batches).front().batch);
-  const Status prepared =
-      context.work.Agree(batch.ok() ? MakeRoomForBatches(context, round) : batch.status());
+  Result<ErasableBatch> batch =
+      table.shard->PrepareErase(stage.gather().Gather(batches, context.carried).front().batch);
+  const Status prepared = context.work.Agree(batch.ok() ? context.MakeRoomForBatches(round) : batch.status());
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
     context.checkpointing.BeforeChange(*table.shard, *batch);
     erased[0] = std::move(*batch).Erase(RemovedFrom(context.round_outcome, table.info.id));
     context.collective.AllReduceSum(erased);
-    RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage);
+    context.RecordBatchRound(kRecords.front(), round, {&table.steps, 1}, stage);
   }
   stage.Close(context.device.WorkStream());
   prepared.ok() ? context.AnswerMineOnceRecorded<Request>(round, erased[0], &stage)

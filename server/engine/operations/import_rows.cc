@@ -4,30 +4,31 @@
 #include <string>
 #include <utility>
 
-#include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
+#include "server/engine/operations/round_context.h"
 
 namespace slotwise::operations {
 
 void ImportRows::Run(RoundContext& context, const Round& round) {
   const auto asked = round.payload.As<Request::Asked>();
-  const std::array batches{KeysOf(context, round)};
+  const std::array batches{context.KeysOf(round)};
   Table& table = batches[0].table;
   const TableOptions& options = table.info.options;
   const std::uint32_t state = asked.with_state != 0 ? StateFloats(options.optimizer.kind, options.dim) : 0;
   const std::uint32_t columns = options.dim + state;
   Stage& stage = context.stages.Next();
-  auto inserted = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kInsert,
-                                                RoomForBatches(context, round));
+  auto inserted =
+      context.work.PrepareAndInsert(stage.gather().Gather(batches, context.carried), PrepareFor::kInsert,
+                                    [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
   if (inserted.ok()) {
     InsertedBatch& batch = inserted->front();
     context.checkpointing.BeforeChange(*table.shard, batch);
-    const std::array<ValueShare, 1> share{{{.of = batches[0].share(), .columns = columns}}};
+    const std::array<ValueShare, 1> share{{{.of = batches[0], .columns = columns}}};
     const float* const values = stage.gather().GatherBagValues(share).front();
     stage.gather().OrderWorkAfterValues();
     Apply(table, std::move(batch), values, columns, std::max(table.steps, asked.table_steps));
-    RecordBatchRound(context, kRecords.front(), round, {&table.steps, 1}, stage, asked.with_state != 0);
+    context.RecordBatchRound(kRecords.front(), round, {&table.steps, 1}, stage, asked.with_state != 0);
   }
   stage.Close(context.device.WorkStream());
   inserted.ok() ? context.AnswerMineOnceRecorded<Request>(round, Status(), &stage)

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/replay_context.h"
 #include "server/engine/operations/round_context.h"
 
@@ -59,6 +58,12 @@ struct PooledNumbers {
   // Any table's numbers then begin at a multiple of 64 bytes.
   static constexpr std::size_t kAlign = 32;
 };
+// Lookups of several tables, none of them twice, that are served together. By table:
+struct TogetherBatches {
+  std::vector<TableBatch> batches;
+  std::vector<TableWork::Share> gathered;
+  std::vector<FoundBatch*> rows;  // of the batch's keys, once they are prepared
+};
 // The lookups of one round.
 class LookupRounds {
  public:
@@ -74,18 +79,16 @@ class LookupRounds {
   // as those of one table. REQUIRES: no table twice.
   void LookupTogether(std::span<const Round* const> rounds);
   void LookupOneByOne(const Round& round);
-  // Prepare the rows of each batch, which then has them.
-  Status FindRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered);
-  Status InsertRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered);
+  // Prepare the rows of each batch.
+  Status FindRows(TogetherBatches& of);
+  Status InsertRows(TogetherBatches& of);
   PooledNumbers PooledBy(std::span<const TableBatch> batches);
   // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
   // values. They are there when the stage's stream is done.
-  void PoolMine(Stage& stage, std::span<const TableBatch> batches, std::span<const TableWork::Share> gathered,
-                PooledNumbers& numbers);
+  void PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbers& numbers);
   // Whether each piece can be pooled where its run lies, and does so.
   bool PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
-  void PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
-                   std::span<const TableWork::Share> gathered, const PooledNumbers& numbers);
+  void PoolInPlace(Stage& stage, const TogetherBatches& of, const PooledNumbers& numbers);
   // Divides this rank's pooled bags [first, last) of a table as its combiner says.
   void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
                   std::size_t last, float* pooled);
@@ -119,12 +122,12 @@ void LookupRounds::Run(const Round& round) {
 
 void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
   const Round& first = *rounds.front();
-  std::vector<TableBatch> batches;
-  for (const Round* round : rounds) batches.push_back(BagsOf(context_, *round));
+  TogetherBatches of;
+  for (const Round* round : rounds) of.batches.push_back(context_.BagsOf(*round));
   Stage& stage = context_.stages.Next();
-  const std::vector<TableWork::Share> gathered = Gather(context_, stage, batches);
+  of.gathered = stage.gather().Gather(of.batches, context_.carried);
   const bool inserts = first.mode == LookupMode::kTrain;
-  const Status prepared = inserts ? InsertRows(batches, gathered) : FindRows(batches, gathered);
+  const Status prepared = inserts ? InsertRows(of) : FindRows(of);
   if (!prepared.ok()) {
     stage.Close(context_.device.WorkStream());
     if (rounds.size() > 1) {
@@ -136,25 +139,25 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
         first, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
   if (inserts) context_.stages.FinishDone();  // the ranks have waited for each other, and for their devices
-  PooledNumbers numbers = PooledBy(batches);
-  PoolMine(stage, batches, gathered, numbers);
-  AnswerWithPooled(stage, batches, numbers);
+  PooledNumbers numbers = PooledBy(of.batches);
+  PoolMine(stage, of, numbers);
+  AnswerWithPooled(stage, of.batches, numbers);
 }
 
-Status LookupRounds::FindRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered) {
-  const auto found = context_.work.Prepare(gathered);
+Status LookupRounds::FindRows(TogetherBatches& of) {
+  const auto found = context_.work.Prepare(of.gathered);
   if (!found.ok()) return found.status();
-  for (std::size_t t = 0; t < batches.size(); ++t) batches[t].rows = &(*found)[t];
+  for (FoundBatch& batch : *found) of.rows.push_back(&batch);
   return {};
 }
 
-Status LookupRounds::InsertRows(std::span<TableBatch> batches, std::span<const TableWork::Share> gathered) {
+Status LookupRounds::InsertRows(TogetherBatches& of) {
   const auto inserted =
-      context_.work.PrepareAndInsert(gathered, PrepareFor::kInsert, RoomForNewKeys(batches.size()));
+      context_.work.PrepareAndInsert(of.gathered, PrepareFor::kInsert, RoomForNewKeys(of.batches.size()));
   if (!inserted.ok()) return inserted.status();
-  for (std::size_t t = 0; t < batches.size(); ++t) {
-    batches[t].rows = &(*inserted)[t];
-    NoteNewKeysOf(batches[t].table, (*inserted)[t]);
+  for (std::size_t t = 0; t < of.batches.size(); ++t) {
+    of.rows.push_back(&(*inserted)[t]);
+    NoteNewKeysOf(of.batches[t].table, (*inserted)[t]);
   }
   return {};
 }
@@ -236,14 +239,14 @@ void LookupRounds::AnswerWithPooled(Stage& stage, std::span<const TableBatch> ba
   }
 }
 
-void LookupRounds::PoolMine(Stage& stage, std::span<const TableBatch> batches,
-                            std::span<const TableWork::Share> gathered, PooledNumbers& numbers) {
+void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbers& numbers) {
+  const std::vector<TableBatch>& batches = of.batches;
   std::vector<LookupRun>& runs = numbers.runs;
   for (LookupRun& run : runs) {
     if (!run.placed)
       run.memory->values = context_.arrays.TakeOfDevice<std::byte>(run.bytes());  // written whole below
   }
-  if (PoolsInPlace(batches, numbers)) return PoolInPlace(stage, batches, gathered, numbers);
+  if (PoolsInPlace(batches, numbers)) return PoolInPlace(stage, of, numbers);
   // A single run is pooled as what it is to become, if all tables can be, and where it is to lie.
   const bool single =
       runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
@@ -257,13 +260,13 @@ void LookupRounds::PoolMine(Stage& stage, std::span<const TableBatch> batches,
   };
   Stream* pooled = nullptr;  // in whose order all is pooled
   for (std::size_t t = 0; t < batches.size(); ++t) {
-    pooled = &context_.work.Pool(batches[t].table, *batches[t].rows, batches[t].bags(),
-                                 stage.travel_arrays(t), pooled_of(t));
+    pooled = &context_.work.Pool(batches[t].table, *of.rows[t], batches[t].bags(), stage.travel_arrays(t),
+                                 pooled_of(t));
   }
   stage.stream().OrderAfter(*pooled);
   if (type == DataType::kFloat32) {
     for (std::size_t t = 0; t < batches.size(); ++t) {
-      DivideMine(stage, batches[t], gathered[t].batch, 0, batches[t].bags_of(context_.collective.rank()),
+      DivideMine(stage, batches[t], of.gathered[t].batch, 0, batches[t].bags_of(context_.collective.rank()),
                  static_cast<float*>(pooled_of(t).data));
     }
   }
@@ -278,17 +281,15 @@ bool LookupRounds::PoolsInPlace(std::span<const TableBatch> batches, const Poole
          });
 }
 
-void LookupRounds::PoolInPlace(Stage& stage, std::span<const TableBatch> batches,
-                               std::span<const TableWork::Share> gathered, const PooledNumbers& numbers) {
+void LookupRounds::PoolInPlace(Stage& stage, const TogetherBatches& of, const PooledNumbers& numbers) {
   for (const PooledPiece& piece : numbers.pieces) {
     if (piece.first == piece.last) continue;
-    const TableBatch& batch = batches[piece.table];
     const LookupRun& run = numbers.runs[piece.run];
     std::byte* const to = run.values() + (piece.at - run.first) * BytesOf(run.type);
-    batch.rows->Pool({to, run.type}, {piece.first, piece.last});
+    of.rows[piece.table]->Pool({to, run.type}, {piece.first, piece.last});
     stage.stream().OrderAfter(context_.device.WorkStream());
     if (run.type != DataType::kFloat32) continue;  // nothing is divided
-    DivideMine(stage, batch, gathered[piece.table].batch, piece.first, piece.last,
+    DivideMine(stage, of.batches[piece.table], of.gathered[piece.table].batch, piece.first, piece.last,
                reinterpret_cast<float*>(to));
   }
 }

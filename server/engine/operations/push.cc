@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/engine/operations/batch_round.h"
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
 #include "server/engine/operations/round_context.h"
@@ -81,7 +80,7 @@ std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, co
     context.checkpointing.BeforeChange(*batches[t].table.shard, inserted[t]);
   std::vector<ValueShare> shares;
   for (const TableBatch& batch : batches) {
-    shares.push_back({.of = batch.share(),
+    shares.push_back({.of = batch,
                       .columns = batch.table.info.options.dim,
                       .mine_alone = work.TakesMineAlone(batch.bags(), batch.layout.in_part_order)});
   }
@@ -114,19 +113,20 @@ void Push::Run(RoundContext& context, const Round& round) {
   std::vector<TableBatch> batches;
   Step step{.first_table = round.table, .name = round.step, .tables = {}, .rates = {}, .bodies = {}};
   round.ForEachTable([&](const Round& share) {
-    batches.push_back(BagsOf(context, share));
+    batches.push_back(context.BagsOf(share));
     step.tables.push_back(&batches.back().table);
     step.rates.push_back(share.learning_rate);
     step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
   });
   Stage& stage = context.stages.Next();
-  auto inserted = context.work.PrepareAndInsert(Gather(context, stage, batches), PrepareFor::kPush,
-                                                RoomForBatches(context, round));
+  auto inserted =
+      context.work.PrepareAndInsert(stage.gather().Gather(batches, context.carried), PrepareFor::kPush,
+                                    [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
   if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
     for (const TableBatch& batch : batches) CountParts(context, batch);
     const std::vector<std::uint64_t> counts = ApplyInserted(context, stage, step, batches, *inserted);
-    RecordBatchRound(context, BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
+    context.RecordBatchRound(BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
   }
   stage.Close(context.device.WorkStream());
   if (!inserted.ok()) return RefuseStep(context, batches, inserted.status(), stage);

@@ -36,7 +36,7 @@ struct ReplayContext {
   CheckpointLoader& loader;
   RecordedGather gather;
   std::size_t reads_of = 0;               // the rank whose record is read
-  RoundOutcome* round_outcome = nullptr;  // null: nobody asks
+  RoundOutcome* round_outcome = nullptr;  // null: it is not asked for
   bool loaded_a_checkpoint = false;       // a round has put a checkpoint's tables in the place of others
 };
 

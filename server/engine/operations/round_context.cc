@@ -1,9 +1,36 @@
 #include "server/engine/operations/round_context.h"
 
+#include <memory>
 #include <utility>
+
+#include "server/engine/operations/definition.h"
+#include "server/engine/operations/recorded_batches.h"
 
 namespace slotwise {
 namespace {
+
+// Copies an array of device memory.
+template <class T>
+void Download(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
+  to = BatchArray<T>(from.size());
+  device.Download(to.data(), from.data(), from.bytes());
+}
+
+// Takes a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
+std::shared_ptr<const BatchPart> TakeToRecord(RoundContext& context, const Ticket& ticket, Stage& stage) {
+  // The journal's thread may let go of it last: it does nothing then but give memory and a budget back.
+  auto batch = std::make_shared<BatchPart>(std::move(context.tickets.BatchOf(ticket.number)));
+  stage.Keep(batch);
+  if (batch->memory != MemoryKind::kDevice) return batch;
+  auto on_host = std::make_shared<BatchPart>();
+  on_host->samples = batch->samples;
+  on_host->value_type = batch->value_type;
+  Download(context.device, batch->keys, on_host->keys);
+  Download(context.device, batch->offsets, on_host->offsets);
+  Download(context.device, batch->weights, on_host->weights);
+  Download(context.device, batch->values, on_host->values);
+  return on_host;
+}
 
 // NCCL connects ranks when they first exchange something, and again when blocks are first unequal. No round
 // should wait for that, so the ranks do both at the start.
@@ -37,10 +64,67 @@ RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& 
   Connect(device, collective, exchanges.batches());
 }
 
+Status RoundContext::MakeRoomForBatches(const Round& of) {
+  if (Status may = checkpointing.MayUpdate(); !may.ok()) return may;
+  if (!log.on()) return {};
+  return log.Reserve(RecordBytes(
+      of, collective.rank(), [&](const Ticket& ticket) { return tickets.BatchOf(ticket.number).bytes(); }));
+}
+
+void RoundContext::RecordBatchRound(RecordKind kind, const Round& of, std::span<const std::uint64_t> steps,
+                                    Stage& stage, bool with_state) {
+  Record(kind, [&] {
+    return RecordBatches(of, collective.rank(), steps, with_state,
+                         [&](const Ticket& ticket) { return TakeToRecord(*this, ticket, stage); });
+  });
+}
+
 Status RoundContext::AgreeOnRoomToRecord(std::uint64_t more_bytes) {
   if (Status may = checkpointing.MayUpdate(); !may.ok()) return may;
   if (!log.on()) return {};
   return work.Agree(log.Reserve(kSmallRecord + more_bytes));
+}
+
+void RoundContext::Run(const OperationTraits& operation, const Round& of, const CarriedBatches& with) {
+  operation.overlaps ? stages.FinishDone() : stages.FinishAll();
+  round = of.number;
+  carried = with;
+  UseScratch(of);
+  operation.run(*this, of);
+  Count(of);
+  if (!stages.overlap()) stages.FinishAll();
+}
+
+void RoundContext::UseScratch(const Round& of) {
+  scratch_.clear();
+  of.ForEachTable([&](const Round& share) {
+    const Table* const table = tables.Get(share.table);
+    if (table == nullptr) return;  // the round is of none
+    const TableOptions& options = table->info.options;
+    std::uint64_t bytes = 0;
+    for (const RoundPart& part : share.parts) {
+      bytes += share.is_step() ? StepBytes(part.samples, part.keys, options.slots, options.dim, part.weighted)
+                               : part.bytes;
+    }
+    if (bytes > 0) scratch_.push_back({share.table, bytes});
+  });
+  tables.scratch().Use(scratch_);
+}
+
+void RoundContext::Count(const Round& of) {
+  of.ForEachTable([&](const Round& share) {
+    const Table* const table = tables.Get(share.table);
+    if (table == nullptr) return;  // the round was of none, or dropped it
+    BatchCounts mine;
+    for (const RoundPart& part : share.parts) {
+      if (!IsMine(part.ticket)) continue;
+      mine.samples += part.samples;
+      mine.keys += part.keys;
+    }
+    if (of.operation_class == OperationClass::kLookup) table->counters->CountLookups(mine);
+    if (of.is_step()) table->counters->CountPushes(mine);
+    table->counters->Note(table->state());
+  });
 }
 
 }  // namespace slotwise

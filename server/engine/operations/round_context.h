@@ -1,7 +1,7 @@
-// RoundContext: what an operation works with when a round runs it: this rank's tables, device and ranks, the
-// requests of the round that came here, and the journal.
+// RoundContext: runs rounds, and is what an operation works with when a round runs it: this rank's tables,
+// device and ranks, the requests of the round that came here, and the journal.
 //
-// Thread-safety: the engine's thread only. The constructor is collective.
+// Thread-safety: the engine's thread only. The constructor and Run are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
 
@@ -16,6 +16,7 @@
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
 #include "server/engine/array_pool.h"
+#include "server/engine/batch_gather.h"
 #include "server/engine/carried_batches.h"
 #include "server/engine/checkpointing.h"
 #include "server/engine/operations/record_bytes.h"
@@ -33,6 +34,8 @@ namespace slotwise {
 // At most so many bytes record a round without a batch: a table's options are the most.
 inline constexpr std::uint64_t kSmallRecord = 8192;
 
+struct OperationTraits;
+
 struct RoundContext {
   // A batch may bring one rank new rows of so many rounds' bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
@@ -44,7 +47,18 @@ struct RoundContext {
                TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
+  // Runs a round of the operation; `with` may have batches of it. Every rank runs the same rounds. May leave
+  // work to the device, and answers to a later call, to the stages or to the log. Collective.
+  void Run(const OperationTraits& operation, const Round& of, const CarriedBatches& with = {});
+
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective.rank(); }
+
+  // REQUIRES: the table is there. Return what a round does on a table's bags, and on its rows by key.
+  TableBatch BagsOf(const Round& of) {
+    Table& table = *tables.Get(of.table);
+    return {of, table, table.info.options.slots, collective.size()};
+  }
+  TableBatch KeysOf(const Round& of) { return {of, *tables.Get(of.table), 1, collective.size()}; }
 
   // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses
   // them.
@@ -86,6 +100,14 @@ struct RoundContext {
         stage);
   }
 
+  // Makes room for the record of a round on batches, which has all arrays that came to this rank, if changes
+  // are allowed now. RESOURCE_EXHAUSTED or UNAVAILABLE: the round may not change anything.
+  Status MakeRoomForBatches(const Round& of);
+  // REQUIRES: there is room. Records a round on batches, with the arrays that came to this rank. `steps`,
+  // `with_state`: as RecordBatches has them (recorded_batches.h).
+  void RecordBatchRound(RecordKind kind, const Round& of, std::span<const std::uint64_t> steps, Stage& stage,
+                        bool with_state = false);
+
   // The ranks agree that each can record a round without a batch. Room is made before anything changes. If
   // the log is off, there is room.
   Status AgreeOnRoomToRecord(std::uint64_t more_bytes = 0);
@@ -109,7 +131,15 @@ struct RoundContext {
   std::uint64_t round = 0;                // the number of the one that is run
   CarriedBatches carried;                 // with its announcement
   std::vector<TableId> replaced = {};     // by a checkpoint's, in the last round
-  RoundOutcome* round_outcome = nullptr;  // of the round; null: nobody asks
+  RoundOutcome* round_outcome = nullptr;  // of each round; null: it is not asked for
+
+ private:
+  // Says which tables' shards are about to work, so that others give memory back.
+  void UseScratch(const Round& of);
+  // Tells the round's tables' counters what it was, and what they are now.
+  void Count(const Round& of);
+
+  std::vector<ScratchBudget::Batch> scratch_;
 };
 
 }  // namespace slotwise

@@ -1,8 +1,8 @@
 // Agenda: what all ranks together have to do, and what comes next.
 //
 // Every rank feeds its own agenda the same headers in the same order, so all agendas stay equal and decide
-// alike: nobody leads. An agenda is a plain state machine without threads, clocks or messages: headers go in,
-// a decision comes out.
+// alike: no rank leads. An agenda is a plain state machine without threads, clocks or messages: headers go
+// in, a decision comes out.
 //
 // Order: the request that became ready first is served first. A lookup is ready at once and takes along the
 // other ready lookups of its table and mode, with or without weights as it is, as far as a round can hold

@@ -7,9 +7,9 @@
 // fair queueing (Demers, Keshav and Shenker 1989; Parekh and Gallager 1993): if all callers who wait were
 // served at once, each at an equal share of the bytes, a turn would end at some time on a clock that counts
 // the bytes each of them gets. The turn that would end first comes first. A caller's next turn begins, on
-// that clock, where its last one ended, or now if that is later; so whoever has nothing here is remembered
-// until then, and no longer. Calls cost time by the requests that they move, and the logarithm of the
-// callers.
+// that clock, where its last one ended, or now if that is later; so a caller that has nothing here is
+// remembered until then, and no longer. Calls cost time by the requests that they move, and the logarithm of
+// the callers.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_CALLER_QUEUES_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_CALLER_QUEUES_H_

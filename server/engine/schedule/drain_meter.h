@@ -1,14 +1,14 @@
 // DrainMeter: how fast what waits somewhere goes away, and so when somebody who found no room may ask again.
 //
-// Whoever adds something says how much was there before. What came less what is there has left, so nobody has
-// to tell the meter of that. The rate is an exponential average, amount / time, in which what happened t ago
-// counts for e^(-t / kMemory); time in which nothing was there does not count. The hint is
+// A caller that adds something says how much was there before. What came less what is there has left, so
+// nobody has to tell the meter of that. The rate is an exponential average, amount / time, in which what
+// happened t ago counts for e^(-t / kMemory); time in which nothing was there does not count. The hint is
 //
 //     there / 2 / rate, within kLeast and kMost:
 //
 // the time until half of what is there has gone. Clients come back after one to one and a half times that
 // (client/cpp/backoff.h), so they find room before all has gone and the server stands idle. While nothing has
-// gone yet, nobody knows a rate, and the hint is as long as that has lasted, and at least kUnknown.
+// gone yet, the rate is unknown, and the hint is as long as that has lasted, and at least kUnknown.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_DRAIN_METER_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_DRAIN_METER_H_

@@ -41,7 +41,7 @@ class Inbox {
   // Of `max_bytes` one part in so many is kept from parts of steps that others have to complete.
   static constexpr std::uint64_t kShareForOthers = 4;
   // Messages of at most a kSmall-th of `max_bytes`, of callers who have nothing waiting here, may go so much
-  // beyond it: a kShareForSmall-th. So nobody's small request is refused for others' large ones.
+  // beyond it: a kShareForSmall-th. So no small request is refused for others' large ones.
   static constexpr std::uint64_t kSmall = 1024;
   static constexpr std::uint64_t kShareForSmall = 16;
   // So many requests about whole tables may wait here, of one caller and of all callers together. They are
@@ -89,7 +89,7 @@ class Inbox {
 
   struct Taken {
     std::vector<Request> requests;
-    std::vector<Request> abandoned;  // by their callers while they waited here: nobody needs an answer
+    std::vector<Request> abandoned;  // by their callers while they waited here: they need no answer
     bool closed = false;             // only what is still in the inbox can come after these requests
   };
   // Takes requests out in turns of their callers, at most `most`, and begins no turn once they have
@@ -106,8 +106,8 @@ class Inbox {
   // Returns whether AwaitNews would return at once.
   bool HasNews() const;
 
-  // From now on whoever waits by another means than AwaitNews hears by `ring`, on any thread, that AwaitNews
-  // may have an end. REQUIRES: no other thread uses the inbox yet.
+  // From now on a thread that waits by another means than AwaitNews hears by `ring`, on any thread, that
+  // AwaitNews may have an end. REQUIRES: no other thread uses the inbox yet.
   void RingToo(std::function<void()> ring) { ring_ = std::move(ring); }
 
   // There is something to tell the other ranks that is no request. For any thread.

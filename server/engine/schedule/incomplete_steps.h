@@ -58,7 +58,7 @@ class IncompleteSteps {
   // that table at another place.
   IncompleteStep::Share* ShareOf(const StepKey& key, IncompleteStep& step, std::uint32_t place,
                                  TableId table);
-  // REQUIRES: the step waits. Nobody waits for its parts from now on.
+  // REQUIRES: the step waits. Its parts are not waited for from now on.
   void MarkTooLarge(const StepKey& key);
 
   // Returns the step whose first part came first, of those that are not too large.

@@ -107,7 +107,7 @@ class Request {
   // Returns the step that the request is a part of; null if it is none.
   const StepId* step() const { return body_->step(); }
 
-  // Returns whether nobody needs the request any more: its caller is gone. A part of a step of several is
+  // Returns whether the request is not needed any more: its caller is gone. A part of a step of several is
   // always needed, because the others may wait for it.
   bool is_abandoned() const;
   // Returns whether the request is about a whole table, without keys or a batch. Such a request is charged

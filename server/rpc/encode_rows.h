@@ -1,25 +1,15 @@
-// Encodes replies. A lookup's values are not copied: gRPC sends them from the memory that the round wrote
-// them to.
+// Encodes replies to calls on rows.
 // Thread-safety: free functions.
-#ifndef SLOTWISE_SERVER_RPC_ENCODE_H_
-#define SLOTWISE_SERVER_RPC_ENCODE_H_
+#ifndef SLOTWISE_SERVER_RPC_ENCODE_ROWS_H_
+#define SLOTWISE_SERVER_RPC_ENCODE_ROWS_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 
-#include "server/engine/operations/lookup.h"
 #include "server/engine/schedule/request.h"
-#include "server/intake/embedding_calls.h"
 
 namespace slotwise {
-
-// Encodes a v1.LookupReply. The buffer shares the values, and keeps them alive until gRPC has sent them.
-// `incarnation` is the engine's. REQUIRES: answer.values.size = samples · width.
-grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation);
-
-// Encodes a v1.PushReply.
-grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation);
 
 // Encode a v1.ImportReply and a v1.EraseReply.
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage);
@@ -33,4 +23,4 @@ grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, st
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_RPC_ENCODE_H_
+#endif  // SLOTWISE_SERVER_RPC_ENCODE_ROWS_H_

@@ -1,31 +1,19 @@
-#include "server/rpc/encode.h"
+#include "server/rpc/encode_rows.h"
 
 #include <grpc/slice.h>
 #include <grpcpp/support/slice.h>
 
-#include <array>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "server/intake/replies.h"
-#include "slotwise/v1/embedding.pb.h"
 #include "slotwise/v1/rows.pb.h"
-#include "wire/hand_over.h"
 #include "wire/wire_writer.h"
 
 namespace slotwise {
 namespace {
-
-// Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(const LookupAnswer& answer, std::uint64_t incarnation) {
-  std::string header = MessageOf(answer, incarnation).SerializeAsString();
-  AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, answer.values.bytes(), header);
-  return header;
-}
 
 grpc::ByteBuffer Serialized(const google::protobuf::MessageLite& message) {
   const grpc::Slice bytes(message.SerializeAsString());
@@ -50,30 +38,7 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
   return slice;
 }
 
-// Returns a slice over the values' own memory, whose last reference frees the values.
-grpc::Slice Share(PooledValues values) {
-  auto owner = std::make_unique<std::shared_ptr<const void>>(std::move(values.values));
-  void* memory = const_cast<void*>(owner->get());  // gRPC only reads it
-  const auto release = [](void* held) {
-    TakeOver(held);
-    delete static_cast<std::shared_ptr<const void>*>(held);
-  };
-  HandOver(owner.get());
-  return {memory, values.bytes(), release, owner.release()};
-}
-
 }  // namespace
-
-grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation) {
-  const grpc::Slice header(HeaderOf(answer, incarnation));
-  if (answer.values.size == 0) return {&header, 1};
-  const std::array slices{header, Share(std::move(answer.values))};
-  return {slices.data(), slices.size()};
-}
-
-grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation) {
-  return Serialized(MessageOf(answer, incarnation));
-}
 
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage) {
   v1::ImportReply reply;
