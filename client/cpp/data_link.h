@@ -4,34 +4,14 @@
 #ifndef SLOTWISE_CLIENT_CPP_DATA_LINK_H_
 #define SLOTWISE_CLIENT_CPP_DATA_LINK_H_
 
-#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <string>
 
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/data_threads.h"
 #include "client/cpp/rank_address.h"
 #include "client/cpp/transport.h"
-#include "slotwise/status.h"
-#include "slotwise/v1/data.pb.h"
 #include "wire/access.h"
 
 namespace slotwise::client {
-
-// The threads that read and write all links of a client, and run what they call back.
-class DataThreads {
- public:
-  explicit DataThreads(int threads);
-  // Waits for what is under way. REQUIRES: the links' calls are over.
-  ~DataThreads();
-  DataThreads(const DataThreads&) = delete;
-  DataThreads& operator=(const DataThreads&) = delete;
-
- private:
-  friend class DataLink;
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
 
 class DataLink final : public Transport {
  public:

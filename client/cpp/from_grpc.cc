@@ -41,8 +41,8 @@ std::chrono::milliseconds RetryAfter(const grpc::ClientContext& context) {
   return std::chrono::milliseconds(is_time ? time : 0);
 }
 
-}  // namespace
-
+// Returns what an answer of a server at `address` says, by the number of gRPC's code. With Reason::kNone the
+// answer has none.
 Status AnswerOf(std::uint32_t number, const std::string& words, std::chrono::milliseconds retry_after,
                 Reason reason, const std::string& address) {
   if (number == static_cast<std::uint32_t>(grpc::StatusCode::UNIMPLEMENTED)) {
@@ -53,6 +53,14 @@ Status AnswerOf(std::uint32_t number, const std::string& words, std::chrono::mil
   if (code == StatusCode::kInternal) return {code, NameOf(number) + " from " + address + ": " + words};
   const bool has_no_room = code == StatusCode::kResourceExhausted;
   return Status(code, words, has_no_room ? retry_after : std::chrono::milliseconds()).Because(reason);
+}
+
+}  // namespace
+
+Status AnswerOf(const v1::DataReply& reply, const std::string& address) {
+  const Reason said = FromProto(reply.reason());
+  return AnswerOf(reply.code(), reply.message(), std::chrono::milliseconds(reply.retry_after_ms()),
+                  said == Reason::kNone ? DefaultReason(FromWireCode(reply.code())) : said, address);
 }
 
 Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context, const std::string& address,

@@ -1,4 +1,4 @@
-// Translates gRPC's statuses to Slotwise's; no other code does.
+// Translates statuses of gRPC and of the data transport to Slotwise's; no other code does.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_FROM_GRPC_H_
 #define SLOTWISE_CLIENT_CPP_FROM_GRPC_H_
@@ -7,17 +7,16 @@
 #include <grpcpp/support/status.h>
 
 #include <chrono>
-#include <cstdint>
 #include <string>
 
 #include "slotwise/status.h"
+#include "slotwise/v1/data.pb.h"
 
 namespace slotwise::client {
 
-// Returns what a server's answer is for the client, by the number of gRPC's code and the server's words.
-// `address` is the server's. With Reason::kNone the answer has none.
-Status AnswerOf(std::uint32_t code, const std::string& words, std::chrono::milliseconds retry_after,
-                Reason reason, const std::string& address);
+// Returns what a reply of the data transport from `address` says: by the number of gRPC's code, and the
+// server's reason and words. A server that is older than reasons has its code's first one.
+Status AnswerOf(const v1::DataReply& reply, const std::string& address);
 
 // Returns what a try at `address` has ended with: the code, the server's reason and words, and when to try
 // again, which the trailing metadata of `context` say. `gives_reasons`: the server gives a reason with every

@@ -1,0 +1,84 @@
+// The calls of a DataLink (data_link.h) that are under way.
+// Thread-safety: plain values, which the link's lock guards.
+#ifndef SLOTWISE_CLIENT_CPP_DATA_CALL_H_
+#define SLOTWISE_CLIENT_CPP_DATA_CALL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client/cpp/transport.h"
+#include "slotwise/status.h"
+
+namespace slotwise::client {
+
+// By when something has to be done of which call.
+using Deadlines = std::multimap<std::chrono::steady_clock::time_point, std::uint64_t>;
+
+// A Pending is a call of a link: it says how far the call has come. Its request and its reply have a life
+// each, because a reply, or the end of the caller's patience, may come before the stream has let go of the
+// request:
+//
+//   kWaiting ─► kNext ─► kWriting ─┬────────────────────────► kSending ─► kLetGo
+//                                  └─► kCopying ─► kBehind ───┘
+//   kNone ─► kReading ─► kUnwanted ─► kKnown
+//
+// Either may leave out states; a lost connection takes a reply from kReading back to kNone. The call is over
+// once it has an outcome and nobody uses its memory.
+struct Pending {
+  enum class Request : std::uint8_t {
+    kWaiting,  // for a connection
+    kNext,     // the connection is there, and the request is about to be written
+    kWriting,  // it is being written
+    kCopying,  // a device copies its arrays
+    kBehind,   // they are copied, and the call that it comes behind has not ended
+    kSending,  // the stream may read its arrays
+    kLetGo,    // nobody does
+  };
+  enum class Reply : std::uint8_t {
+    kNone,      // the call has no outcome yet
+    kReading,   // likewise, and the stream may write where the values go
+    kUnwanted,  // it still may, though the call has an outcome
+    kKnown,     // the call has an outcome
+  };
+
+  bool has_outcome() const { return reply == Reply::kUnwanted || reply == Reply::kKnown; }
+  bool is_being_read() const { return reply == Reply::kReading || reply == Reply::kUnwanted; }
+  // Returns whether the end of the connection would end the use of the call's memory.
+  bool is_on_its_way() const {
+    return request == Request::kWriting || request == Request::kSending || is_being_read();
+  }
+  bool is_over() const { return has_outcome() && !is_on_its_way() && request != Request::kCopying; }
+
+  // Sets what became of the call, unless that is known. `what`: what the exchange says of an answer that is
+  // OK, or why there is none that could be sent again.
+  void Conclude(Status answer, Status what = {}) {
+    if (has_outcome()) return;
+    outcome = std::move(answer);
+    read = std::move(what);
+    reply = reply == Reply::kReading ? Reply::kUnwanted : Reply::kKnown;
+  }
+  // Ends a call, unless it has an outcome, and does not send it again.
+  void Refuse(Status why) { Conclude(Status(), std::move(why)); }
+  void EndReading() {
+    if (is_being_read()) reply = has_outcome() ? Reply::kKnown : Reply::kNone;
+  }
+
+  std::shared_ptr<DataExchange> exchange;
+  Transport::Done done;
+  std::chrono::steady_clock::time_point deadline;
+  std::string traceparent;
+  Request request = Request::kWaiting;
+  Reply reply = Reply::kNone;
+  Status outcome = {};
+  Status read = {};
+  std::optional<Deadlines::iterator> watch = std::nullopt;
+};
+
+}  // namespace slotwise::client
+
+#endif  // SLOTWISE_CLIENT_CPP_DATA_CALL_H_
