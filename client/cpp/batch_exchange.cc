@@ -1,68 +1,20 @@
 #include "client/cpp/batch_exchange.h"
 
-#include <grpcpp/support/slice.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <string>
 
+#include "client/cpp/message_writer.h"
 #include "client/cpp/messages.h"
+#include "client/cpp/piecewise_widening.h"
 #include "wire/data_type_proto.h"
 #include "wire/frame_stream.h"
 #include "wire/nested.h"
 #include "wire/wire_reader.h"
-#include "wire/wire_writer.h"
 
 namespace slotwise::client {
 namespace {
-
-// Writes a message into one piece of memory: its small fields, then its arrays, one after the other.
-class MessageWriter {
- public:
-  // A `bytes` field of `size` bytes that `write` fills.
-  struct Array {
-    int field = 0;
-    std::size_t size = 0;
-    std::function<void(char*)> write;
-  };
-
-  explicit MessageWriter(const google::protobuf::MessageLite& small_fields)
-      : header_(small_fields.SerializeAsString()) {}
-
-  void Add(int field, std::size_t size, std::function<void(char*)> write) {
-    if (size > 0) arrays_.push_back({field, size, std::move(write)});
-  }
-
-  template <class T>
-  void AddCopy(int field, std::span<const T> values) {
-    Add(field, values.size_bytes(),
-        [values](char* to) { std::memcpy(to, values.data(), values.size_bytes()); });
-  }
-
-  grpc::ByteBuffer Write(MessageMemory& memory) const {
-    std::vector<std::string> headers(arrays_.size());
-    std::size_t size = header_.size();
-    for (std::size_t i = 0; i < arrays_.size(); ++i) {
-      AppendArrayHeader(arrays_[i].field, arrays_[i].size, headers[i]);
-      size += headers[i].size() + arrays_[i].size;
-    }
-    const auto [slice, bytes] = memory.Take(size);
-    char* to = reinterpret_cast<char*>(bytes);
-    to = std::ranges::copy(header_, to).out;
-    for (std::size_t i = 0; i < arrays_.size(); ++i) {
-      to = std::ranges::copy(headers[i], to).out;
-      arrays_[i].write(to);
-      to += arrays_[i].size;
-    }
-    return {&slice, 1};
-  }
-
- private:
-  const std::string header_;
-  std::vector<Array> arrays_;
-};
 
 // LookupRequest and PushRequest give their arrays the same field numbers.
 constexpr int kKeys = v1::LookupRequest::kKeysFieldNumber;
@@ -86,50 +38,11 @@ void AddBags(const CheckedBatch& batch, SampleRange samples, MessageWriter& mess
   });
 }
 
-// Widens halves, which come in pieces of any size, into `out`. REQUIRES: the pieces are together as many as
-// `out` holds.
-class PiecewiseWidening {
- public:
-  PiecewiseWidening(DataType type, std::span<float> out) : type_(type), out_(out) {}
-
-  void Add(std::span<const std::byte> piece) {
-    if (split_ && !piece.empty()) {
-      const std::array half{first_byte_, piece.front()};
-      piece = piece.subspan(1);
-      split_ = false;
-      Write(half.data(), 1);
-    }
-    Write(piece.data(), piece.size() / kHalf);
-    if (piece.size() % kHalf == 0) return;
-    split_ = true;
-    first_byte_ = piece.back();
-  }
-
- private:
-  static constexpr std::size_t kHalf = 2;
-
-  void Write(const std::byte* halves, std::size_t count) {
-    Widen(halves, type_, out_.first(count));
-    out_ = out_.subspan(count);
-  }
-
-  const DataType type_;
-  std::span<float> out_;  // what is still to be written
-  bool split_ = false;    // the last piece ended in the middle of a number, with this byte
-  std::byte first_byte_{};
-};
-
 // Adds an array to a body, and returns its bytes.
 template <class T>
 std::uint64_t Add(std::span<const T> array, DataExchange::Body& body) {
   AddArray(std::as_bytes(array), body);
   return array.size_bytes();
-}
-
-// The same of a body whose owner pads it.
-std::uint64_t AddUnpadded(std::span<const std::byte> array, DataExchange::Body& body) {
-  if (!array.empty()) body.push_back(array);
-  return array.size();
 }
 
 // LookupMany and PushMany, and their replies, have one field.
@@ -143,69 +56,7 @@ Status WrongCount(std::size_t messages, std::size_t pieces) {
                                      std::to_string(pieces)};
 }
 
-// A request of batches in the host's memory: it is sent from the caller's arrays, and a lookup's values are
-// received into the caller's.
-class BatchExchange : public DataExchange {
- public:
-  BatchExchange(std::shared_ptr<const Batches> batches, std::size_t request, DataType type,
-                std::shared_ptr<BatchMessages> messages)
-      : batches_(std::move(batches)), request_(request), type_(type), messages_(std::move(messages)) {}
-
-  std::string method() const override;
-  const grpc::ByteBuffer& Message() override;
-  Status ReadMessage(const grpc::ByteBuffer& reply) override;
-
-  void Write(v1::DataCall& call, Body& body) override;
-  Result<Room> MakeRoom(const v1::DataReply& reply) override;
-  std::uint64_t ValueBytes() const override;
-  Status Read(const v1::DataReply& reply) override;
-
- protected:
-  const Pieces& pieces() const { return batches_->requests[request_]; }
-  const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
-  // Returns how many values, or gradients, a piece has.
-  std::uint64_t NumbersOf(const Piece& piece) const {
-    return piece.samples.size() * TableOf(piece).checked.width;
-  }
-
-  const std::shared_ptr<const Batches> batches_;
-  const std::size_t request_;
-  const DataType type_;
-  const std::shared_ptr<BatchMessages> messages_;
-
- private:
-  virtual void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body);
-  // Says where a piece's values go, of so many bytes.
-  virtual void AddRoom(const Piece& piece, std::uint64_t bytes, Room& room);
-  std::span<float> OutOf(const Piece& piece) const {
-    return TableOf(piece).out.subspan(piece.samples.first * TableOf(piece).checked.width, NumbersOf(piece));
-  }
-
-  std::optional<grpc::ByteBuffer> message_;  // once it is written
-  // Arrays that are not sent or received as they lie: offsets of a part, and numbers of 16 bits.
-  std::deque<std::vector<std::uint32_t>> offsets_;
-  std::deque<std::vector<std::byte>> narrow_;
-  std::array<std::byte, kArrayAlign> padding_;
-};
-
-// The one request of whole batches that lie in the memory of a GPU which the server has too.
-class GpuExchange final : public BatchExchange {
- public:
-  using BatchExchange::BatchExchange;
-
-  Status Read(const v1::DataReply& reply) override;
-  OnDevice* on_device() override { return &batches_->gpu->of; }
-  void TakeValues(std::shared_ptr<std::byte[]>&& values) override { values_ = std::move(values); }
-
- private:
-  void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) override;
-  void AddRoom(const Piece& /*piece*/, std::uint64_t /*bytes*/, Room& /*room*/) override {}
-
-  std::shared_ptr<std::byte[]> values_;
-};
-
-}  // namespace
-
+// Returns a part's request without its arrays.
 v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
                                const TableState& acknowledged) {
   v1::LookupRequest fields;
@@ -217,6 +68,7 @@ v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType
   return fields;
 }
 
+// The same of a push; arguments as PushMessage's.
 v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
                            const TableState& looked_up, const TableState& acknowledged,
                            std::optional<float> learning_rate) {
@@ -242,6 +94,34 @@ v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType 
   return fields;
 }
 
+// Checks that a reply with `received` bytes of values is one to `samples` samples of `width` numbers, which
+// travelled as `type`, and that they are as many `numbers` as there is room for. Errors as ReadLookupReply's.
+Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
+                       std::uint32_t width, DataType type, std::size_t numbers) {
+  const std::uint64_t expected = numbers * BytesOf(type);
+  if (received != expected || (expected > 0 && fields.width() != width)) {
+    return FailedPrecondition("the reply has " + std::to_string(received) +
+                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
+                              std::to_string(samples) + " samples of " + std::to_string(width) +
+                              " numbers of " + std::string(ToString(type)) +
+                              ": the table was made anew with other options; try again")
+        .Because(Reason::kTableChanged);
+  }
+  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
+  if (expected > 0 && !plain && fields.data_type() != ToProto(type)) {
+    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
+                                             ", which was not asked for");
+  }
+  return {};
+}
+
+// Returns the state of its table that a reply to a lookup names.
+TableState StateIn(const v1::LookupReply& reply) {
+  return {reply.lineage(), reply.table_step(), reply.incarnation(), reply.lost_from()};
+}
+
+}  // namespace
+
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples,
                                const TableState& acknowledged) {
@@ -266,25 +146,6 @@ grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, cons
   return message.Write(memory);
 }
 
-Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
-                       std::uint32_t width, DataType type, std::size_t numbers) {
-  const std::uint64_t expected = numbers * BytesOf(type);
-  if (received != expected || (expected > 0 && fields.width() != width)) {
-    return FailedPrecondition("the reply has " + std::to_string(received) +
-                              " bytes of values in samples of " + std::to_string(fields.width()) + ", not " +
-                              std::to_string(samples) + " samples of " + std::to_string(width) +
-                              " numbers of " + std::string(ToString(type)) +
-                              ": the table was made anew with other options; try again")
-        .Because(Reason::kTableChanged);
-  }
-  const bool plain = fields.data_type() == v1::DATA_TYPE_UNSPECIFIED && type == DataType::kFloat32;
-  if (expected > 0 && !plain && fields.data_type() != ToProto(type)) {
-    return Status(StatusCode::kInternal, "the reply's data_type is " + std::to_string(fields.data_type()) +
-                                             ", which was not asked for");
-  }
-  return {};
-}
-
 Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                                    DataType type, std::span<float> out) {
   const std::size_t expected = out.size() * BytesOf(type);
@@ -306,7 +167,13 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
   if (Status status = CheckReplyShape(fields, received, samples, width, type, out.size()); !status.ok()) {
     return status;
   }
-  return TableState{fields.lineage(), fields.table_step(), fields.incarnation(), fields.lost_from()};
+  return StateIn(fields);
+}
+
+Status BatchMessages::Meet(std::size_t request, const Piece& piece, const TableState& met) {
+  const TableBatch& table = TableOf(piece);
+  batches_->answers[request].incarnation = met.incarnation;
+  return known_.Check(table.table, table.before, met);
 }
 
 grpc::ByteBuffer LookupMessages::Write(const Piece& piece) {
@@ -319,37 +186,20 @@ void LookupMessages::AddTo(v1::DataCall& call, const Piece& piece) {
   *call.add_lookups() = LookupFields(table.table, mode_, type_, piece.samples, table.before);
 }
 
-Status LookupMessages::Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) {
-  const Pieces& pieces = batches_->requests[request];
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const TableBatch& table = TableOf(pieces[i]);
-    const SampleRange samples = pieces[i].samples;
-    const std::uint32_t width = table.checked.width;
-    const auto out = table.out.subspan(samples.first * width, samples.size() * width);
-    const auto met = ReadLookupReply(replies[i], samples.size(), width, type_, out);
-    if (!met.ok()) return met.status();
-    if (Status status = Meet(request, pieces[i], *met); !status.ok()) return status;
-  }
-  answered_.Add(pieces);
-  return {};
-}
-
-Status LookupMessages::Read(std::size_t request, const v1::DataReply& reply) {
-  const Pieces& pieces = batches_->requests[request];
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const v1::LookupReply& lookup = reply.lookups(static_cast<int>(i));
-    const TableState met{lookup.lineage(), lookup.table_step(), lookup.incarnation(), lookup.lost_from()};
-    if (Status status = Meet(request, pieces[i], met); !status.ok()) return status;
-  }
-  answered_.Add(pieces);
-  return {};
-}
-
-// Notes which state of its table a piece was read of.
-Status LookupMessages::Meet(std::size_t request, const Piece& piece, const TableState& met) {
+Status LookupMessages::Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) {
   const TableBatch& table = TableOf(piece);
-  batches_->answers[request].incarnation = met.incarnation;
-  Status status = known_.Check(table.table, table.before, met);
+  const std::uint32_t width = table.checked.width;
+  const auto out = table.out.subspan(piece.samples.first * width, piece.samples.size() * width);
+  const auto met = ReadLookupReply(reply, piece.samples.size(), width, type_, out);
+  return met.ok() ? Take(request, piece, *met) : met.status();
+}
+
+Status LookupMessages::Read(std::size_t request, const Piece& piece, const v1::DataReply& reply, int place) {
+  return Take(request, piece, StateIn(reply.lookups(place)));
+}
+
+Status LookupMessages::Take(std::size_t request, const Piece& piece, const TableState& met) {
+  Status status = Meet(request, piece, met);
   if (status.ok()) states_.Meet(piece.table, met);
   return status;
 }
@@ -366,33 +216,18 @@ void PushMessages::AddTo(v1::DataCall& call, const Piece& piece) {
                                   table.before, table.learning_rate);
 }
 
-Status PushMessages::Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) {
-  const Pieces& pieces = batches_->requests[request];
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    v1::PushReply reply;
-    if (Status status = Deserialize(replies[i], reply); !status.ok()) return status;
-    if (Status status = Take(request, pieces[i], reply); !status.ok()) return status;
-  }
-  return {};
-}
-
-Status PushMessages::Read(std::size_t request, const v1::DataReply& reply) {
-  const Pieces& pieces = batches_->requests[request];
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (Status status = Take(request, pieces[i], reply.pushes(static_cast<int>(i))); !status.ok())
-      return status;
-  }
-  return {};
+Status PushMessages::Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& bytes) {
+  v1::PushReply reply;
+  if (Status status = Deserialize(bytes, reply); !status.ok()) return status;
+  return Take(request, piece, reply);
 }
 
 // Notes which step of its table a piece became a part of. All parts of a table's step have one answer, and
 // that to the first part is kept.
 Status PushMessages::Take(std::size_t request, const Piece& piece, const v1::PushReply& reply) {
-  const TableBatch& table = TableOf(piece);
-  batches_->answers[request].incarnation = reply.incarnation();
-  const TableState now{reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()};
-  const Status lost = known_.Check(table.table, table.before, now);
-  known_.Acknowledge(table.table, {reply.lineage(), reply.table_step(), reply.incarnation()});
+  const Status lost =
+      Meet(request, piece, {reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()});
+  known_.Acknowledge(TableOf(piece).table, {reply.lineage(), reply.table_step(), reply.incarnation()});
   if (!lost.ok()) {
     return lost.InWords(lost.message() + "; this push was applied as the table's step " +
                         std::to_string(reply.table_step()));
@@ -416,7 +251,7 @@ const grpc::ByteBuffer& BatchExchange::Message() {
 }
 
 Status BatchExchange::ReadMessage(const grpc::ByteBuffer& reply) {
-  if (!batches_->many()) return messages_->Read(request_, {reply});
+  if (!batches_->many()) return ReadMessages({&reply, 1});
   const auto replies = SplitMessages(reply, kMany, "reply");
   if (!replies.ok()) {
     return {StatusCode::kInternal, "the reply is malformed: " + replies.status().message()};
@@ -424,7 +259,15 @@ Status BatchExchange::ReadMessage(const grpc::ByteBuffer& reply) {
   if (replies->size() != pieces().size()) {
     return WrongCount(replies->size(), pieces().size());
   }
-  return messages_->Read(request_, *replies);
+  return ReadMessages(*replies);
+}
+
+Status BatchExchange::ReadMessages(std::span<const grpc::ByteBuffer> replies) {
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    if (Status status = messages_->Read(request_, pieces()[i], replies[i]); !status.ok()) return status;
+  }
+  messages_->NoteAnswered(pieces());
+  return {};
 }
 
 void BatchExchange::AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) {
@@ -498,51 +341,19 @@ std::uint64_t BatchExchange::ValueBytes() const {
 }
 
 Status BatchExchange::Read(const v1::DataReply& reply) {
+  PlaceValues();
+  int place = 0;
+  for (const Piece& piece : pieces()) {
+    if (Status status = messages_->Read(request_, piece, reply, place++); !status.ok()) return status;
+  }
+  messages_->NoteAnswered(pieces());
+  return {};
+}
+
+void BatchExchange::PlaceValues() {
+  if (batches_->pushes || type_ == DataType::kFloat32) return;
   auto narrow = narrow_.begin();
-  if (!batches_->pushes && type_ != DataType::kFloat32) {
-    for (const Piece& piece : pieces()) Widen((narrow++)->data(), type_, OutOf(piece));
-  }
-  return messages_->Read(request_, reply);
-}
-
-void GpuExchange::AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body) {
-  if (piece.samples.size() == 0) return;  // the batch is whole in the table's first piece
-  const TableBatch& table = TableOf(piece);
-  bytes.set_keys(AddUnpadded(std::as_bytes(table.view.keys), body));
-  if (batches_->pushes) {
-    bytes.set_gradients(AddUnpadded({static_cast<const std::byte*>(batches_->gpu->gradients[piece.table]),
-                                     NumbersOf(piece) * BytesOf(type_)},
-                                    body));
-  }
-  const auto& offsets = table.view.offsets;
-  const bool wide = batches_->gpu->wide[piece.table];
-  const std::size_t each = wide ? sizeof(std::int64_t) : sizeof(std::uint32_t);
-  bytes.set_offsets(
-      AddUnpadded({reinterpret_cast<const std::byte*>(offsets.data()), offsets.size() * each}, body));
-  bytes.set_wide_offsets(wide);
-  bytes.set_weights(AddUnpadded(std::as_bytes(table.view.weights), body));
-}
-
-Status GpuExchange::Read(const v1::DataReply& reply) {
-  std::uint64_t at = 0;
-  std::vector<GpuRows>& rows = batches_->gpu->rows;
-  rows.clear();
-  if (!batches_->pushes) {
-    for (const Piece& piece : pieces()) {
-      const std::uint64_t numbers = NumbersOf(piece);
-      std::byte* const first = values_ == nullptr ? nullptr : values_.get() + at;
-      rows.push_back({.values = std::shared_ptr<void>(values_, first), .size = numbers, .type = type_});
-      at += PaddedBytes(numbers * BytesOf(type_));
-    }
-    values_.reset();
-  }
-  return messages_->Read(0, reply);
-}
-
-std::shared_ptr<DataExchange> MakeExchange(std::shared_ptr<const Batches> batches, std::size_t request,
-                                           DataType type, std::shared_ptr<BatchMessages> messages) {
-  if (batches->gpu) return std::make_shared<GpuExchange>(batches, request, type, std::move(messages));
-  return std::make_shared<BatchExchange>(std::move(batches), request, type, std::move(messages));
+  for (const Piece& piece : pieces()) Widen((narrow++)->data(), type_, OutOf(piece));
 }
 
 }  // namespace slotwise::client

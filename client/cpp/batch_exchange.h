@@ -8,12 +8,15 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,35 +31,23 @@
 #include "slotwise/types.h"
 #include "slotwise/v1/data.pb.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/array_align.h"
 
 namespace slotwise::client {
 
-// Return a part's request without its arrays. `acknowledged`: the newest state of the table in which a step
-// of this client was acknowledged; without an incarnation the request does not say.
-v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
-                               const TableState& acknowledged = {});
-// `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
-// `learning_rate`: the step's own, if it has one.
-v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up, const TableState& acknowledged = {},
-                           std::optional<float> learning_rate = {});
-
-// Writes a v1.LookupRequest for `samples` of a batch.
+// Writes a v1.LookupRequest for `samples` of a batch. `acknowledged`: the newest state of the table in which
+// a step of this client was acknowledged; without an incarnation the request does not say.
 grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
                                const CheckedBatch& batch, SampleRange samples,
                                const TableState& acknowledged = {});
 
 // Writes a v1.PushRequest for `samples` of a batch. `gradients` are the whole batch's; the message holds them
-// as `type`.
+// as `type`. `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
+// `learning_rate`: the step's own, if it has one.
 grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
                              const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
                              DataType type, const TableState& looked_up = {},
                              const TableState& acknowledged = {}, std::optional<float> learning_rate = {});
-
-// Checks that a reply with `received` bytes of values is one to `samples` samples of `width` numbers, which
-// travelled as `type`, and that they are as many `numbers` as there is room for. Errors as ReadLookupReply's.
-Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
-                       std::uint32_t width, DataType type, std::size_t numbers);
 
 // Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
 // values are copied once. INTERNAL: the reply is not such a message, or has values of another type.
@@ -65,8 +56,8 @@ Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, st
 Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                                    DataType type, std::span<float> out);
 
-// What lookups and pushes do differently when a request of theirs is written and its reply read, whichever
-// transport carries it.
+// BatchMessages writes the messages of a call's pieces, and reads the replies to them: those of a lookup, or
+// those of a push, whichever transport carries them.
 class BatchMessages {
  public:
   virtual ~BatchMessages() = default;
@@ -76,10 +67,12 @@ class BatchMessages {
   // Adds a piece's message without arrays to a call of the data transport.
   virtual void AddTo(v1::DataCall& call, const Piece& piece) = 0;
 
-  // Read the replies to the pieces of a request: a message for each, or those of the data transport, whose
-  // values are in place.
-  virtual Status Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) = 0;
-  virtual Status Read(std::size_t request, const v1::DataReply& reply) = 0;
+  // Read the reply to a piece of a request: a message of gRPC's; or number `place` of a reply of the data
+  // transport, whose values are where they belong already.
+  virtual Status Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) = 0;
+  virtual Status Read(std::size_t request, const Piece& piece, const v1::DataReply& reply, int place) = 0;
+  // The replies to all pieces of a request were read.
+  virtual void NoteAnswered(const Pieces& /*request*/) {}
 
  protected:
   // Arrays travel as `type`. `known` outlives the messages.
@@ -88,6 +81,8 @@ class BatchMessages {
       : batches_(std::move(batches)), type_(type), memory_(std::move(memory)), known_(known) {}
 
   const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
+  // Notes the state of its table that the reply to a piece names. DATA_LOSS: it lacks acknowledged steps.
+  Status Meet(std::size_t request, const Piece& piece, const TableState& met);
 
   const std::shared_ptr<Batches> batches_;
   const DataType type_;
@@ -103,14 +98,15 @@ class LookupMessages final : public BatchMessages {
 
   grpc::ByteBuffer Write(const Piece& piece) override;
   void AddTo(v1::DataCall& call, const Piece& piece) override;
-  Status Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) override;
-  Status Read(std::size_t request, const v1::DataReply& reply) override;
+  Status Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) override;
+  Status Read(std::size_t request, const Piece& piece, const v1::DataReply& reply, int place) override;
+  void NoteAnswered(const Pieces& request) override { answered_.Add(request); }
 
   const AnsweredParts& answered() const { return answered_; }
   const OldestStates& states() const { return states_; }
 
  private:
-  Status Meet(std::size_t request, const Piece& piece, const TableState& met);
+  Status Take(std::size_t request, const Piece& piece, const TableState& met);
 
   const LookupMode mode_;
   AnsweredParts answered_;
@@ -129,8 +125,10 @@ class PushMessages final : public BatchMessages {
 
   grpc::ByteBuffer Write(const Piece& piece) override;
   void AddTo(v1::DataCall& call, const Piece& piece) override;
-  Status Read(std::size_t request, const std::vector<grpc::ByteBuffer>& replies) override;
-  Status Read(std::size_t request, const v1::DataReply& reply) override;
+  Status Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) override;
+  Status Read(std::size_t request, const Piece& piece, const v1::DataReply& reply, int place) override {
+    return Take(request, piece, reply.pushes(place));
+  }
 
   // Returns which step of its table the push has become, by table. REQUIRES: all requests are answered.
   const std::vector<std::uint64_t>& steps() const { return steps_; }
@@ -142,10 +140,54 @@ class PushMessages final : public BatchMessages {
   std::vector<std::uint64_t> steps_;
 };
 
-// Returns the exchange of `batches->requests[request]`, whose values and gradients travel as `type`.
-// REQUIRES: batches whose arrays lie in the memory of a GPU have one request.
-std::shared_ptr<DataExchange> MakeExchange(std::shared_ptr<const Batches> batches, std::size_t request,
-                                           DataType type, std::shared_ptr<BatchMessages> messages);
+// A BatchExchange is a request of batches in the host's memory: it is sent from the caller's arrays, and a
+// lookup's values are received into the caller's. gpu_exchange.h has one of batches in a GPU's memory.
+class BatchExchange : public DataExchange {
+ public:
+  // Of `batches->requests[request]`, whose values and gradients travel as `type`.
+  BatchExchange(std::shared_ptr<const Batches> batches, std::size_t request, DataType type,
+                std::shared_ptr<BatchMessages> messages)
+      : batches_(std::move(batches)), request_(request), type_(type), messages_(std::move(messages)) {}
+
+  std::string method() const override;
+  const grpc::ByteBuffer& Message() override;
+  Status ReadMessage(const grpc::ByteBuffer& reply) override;
+
+  void Write(v1::DataCall& call, Body& body) override;
+  Result<Room> MakeRoom(const v1::DataReply& reply) override;
+  std::uint64_t ValueBytes() const override;
+  Status Read(const v1::DataReply& reply) override;
+
+ protected:
+  const Pieces& pieces() const { return batches_->requests[request_]; }
+  const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
+  // Returns how many values, or gradients, a piece has.
+  std::uint64_t NumbersOf(const Piece& piece) const {
+    return piece.samples.size() * TableOf(piece).checked.width;
+  }
+
+  const std::shared_ptr<const Batches> batches_;
+  const std::size_t request_;
+  const DataType type_;
+  const std::shared_ptr<BatchMessages> messages_;
+
+ private:
+  virtual void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body);
+  // Says where a piece's values go, of so many bytes.
+  virtual void AddRoom(const Piece& piece, std::uint64_t bytes, Room& room);
+  // The values of a reply of the data transport are there. Brings them to where they belong.
+  virtual void PlaceValues();
+  Status ReadMessages(std::span<const grpc::ByteBuffer> replies);
+  std::span<float> OutOf(const Piece& piece) const {
+    return TableOf(piece).out.subspan(piece.samples.first * TableOf(piece).checked.width, NumbersOf(piece));
+  }
+
+  std::optional<grpc::ByteBuffer> message_;  // once it is written
+  // Arrays that are not sent or received as they lie: offsets of a part, and numbers of 16 bits.
+  std::deque<std::vector<std::uint32_t>> offsets_;
+  std::deque<std::vector<std::byte>> narrow_;
+  std::array<std::byte, kArrayAlign> padding_;
+};
 
 }  // namespace slotwise::client
 

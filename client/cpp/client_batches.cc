@@ -15,6 +15,7 @@
 #include "client/cpp/batches.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/distinct_keys.h"
+#include "client/cpp/gpu_exchange.h"
 #include "client/cpp/messages.h"
 #include "slotwise/v1/admin.pb.h"
 
@@ -28,8 +29,8 @@ using client::TableBatch;
 using client::TableBatches;
 using client::TableState;
 
-// What lookups and pushes share: the call gets tables' options, checks and cuts the batches, sends them, and
-// forgets the options after an error. Callbacks come on the client's threads, or before a function returns.
+// Runs a lookup or a push: it gets the tables' options, checks and cuts the batches, sends them, and forgets
+// the options after an error. Callbacks come on the client's threads, or before a function returns.
 class Client::BatchCall {
  public:
   // Each calls `done` when all parts are answered. `impl` outlives the call.
@@ -60,8 +61,12 @@ std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, DataTy
                                  const std::shared_ptr<client::BatchMessages>& messages) {
   std::vector<Request> requests;
   for (std::size_t i = 0; i < batches->requests.size(); ++i) {
-    requests.push_back({.exchange = client::MakeExchange(batches, i, type, messages),
-                        .gpu = batches->gpu ? batches->gpu->gpu : ""});
+    if (batches->gpu) {
+      requests.push_back({.exchange = std::make_shared<client::GpuExchange>(batches, i, type, messages),
+                          .gpu = batches->gpu->gpu});
+    } else {
+      requests.push_back({.exchange = std::make_shared<client::BatchExchange>(batches, i, type, messages)});
+    }
   }
   return requests;
 }
