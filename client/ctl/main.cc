@@ -25,15 +25,16 @@
 
 namespace {
 
+namespace ctl = slotwise::ctl;
+using ctl::Answer;
 using slotwise::Client;
 using slotwise::Result;
-using slotwise::ctl::Answer;
 
 // Rows travel as long as they need; the timeout bounds only calls that wait for one answer.
 constexpr std::chrono::hours kStreamTimeout{24};
 
 struct Flags {
-  slotwise::ctl::ServerFlags server;
+  ctl::ServerFlags server;
   bool json = false;
   bool quiet = false;
   std::optional<double> wait;
@@ -47,9 +48,9 @@ struct Flags {
   std::vector<std::string> tables;
   bool delta = false;
   std::string value_type = "float32";
-  slotwise::ctl::CreateFlags create;
-  slotwise::ctl::TopFlags top;
-  slotwise::ctl::PlanFlags plan;
+  ctl::CreateFlags create;
+  ctl::TopFlags top;
+  ctl::PlanFlags plan;
 };
 
 using Command = std::function<Result<Answer>()>;
@@ -92,68 +93,102 @@ Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answ
   return command(*client);
 }
 
-CLI::App* AddTableCommand(CLI::App& app, Flags& flags, const std::string& name, const std::string& help) {
-  CLI::App* command = app.add_subcommand(name, help);
-  command->add_option("table", flags.table, "the table's name")->required();
-  return command;
+// The commands of the command line. When it names a command, `chosen` becomes what the command does.
+// Callbacks refer to the Commands, which have to stay until the command line is parsed and `chosen` has run.
+class Commands {
+ public:
+  // All three outlive the commands, which are added at once.
+  Commands(CLI::App& app, Flags& flags, Command& chosen) : app_(app), flags_(flags), chosen_(chosen) {
+    AddStatus();
+    AddHealth();
+    AddStats();
+    AddTables();
+    AddCreate();
+    AddRows();
+    AddCheckpoints();
+    AddPlan();
+  }
+
+ private:
+  using OnServer = std::function<Result<Answer>(Client&)>;
+
+  void Bind(CLI::App* command, const Command& run) {
+    command->callback([this, run] { chosen_ = run; });
+  }
+  // Of a command that asks a server. `timeout` replaces the flags' timeout.
+  void BindToServer(CLI::App* command, const OnServer& run,
+                    std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
+    Bind(command, [this, run, timeout] { return RunWithClient(flags_, run, timeout); });
+  }
+
+  CLI::App* AddTableCommand(const char* name, const char* help) {
+    CLI::App* command = app_.add_subcommand(name, help);
+    command->add_option("table", flags_.table, "the table's name")->required();
+    return command;
+  }
+
+  void AddQuietAndWait(CLI::App* command, const char* wait) {
+    command->add_flag("--quiet,-q", flags_.quiet, "say nothing: the exit code is the answer");
+    command->add_option("--wait", flags_.wait, wait)->check(Seconds(0, kMostSeconds));
+  }
+
+  void AddStatus();
+  void AddHealth();
+  void AddStats();
+  void AddTables();
+  void AddCreate();
+  void AddRows();
+  void AddCheckpoints();
+  void AddPlan();
+
+  CLI::App& app_;
+  Flags& flags_;
+  Command& chosen_;
+};
+
+void Commands::AddStatus() {
+  CLI::App* status = app_.add_subcommand("status", "whether the server serves, its version and ranks");
+  AddQuietAndWait(status, "seconds that the server has to come to serve");
+  Bind(status, [this] { return ctl::ShowStatus(flags_.server, flags_.wait); });
 }
 
-void AddStatus(CLI::App& app, Flags& flags, Command& chosen) {
-  CLI::App* status = app.add_subcommand("status", "whether the server serves, its version and ranks");
-  status->add_flag("--quiet,-q", flags.quiet, "say nothing: the exit code is the answer");
-  status->add_option("--wait", flags.wait, "seconds that the server has to come to serve")
-      ->check(Seconds(0, kMostSeconds));
-  status->callback([&] { chosen = [&] { return slotwise::ctl::ShowStatus(flags.server, flags.wait); }; });
-}
-
-void AddHealth(CLI::App& app, Flags& flags, Command& chosen) {
+void Commands::AddHealth() {
   CLI::App* health =
-      app.add_subcommand("health", "whether servers serve, by the standard gRPC health service");
-  health->add_option("addresses", flags.addresses,
+      app_.add_subcommand("health", "whether servers serve, by the standard gRPC health service");
+  health->add_option("addresses", flags_.addresses,
                      "host:port of each server to ask; else the one of --server");
-  health->add_flag("--quiet,-q", flags.quiet, "say nothing: the exit code is the answer");
-  health->add_option("--wait", flags.wait, "seconds that all of the servers have to come to serve")
-      ->check(Seconds(0, kMostSeconds));
-  health->callback([&] {
-    chosen = [&] {
-      if (flags.addresses.empty()) flags.addresses = {flags.server.address};
-      return slotwise::ctl::ShowHealth(flags.addresses, flags.server.credentials,
-                                       flags.wait.value_or(flags.server.timeout), flags.wait.has_value());
-    };
+  AddQuietAndWait(health, "seconds that all of the servers have to come to serve");
+  Bind(health, [this] {
+    if (flags_.addresses.empty()) flags_.addresses = {flags_.server.address};
+    return ctl::ShowHealth(flags_.addresses, flags_.server.credentials,
+                           flags_.wait.value_or(flags_.server.timeout), flags_.wait.has_value());
   });
 }
 
-void AddStats(CLI::App& app, Flags& flags, Command& chosen) {
-  app.add_subcommand("stats", "what each rank has counted since it started: calls, latencies, stages")
-      ->callback([&] {
-        chosen = [&] {
-          return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ShowStats(client); });
-        };
-      });
-  CLI::App* top = app.add_subcommand(
+void Commands::AddStats() {
+  BindToServer(
+      app_.add_subcommand("stats", "what each rank has counted since it started: calls, latencies, stages"),
+      ctl::ShowStats);
+  CLI::App* top = app_.add_subcommand(
       "top", "rates, latencies and the slowest stage of each interval, live; with --json an object a line");
-  top->add_option("--interval", flags.top.interval, "seconds between two readings")
+  top->add_option("--interval", flags_.top.interval, "seconds between two readings")
       ->check(Seconds(0.1, 86'400))
       ->capture_default_str();
-  top->add_option("--count", flags.top.count, "intervals to show; 0: until it is ended")
+  top->add_option("--count", flags_.top.count, "intervals to show; 0: until it is ended")
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
-  top->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags, [&](Client& client) {
-        // A rank answers at once, or something is wrong that is worth saying.
-        const double patience = std::min(flags.server.timeout, std::max(flags.top.interval, 2.0));
-        const std::chrono::milliseconds most(static_cast<std::int64_t>(patience * 1e3));
-        return slotwise::ctl::Top(client, flags.top, flags.json, isatty(STDOUT_FILENO) == 1, most, std::cout);
-      });
-    };
+  BindToServer(top, [this](Client& client) {
+    // A rank answers at once, or something is wrong that is worth saying.
+    const double patience = std::min(flags_.server.timeout, std::max(flags_.top.interval, 2.0));
+    const std::chrono::milliseconds most(static_cast<std::int64_t>(patience * 1e3));
+    return ctl::Top(client, flags_.top, flags_.json, isatty(STDOUT_FILENO) == 1, most, std::cout);
   });
 }
 
-void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
+void Commands::AddCreate() {
   CLI::App* create =
-      app.add_subcommand("create", "make a table; again with the same options changes nothing");
-  auto& options = flags.create;
+      app_.add_subcommand("create", "make a table; again with the same options changes nothing");
+  auto& options = flags_.create;
   create->add_option("table", options.name, "its name; may be left out if --file has it");
   create
       ->add_option(
@@ -174,198 +209,130 @@ void AddCreate(CLI::App& app, Flags& flags, Command& chosen) {
   create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)")
       ->check(NotBelowZero());
   create->add_option("--max-load", options.max_load, "at most this share of the cells is taken (0.5)");
-  create->callback([&] {
-    chosen = [&]() -> Result<Answer> {
-      const auto table = OptionsOf(flags.create);
-      if (!table.ok()) return table.status();
-      return RunWithClient(flags, [&](Client& client) { return slotwise::ctl::Create(client, *table); });
-    };
+  Bind(create, [this]() -> Result<Answer> {
+    const auto table = OptionsOf(flags_.create);
+    if (!table.ok()) return table.status();
+    return RunWithClient(flags_, [&](Client& client) { return ctl::Create(client, *table); });
   });
 }
 
-void AddTables(CLI::App& app, Flags& flags, Command& chosen) {
-  app.add_subcommand("tables", "all tables and their options")->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ShowTables(client); });
-    };
-  });
-  AddTableCommand(app, flags, "describe", "a table's options, rows, memory and steps")->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags,
-                           [&](Client& client) { return slotwise::ctl::Describe(client, flags.table); });
-    };
-  });
-  AddTableCommand(app, flags, "digest", "a hash of a table's contents, wherever they lie")->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags,
-                           [&](Client& client) { return slotwise::ctl::ShowDigest(client, flags.table); });
-    };
-  });
-  CLI::App* drop = AddTableCommand(app, flags, "drop", "forget a table and its rows");
-  drop->add_flag("--missing-ok", flags.missing_ok, "a table that is not there is no error");
-  drop->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags, [&](Client& client) { return slotwise::ctl::Drop(client, flags.table, flags.missing_ok); });
-    };
-  });
-  CLI::App* rate =
-      AddTableCommand(app, flags, "set-learning-rate", "a table's learning rate from its next step on");
-  rate->add_option("rate", flags.learning_rate, "above 0")->required();
-  rate->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags, [&](Client& client) {
-        return slotwise::ctl::SetRate(client, flags.table, flags.learning_rate);
-      });
-    };
-  });
+void Commands::AddTables() {
+  BindToServer(app_.add_subcommand("tables", "all tables and their options"), ctl::ShowTables);
+  BindToServer(AddTableCommand("describe", "a table's options, rows, memory and steps"),
+               [this](Client& client) { return ctl::Describe(client, flags_.table); });
+  BindToServer(AddTableCommand("digest", "a hash of a table's contents, wherever they lie"),
+               [this](Client& client) { return ctl::ShowDigest(client, flags_.table); });
+  CLI::App* drop = AddTableCommand("drop", "forget a table and its rows");
+  drop->add_flag("--missing-ok", flags_.missing_ok, "a table that is not there is no error");
+  BindToServer(drop, [this](Client& client) { return ctl::Drop(client, flags_.table, flags_.missing_ok); });
+  CLI::App* rate = AddTableCommand("set-learning-rate", "a table's learning rate from its next step on");
+  rate->add_option("rate", flags_.learning_rate, "above 0")->required();
+  BindToServer(rate,
+               [this](Client& client) { return ctl::SetRate(client, flags_.table, flags_.learning_rate); });
 }
 
-void AddRows(CLI::App& app, Flags& flags, Command& chosen) {
-  CLI::App* save = AddTableCommand(app, flags, "export", "save a table's rows as a folder of .npy files");
-  save->add_option("folder", flags.folder, "keys.npy, values.npy, state.npy and table.json are put there")
+void Commands::AddRows() {
+  CLI::App* save = AddTableCommand("export", "save a table's rows as a folder of .npy files");
+  save->add_option("folder", flags_.folder, "keys.npy, values.npy, state.npy and table.json are put there")
       ->required();
   CLI::Option* none =
-      save->add_flag("--without-state", flags.without_state, "not the optimizer's state, nor state.npy");
+      save->add_flag("--without-state", flags_.without_state, "not the optimizer's state, nor state.npy");
   save->add_flag("--with-state")
       ->description("also the optimizer's state, which is so anyway")
       ->excludes(none);
-  save->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags,
-          [&](Client& client) {
-            return slotwise::ctl::Export(client, flags.table, flags.folder, !flags.without_state);
-          },
-          kStreamTimeout);
-    };
-  });
-  CLI::App* load =
-      AddTableCommand(app, flags, "import", "put a folder's rows into a table, made if it is not there");
-  load->add_option("folder", flags.folder, "what export, or slotwise.rows.save_npy of Python, has saved")
+  const auto export_rows = [this](Client& client) {
+    return ctl::Export(client, flags_.table, flags_.folder, !flags_.without_state);
+  };
+  BindToServer(save, export_rows, kStreamTimeout);
+  CLI::App* load = AddTableCommand("import", "put a folder's rows into a table, made if it is not there");
+  load->add_option("folder", flags_.folder, "what export, or slotwise.rows.save_npy of Python, has saved")
       ->required()
       ->check(CLI::ExistingDirectory);
-  load->add_flag("--without-state", flags.without_state,
+  load->add_flag("--without-state", flags_.without_state,
                  "rows get the state of new ones, and the table keeps its count of steps");
-  load->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags,
-          [&](Client& client) {
-            return slotwise::ctl::Import(client, flags.table, flags.folder, !flags.without_state);
-          },
-          kStreamTimeout);
-    };
-  });
+  const auto import_rows = [this](Client& client) {
+    return ctl::Import(client, flags_.table, flags_.folder, !flags_.without_state);
+  };
+  BindToServer(load, import_rows, kStreamTimeout);
 }
 
-void AddCheckpointId(CLI::App& command, Flags& flags) {
-  command.add_option("id", flags.checkpoint, "the checkpoint's, as `checkpoint list` shows it")->required();
-}
-
-void AddCheckpoints(CLI::App& app, Flags& flags, Command& chosen) {
-  CLI::App* group = app.add_subcommand("checkpoint", "checkpoints in the server's data folder");
+void Commands::AddCheckpoints() {
+  CLI::App* group = app_.add_subcommand("checkpoint", "checkpoints in the server's data folder");
   group->require_subcommand(1);
   CLI::App* save = group->add_subcommand("save", "write a checkpoint of all tables while everything goes on");
-  save->add_flag("--delta", flags.delta, "only what has changed since the newest, if the server knows that");
-  save->add_option("--value-type", flags.value_type, "of rows in it: float32, float16 or bfloat16")
+  save->add_flag("--delta", flags_.delta, "only what has changed since the newest, if the server knows that");
+  save->add_option("--value-type", flags_.value_type, "of rows in it: float32, float16 or bfloat16")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}))
       ->capture_default_str();
-  save->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags, [&](Client& client) {
-        return slotwise::ctl::SaveCheckpoint(client, flags.delta, flags.value_type);
-      });
-    };
-  });
-  group->add_subcommand("list", "all checkpoints, the newest first, and whether they can be used")
-      ->callback([&] {
-        chosen = [&] {
-          return RunWithClient(flags, [](Client& client) { return slotwise::ctl::ListCheckpoints(client); });
-        };
-      });
-  CLI::App* show =
-      group->add_subcommand("show", "all that is known of a checkpoint; --json has its manifest");
-  AddCheckpointId(*show, flags);
-  show->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags, [&](Client& client) { return slotwise::ctl::ShowCheckpoint(client, flags.checkpoint); });
-    };
-  });
-  CLI::App* verify = group->add_subcommand("verify", "read all files of a checkpoint and of its chain back");
-  AddCheckpointId(*verify, flags);
-  verify->callback([&] {
-    chosen = [&] {
-      return RunWithClient(
-          flags, [&](Client& client) { return slotwise::ctl::VerifyCheckpoint(client, flags.checkpoint); });
-    };
-  });
-  using OnCheckpoint = Result<Answer> (*)(Client&, const std::string&);
-  const auto add = [&](const char* name, const char* what, OnCheckpoint run) {
-    CLI::App* command = group->add_subcommand(name, what);
-    AddCheckpointId(*command, flags);
-    command->callback([&flags, &chosen, run] {
-      chosen = [&flags, run] {
-        return RunWithClient(flags, [&](Client& client) { return run(client, flags.checkpoint); });
-      };
-    });
+  BindToServer(
+      save, [this](Client& client) { return ctl::SaveCheckpoint(client, flags_.delta, flags_.value_type); });
+  BindToServer(
+      group->add_subcommand("list", "all checkpoints, the newest first, and whether they can be used"),
+      ctl::ListCheckpoints);
+  const auto add = [&](const char* name, const char* help) {
+    CLI::App* command = group->add_subcommand(name, help);
+    command->add_option("id", flags_.checkpoint, "the checkpoint's, as `checkpoint list` shows it")
+        ->required();
+    return command;
   };
-  add("pin", "keep a checkpoint and its chain until it is released", slotwise::ctl::PinCheckpoint);
-  add("release", "let a pinned checkpoint go once newer ones are there", slotwise::ctl::ReleaseCheckpoint);
-  add("compact", "fold a delta and its chain into a new base", slotwise::ctl::CompactCheckpoint);
-  CLI::App* load = group->add_subcommand(
+  using OnCheckpoint = Result<Answer> (*)(Client&, const std::string&);
+  struct OfOne {
+    const char* name;
+    const char* help;
+    OnCheckpoint run;
+  };
+  for (const auto& [name, help, run] : {
+           OfOne{"show", "all that is known of a checkpoint; --json has its manifest", ctl::ShowCheckpoint},
+           OfOne{"verify", "read all files of a checkpoint and of its chain back", ctl::VerifyCheckpoint},
+           OfOne{"pin", "keep a checkpoint and its chain until it is released", ctl::PinCheckpoint},
+           OfOne{"release", "let a pinned checkpoint go once newer ones are there", ctl::ReleaseCheckpoint},
+           OfOne{"compact", "fold a delta and its chain into a new base", ctl::CompactCheckpoint},
+       }) {
+    BindToServer(add(name, help), [this, run](Client& client) { return run(client, flags_.checkpoint); });
+  }
+  CLI::App* load = add(
       "load", "put a checkpoint's tables in the place of all that the server has; what came since is lost");
-  AddCheckpointId(*load, flags);
-  load->add_option("--table", flags.tables, "load this table of it, and no other; may come several times")
+  load->add_option("--table", flags_.tables, "load this table of it, and no other; may come several times")
       ->allow_extra_args(false);
-  load->callback([&] {
-    chosen = [&] {
-      return RunWithClient(flags, [&](Client& client) {
-        return slotwise::ctl::LoadCheckpoint(client, flags.checkpoint, flags.tables);
-      });
-    };
-  });
+  BindToServer(
+      load, [this](Client& client) { return ctl::LoadCheckpoint(client, flags_.checkpoint, flags_.tables); });
 }
 
-void AddPlan(CLI::App& app, Flags& flags, Command& chosen) {
-  CLI::App* plan = app.add_subcommand(
+void Commands::AddPlan() {
+  CLI::App* plan = app_.add_subcommand(
       "plan", "what a table will take: memory, network, disk, times; asks no server (docs/operations.md)");
-  auto& options = flags.plan;
+  auto& options = flags_.plan;
   const auto add = [&](const char* name, auto& value, const char* help) {
     CLI::Option* const option = plan->add_option(name, value, help);
     if constexpr (std::is_unsigned_v<std::remove_reference_t<decltype(value)>>) option->check(NotBelowZero());
     return option;
   };
+  const auto add_default = [&](const char* name, auto& value, const char* help) {
+    add(name, value, help)->capture_default_str();
+  };
   add("--rows", options.rows, "of the table, over all ranks")->required();
   add("--dim", options.dim, "elements a row")->required();
-  add("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows")
-      ->capture_default_str();
-  add("--max-load", options.max_load, "the table's")->capture_default_str();
-  add("--ranks", options.ranks, "of the server, one a GPU")->capture_default_str();
-  add("--slots", options.slots, "bags a sample")->capture_default_str();
-  add("--hot", options.hot, "keys a bag")->capture_default_str();
-  add("--batch", options.batch, "samples a step, of all trainers together")->capture_default_str();
-  add("--steps", options.steps, "steps a second")->capture_default_str();
-  add("--data-type", options.data_type, "of values and gradients on the wire: float32, float16 or bfloat16")
-      ->capture_default_str();
-  add("--partial-sums", options.partial_sums, "the configuration's: float32, float16 or bfloat16")
-      ->capture_default_str();
-  add("--backend", options.backend, "cuda or cpu")->capture_default_str();
-  add("--durability", options.durability, "none, interval or sync")->capture_default_str();
-  add("--checkpoint-every", options.checkpoint_every, "seconds; of interval, half of durability.interval_s")
-      ->capture_default_str();
-  add("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib; 0: the server's default")
-      ->capture_default_str();
-  add("--round-mib", options.round_mib, "limits.max_round_mib; 0: the server's default")
-      ->capture_default_str();
-  add("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: the server's default")
-      ->capture_default_str();
-  add("--host-mib", options.host_mib, "a rank's share of its host's memory, in MiB; 0: plenty")
-      ->capture_default_str();
-  add("--network", options.network, "GB/s of each rank, each way")->capture_default_str();
-  add("--disk", options.disk, "GB/s of the data folder, of all ranks together")->capture_default_str();
-  plan->callback([&] { chosen = [&] { return slotwise::ctl::Plan(flags.plan); }; });
+  add_default("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows");
+  add_default("--max-load", options.max_load, "the table's");
+  add_default("--ranks", options.ranks, "of the server, one a GPU");
+  add_default("--slots", options.slots, "bags a sample");
+  add_default("--hot", options.hot, "keys a bag");
+  add_default("--batch", options.batch, "samples a step, of all trainers together");
+  add_default("--steps", options.steps, "steps a second");
+  add_default("--data-type", options.data_type,
+              "of values and gradients on the wire: float32, float16 or bfloat16");
+  add_default("--partial-sums", options.partial_sums, "the configuration's: float32, float16 or bfloat16");
+  add_default("--backend", options.backend, "cuda or cpu");
+  add_default("--durability", options.durability, "none, interval or sync");
+  add_default("--checkpoint-every", options.checkpoint_every,
+              "seconds; of interval, half of durability.interval_s");
+  add_default("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib; 0: the server's default");
+  add_default("--round-mib", options.round_mib, "limits.max_round_mib; 0: the server's default");
+  add_default("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: the server's default");
+  add_default("--host-mib", options.host_mib, "a rank's share of its host's memory, in MiB; 0: plenty");
+  add_default("--network", options.network, "GB/s of each rank, each way");
+  add_default("--disk", options.disk, "GB/s of the data folder, of all ranks together");
+  Bind(plan, [this] { return ctl::Plan(flags_.plan); });
 }
 
 // Writes a refusal to stderr, and with --json to stdout too. Returns the exit code.
@@ -417,14 +384,7 @@ int Main(int argc, char** argv) {
       ->envname("SLOTWISE_INSECURE");
   app.add_flag("--json", flags.json, "write JSON");
   Command chosen;
-  AddStatus(app, flags, chosen);
-  AddHealth(app, flags, chosen);
-  AddStats(app, flags, chosen);
-  AddTables(app, flags, chosen);
-  AddCreate(app, flags, chosen);
-  AddRows(app, flags, chosen);
-  AddCheckpoints(app, flags, chosen);
-  AddPlan(app, flags, chosen);
+  const Commands commands(app, flags, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
