@@ -30,7 +30,7 @@ struct Call {
   std::vector<std::optional<float>> learning_rates = {};
 };
 
-// What the server says that a request may take.
+// The server says how large a request, and a round of requests, may be.
 struct ServerLimits {
   std::uint64_t message = 4 << 20;  // the bytes of a request; gRPC's own default
   // The bytes that a round gathers; an older server does not say them.

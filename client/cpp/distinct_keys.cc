@@ -20,8 +20,8 @@ constexpr std::size_t kLeastKeys = 256;
 // All keys of a batch of up to so many are compared at once, in a few microseconds. Of more, some are looked
 // at first.
 constexpr std::size_t kMostKeysWithoutEstimate = 1024;
-// Where a smaller share of the keys is repeated, the server and the wire are spared no more than the
-// comparison and the copies take (docs/performance.md, "Each key once").
+// If a smaller share of the keys is repeated, sending each key once saves no more time than the comparison
+// and the copies take (docs/performance.md, "Each key once").
 constexpr double kLeastRepeatedShare = 0.25;
 // A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
 constexpr std::size_t kMostKeys = std::size_t{1} << 22;

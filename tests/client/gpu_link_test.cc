@@ -190,6 +190,8 @@ TEST_F(GpuLinkTest, ACallIsSentAgainWithTheArraysThatItHadFirst) {
   Sent push = Push("gradients");
   peer_.Meet();
   const v1::DataCall first = peer_.Take();
+  // The link has read the arrays by now; its lock orders that before they are overwritten.
+  ASSERT_TRUE(link_.connected());
   push.exchange->Overwrite();
   Answer(first.id(), StatusCode::kUnavailable);
   EXPECT_EQ(push.outcome.get().code, StatusCode::kUnavailable);
