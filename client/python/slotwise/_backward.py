@@ -13,20 +13,23 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from slotwise._gpu import gpu_of
-from slotwise._tensors import Found, Lookups, array, copies, joined, nothing, nothing_of
+from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
 from slotwise.embedding_calls import OwnSession
 from slotwise.errors import FailedPrecondition
 from slotwise.options import TableOptions
 from slotwise.session import Session
+
+if TYPE_CHECKING:
+    from slotwise._modules import Found
 
 
 @dataclass(frozen=True)

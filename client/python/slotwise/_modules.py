@@ -1,15 +1,14 @@
-"""The modules that look rows up as torch's embeddings do, and what they have in common."""
+"""`Embedding`, and what all modules have in common whose rows are on the server: their lookups."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-import sys
+import operator
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,22 +17,49 @@ from slotwise._backward import Part, Tables, collect, session_of, share
 from slotwise._export import is_autocast_to_float16, is_exporting, left_to_python, refuse_export
 from slotwise._gpu import gpu_of
 from slotwise._recompute import KeptRows, Phase, phase
-from slotwise._tensors import (
-    Ahead,
-    Found,
-    Lookup,
-    Lookups,
-    array,
-    as_key,
-    bags_of,
-    is_not,
-    joined_lookups,
-)
+from slotwise._tensors import Lookups, array
 from slotwise.batch import make_batch
 from slotwise.client import Client
+from slotwise.core import LookedUp
 from slotwise.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
 from slotwise.session import Session
+
+
+class Ahead(Protocol):
+    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
+
+    Attributes:
+        trains: whether it is under way and its lookups insert rows.
+        batch: the number of the batch that the trainer has.
+    """
+
+    trains: bool
+    batch: int
+
+    def find(self, module: Any, lookups: Lookups) -> Found | None:
+        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
+
+    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
+        """Is told each table's number of a push of a batch that was handed over."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a forward(), and what its backward() has to tell.
+
+    Attributes:
+        rows: by table, float32.
+        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
+        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
+        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
+    """
+
+    rows: tuple[Tensor, ...]
+    owned: Lookups | None = None
+    iteration: Ahead | None = None
+    batch: int = 0
+    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
 
 class Remote(nn.Module):
@@ -351,228 +377,20 @@ class Embedding(Remote):
         return f"{self._table!r}, dim={self.dim}{padding}"
 
 
-class EmbeddingBag(Remote):
-    """Pools the rows of every bag, as `torch.nn.EmbeddingBag` does.
+def as_key(padding: Any) -> int | None:
+    """Returns an id as int64 has it; None: there is none.
 
-    Attributes:
-        dim, slots: the table's dim and slots; a result has slots * dim columns.
-        padding_idx: the key that stands for nothing; None: there is none.
+    Raises:
+        InvalidArgument: it has no 64 bits.
     """
-
-    def __init__(
-        self,
-        ps: Client,
-        table: str,
-        *,
-        padding_idx: int | None = None,
-        session: Session | None = None,
-        include_last_offset: bool = True,
-        in_flight: bool = False,
-    ) -> None:
-        """Uses a table that exists already.
-
-        Args:
-            padding_idx: a key that is in no bag, as if it had not been given.
-            session, in_flight: as for `Embedding`.
-            include_last_offset: as in `torch.nn.EmbeddingBag`, whose default is False: whether
-                `forward`'s offsets end with the number of keys.
-
-        Raises:
-            slotwise.NotFound: no such table.
-            slotwise.InvalidArgument: the table has no combiner, and there is a `padding_idx`.
-        """
-        super().__init__(ps, [table], session, in_flight)
-        (options,) = self._tables.values()
-        if padding_idx is not None and options.combiner == "none":
-            raise InvalidArgument(
-                f"table {table} has no combiner, and a bag of {padding_idx} would be empty: use Embedding"
-            )
-        self.dim, self.slots, self.padding_idx = options.dim, options.slots, as_key(padding_idx)
-        self._table = table
-        self._include_last_offset = include_last_offset
-        self._share_steps()
-
-    @left_to_python
-    def forward(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        """Returns the pooled rows, float32 [samples, slots * dim], on the keys' device.
-
-        Args:
-            keys: int64 [keys], any 64 bits, or narrower integers; without offsets also [samples, slots], or
-                bags of one size: [samples, keys], and [samples, slots, keys] with several slots.
-            offsets: integers [samples * slots + 1] from 0 to `len(keys)`, which is left out if
-                `include_last_offset` is False. None: every bag has one key, or the row of keys.
-            per_sample_weights: floats of the keys' shape; each key's row is multiplied by its
-                weight. The weights' own gradient is not computed, so weights that require one are
-                refused where gradients are computed.
-        """
-        return self._forward(self.lookups_of(keys, offsets, per_sample_weights))[0]
-
-    def lookups_of(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Lookups:
-        """Is Slotwise's own."""
-        if offsets is not None and not self._include_last_offset:
-            offsets = torch.cat([offsets, offsets.new_tensor([keys.numel()])])
-        (options,) = self._tables.values()
-        return {self._table: bags_of(options, keys, offsets, per_sample_weights, self.padding_idx)}
-
-    def extra_repr(self) -> str:
-        """Returns what `print(module)` shows."""
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self._table!r}, slots={self.slots}, dim={self.dim}{padding}"
+    if padding is None:
+        return None
+    key = operator.index(padding)
+    if not -(1 << 63) <= key < 1 << 64:
+        raise InvalidArgument(f"padding_idx is {key}: must be an id of 64 bits")
+    return key - (1 << 64) if key >= 1 << 63 else key
 
 
-class EmbeddingBags(Remote):
-    """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
-
-    A table whose result had no part in the loss makes no step, unless trainers
-    share the session: their steps have all tables.
-    """
-
-    def __init__(
-        self,
-        ps: Client,
-        tables: Iterable[str] | Mapping[str, str],
-        *,
-        padding_idx: int | None = None,
-        session: Session | None = None,
-        in_flight: bool = False,
-    ) -> None:
-        """Uses tables that exist already.
-
-        Args:
-            tables: their names; or, by the names of features, the table of each, and several features may
-                have one: {"history": "items", "candidate": "items"}.
-            padding_idx: a key that is in no bag, of any feature.
-            session, in_flight: as for `Embedding`.
-
-        Raises:
-            slotwise.NotFound: no such table.
-            slotwise.InvalidArgument: a table is named twice without names of features; or a table has no
-                combiner, and there is a `padding_idx`.
-        """
-        names = list(tables)
-        features = dict(tables) if isinstance(tables, Mapping) else dict(zip(names, names))
-        if len(features) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InvalidArgument(
-                f"table {twice} is named twice: name the features that have it, as in "
-                f'{{"history": "{twice}", "candidate": "{twice}"}}'
-            )
-        super().__init__(ps, dict.fromkeys(features.values()), session, in_flight)
-        for table, options in self._tables.items():
-            if padding_idx is not None and options.combiner == "none":
-                raise InvalidArgument(
-                    f"table {table} has no combiner, and a bag of {padding_idx} would be empty"
-                )
-        self._features, self.padding_idx = features, as_key(padding_idx)
-        self._are_tables = all(feature == table for feature, table in features.items())
-        self._share_steps()
-
-    @left_to_python
-    def forward(self, bags: Any) -> Any:
-        """Returns the pooled rows by feature, float32 [samples, slots * dim], on their keys' devices.
-
-        Args:
-            bags: for each feature, or for some, keys or a tuple of `EmbeddingBag.forward`'s
-                arguments: (keys,), (keys, offsets) or (keys, offsets, per_sample_weights). Or TorchRec's
-                `KeyedJaggedTensor` that has all features: then a `KeyedTensor` of them is returned.
-        """
-        given = self._bags_by_feature(bags)
-        lookups = self._lookups(given)
-        values = dict(zip(lookups, self._forward(lookups))) if lookups else {}
-        results: dict[str, Tensor] = {}
-        features = Counter(self._features[feature] for feature in given)  # of each table
-        read = dict.fromkeys(values, 0)
-        for feature, lookup in given.items():
-            table = self._features[feature]
-            begin, read[table] = read[table], read[table] + self._samples(table, lookup)
-            results[feature] = values[table]
-            if features[table] > 1:
-                results[feature] = values[table][begin : read[table]]
-                if self._tables[table].combiner == "none" and lookup[0] is not None:
-                    results[feature] = results[feature].reshape(*lookup[0].shape, -1)
-        if not isinstance(bags, Mapping):
-            keyed: Any = getattr(sys.modules[type(bags).__module__], "KeyedTensor")
-            widths = [each.shape[1] for each in results.values()]
-            return keyed(list(results), widths, torch.cat(list(results.values()), dim=1))
-        return results
-
-    def lookups_of(self, bags: Any) -> Lookups:
-        """Is Slotwise's own."""
-        return self._lookups(self._bags_by_feature(bags))
-
-    def _bags_by_feature(self, bags: Any) -> dict[str, Lookup]:
-        """Returns what is looked up for each feature; InvalidArgument if that makes no sense."""
-        if not isinstance(bags, Mapping):
-            return self._bags_of_keyed(bags)
-        found: dict[str, Lookup] = {}
-        for feature, given in bags.items():
-            what = "table" if self._are_tables else "feature"
-            if feature not in self._features:
-                known = ", ".join(self._features)
-                raise InvalidArgument(f"{what} {feature} is not one of {known}")
-            tensors = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-            if not 1 <= len(tensors) <= 3:
-                raise InvalidArgument(f"{what} {feature}: {len(tensors)} tensors, not 1 to 3")
-            options = self._tables[self._features[feature]]
-            offsets, weights = (*tensors[1:], None, None)[:2]
-            found[feature] = bags_of(options, tensors[0], offsets, weights, self.padding_idx)
-        return found
-
-    def _bags_of_keyed(self, bags: Any) -> dict[str, Lookup]:
-        if type(bags).__name__ != "KeyedJaggedTensor":
-            raise InvalidArgument(f"bags are {type(bags).__name__}, no mapping and no KeyedJaggedTensor")
-        jagged = bags.to_dict()
-        found: dict[str, Lookup] = {}
-        for feature, table in self._features.items():
-            if feature not in jagged:
-                raise InvalidArgument(f"the KeyedJaggedTensor has no {feature}, but {', '.join(jagged)}")
-            one = jagged[feature]
-            found[feature] = bags_of(
-                self._tables[table], one.values(), one.offsets(), one.weights_or_none(), self.padding_idx
-            )
-        return found
-
-    def _lookups(self, given: Mapping[str, Lookup]) -> Lookups:
-        """Returns one lookup of each table, of all its features in their order."""
-        by_table: dict[str, list[Lookup]] = {}
-        for feature, lookup in given.items():
-            by_table.setdefault(self._features[feature], []).append(lookup)
-        return {
-            table: of_table[0] if len(of_table) == 1 else self._joined(table, of_table)
-            for table, of_table in by_table.items()
-        }
-
-    def _joined(self, table: str, lookups: list[Lookup]) -> Lookup:
-        options = self._tables[table]
-        bags = [self._samples(table, lookup) * options.slots for lookup in lookups]
-        return joined_lookups(options, lookups, bags)
-
-    def _samples(self, table: str, lookup: Lookup) -> int:
-        keys, offsets, _ = lookup
-        assert keys is not None
-        slots = self._tables[table].slots
-        # Several slots tell whether offsets have their end; one slot's have it, or the client refuses them.
-        bags = keys.numel() if offsets is None else len(offsets) - 1 if slots == 1 else len(offsets)
-        return bags // slots
-
-    def extra_repr(self) -> str:
-        """Returns what `print(module)` shows."""
-        return ", ".join(
-            f"{feature!r}: {_shape_of(feature, table, self._tables[table])}"
-            for feature, table in self._features.items()
-        )
-
-
-def _shape_of(feature: str, table: str, options: TableOptions) -> str:
-    shape = f"[{options.slots}, {options.dim}]"
-    return shape if feature == table else f"{shape} of {table!r}"
+def is_not(keys: Tensor, padding: int) -> Tensor:
+    """Returns which keys are not the padding, whatever type they have."""
+    return keys.detach().to(torch.int64) != padding

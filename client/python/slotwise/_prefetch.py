@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from slotwise._modules import Remote
-from slotwise._tensors import Found, Lookups, own_copies, same_lookups
+from slotwise._modules import Found, Remote
+from slotwise._tensors import Lookups, own_copies, same_lookups
 from slotwise.core import LookedUp
 from slotwise.errors import InvalidArgument
 

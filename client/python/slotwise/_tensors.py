@@ -2,115 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from slotwise.core import LookedUp
-from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
 Lookup = tuple[Tensor | None, ...]  # keys, offsets and weights
 Lookups = dict[str, Lookup]  # by table
-
-
-class Ahead(Protocol):
-    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
-
-    Attributes:
-        trains: whether it is under way and its lookups insert rows.
-        batch: the number of the batch that the trainer has.
-    """
-
-    trains: bool
-    batch: int
-
-    def find(self, module: Any, lookups: Lookups) -> Found | None:
-        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
-
-    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
-        """Is told each table's number of a push of a batch that was handed over."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """The rows of a forward(), and what its backward() has to tell.
-
-    Attributes:
-        rows: by table, float32.
-        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
-        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
-        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
-    """
-
-    rows: tuple[Tensor, ...]
-    owned: Lookups | None = None
-    iteration: Ahead | None = None
-    batch: int = 0
-    looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
-
-
-def bags_of(
-    table: TableOptions,
-    keys: Tensor,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    padding: int | None,
-) -> Lookup:
-    """Returns the lookup of bags that are given as torch's modules take them.
-
-    Args:
-        keys: 1-D; or without offsets bags of one size, [samples, keys] or [samples, slots, keys].
-        weights: floats of any type.
-        padding: a key that is left out; None: there is none.
-    """
-    if weights is not None and weights.is_floating_point():
-        weights = weights.to(torch.float32)
-    is_pooled, several = table.combiner != "none", table.slots > 1
-    of_one_size = is_pooled and keys.dim() == (3 if several else 2)
-    of_one_size = of_one_size and keys.shape[1:-1] == ((table.slots,) if several else ())
-    if offsets is None and of_one_size:
-        size = keys.shape[-1]
-        bags = keys.numel() // size if size else keys.shape[0]
-        offsets = torch.arange(bags + 1, device=keys.device) * size
-        weights = weights.reshape(-1) if weights is not None and weights.shape == keys.shape else weights
-        keys = keys.reshape(-1)
-    if padding is None or (offsets is None and keys.dim() > 2):  # the client refuses that shape
-        return keys, offsets, weights
-    if offsets is None and keys.dim() == 2 and keys.shape[1] != table.slots:
-        return keys, offsets, weights  # likewise
-    kept = is_not(keys.reshape(-1), padding)
-    if offsets is None:
-        offsets = torch.arange(keys.numel() + 1, device=keys.device)
-    if bool(((offsets < 0) | (offsets > keys.numel())).any()):
-        return keys, offsets, weights  # which the client refuses
-    before = nn.functional.pad(kept.cumsum(0), (1, 0))
-    if weights is not None and weights.shape == keys.shape:
-        weights = weights.reshape(-1)[kept]
-    return keys.reshape(-1)[kept], before[offsets.to(before.device, torch.int64)], weights
-
-
-def as_key(padding: Any) -> int | None:
-    """Returns an id as int64 has it; None: there is none.
-
-    Raises:
-        InvalidArgument: it has no 64 bits.
-    """
-    if padding is None:
-        return None
-    key = operator.index(padding)
-    if not -(1 << 63) <= key < 1 << 64:
-        raise InvalidArgument(f"padding_idx is {key}: must be an id of 64 bits")
-    return key - (1 << 64) if key >= 1 << 63 else key
-
-
-def is_not(keys: Tensor, padding: int) -> Tensor:
-    """Returns which keys are not the padding, whatever type they have."""
-    return keys.detach().to(torch.int64) != padding
 
 
 def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequence[int]) -> Lookup:

@@ -48,7 +48,8 @@ from torch import nn
 from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release, tables_of
 from slotwise._adopt.weight import names_of_adopted, rows_stay
-from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags, Remote
+from slotwise._bags import EmbeddingBag, EmbeddingBags
+from slotwise._modules import Embedding, Remote
 from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
 from slotwise._served.export import export_module

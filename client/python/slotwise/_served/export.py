@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from slotwise._adopt.adopt import tables_of
-from slotwise._modules import Embedding, EmbeddingBag, EmbeddingBags, Remote
+from slotwise._bags import EmbeddingBag, EmbeddingBags
+from slotwise._modules import Embedding, Remote
 from slotwise._served.bags import ServedEmbeddingBags
 from slotwise._served.modules import ServedEmbedding, ServedEmbeddingBag, ServedTable
 from slotwise.batch import as_keys
