@@ -23,7 +23,7 @@ from slotwise._gpu import gpu_of
 from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
-from slotwise.embedding_calls import OwnSession
+from slotwise.session_calls import OwnSession
 from slotwise.errors import FailedPrecondition
 from slotwise.options import TableOptions
 from slotwise.session import Session

@@ -19,9 +19,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from slotwise.client import Client
-from slotwise.core import EVAL, INT64, TRAIN, UINT32, Handle, LookedUp, text
-from slotwise.core import Batch as NativeBatch
-from slotwise.core import Gpu as NativeGpu
+from slotwise.core import INT64, UINT32, Batch, Gpu, Handle, LookedUp, text
 from slotwise.embedding_calls import rates_of, states_of
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, ResourceExhausted
 from slotwise.options import TableOptions
@@ -59,7 +57,7 @@ class Started:
 
     handle: Handle
     device: torch.device
-    batches: list[_Batch]
+    batches: list[Batch]
 
 
 class GpuDoor:
@@ -121,15 +119,11 @@ class GpuDoor:
         Args:
             behind: a push, which the lookup sees. If it fails, the lookup is not sent, and `Cancelled`.
         """
-        batches = [_Batch(options[table], *tensors) for table, tensors in lookups.items()]
-        native = _natives(batches)
-        core, mode = self._ps._usable(), TRAIN if train else EVAL
-        gpu = self._gpu(device)
+        batches = [_batch_of(options[table], *tensors) for table, tensors in lookups.items()]
+        self._ps._usable()
         after = None if behind is None else behind.handle
-        handle = core.lookup(
-            self._ps._client, native, len(batches), mode, ctypes.byref(gpu), after, None
-        )
-        return _started(handle, device, batches)
+        begin = self._ps._lookup(batches, train, ctypes.byref(self._gpu(device)), after)
+        return _started(begin(None), device, batches)
 
     def finish_lookup(self, started: Started) -> tuple[Tensor, ...] | None:
         """Returns what `lookup` does."""
@@ -166,24 +160,14 @@ class GpuDoor:
         """
         batches = []
         for table, gradient in gradients.items():
-            batch = _Batch(options[table], *lookups[table])
-            batch.add_gradients(gradient, self._ps._wire_dtype, self._ps._divisor(step))
+            batch = _batch_of(options[table], *lookups[table])
+            _add_gradients(batch, gradient, self._ps._wire_dtype, self._ps._divisor(step))
             batches.append(batch)
-        native = _natives(batches)
-        core, named = self._ps._usable(), self._ps._named(step)
-        gpu = self._gpu(device)
+        self._ps._usable()
         states = states_of(gradients, looked_up) if looked_up else None
-        handle = core.push(
-            self._ps._client,
-            native,
-            len(batches),
-            states,
-            rates_of(gradients, rates),
-            named,
-            ctypes.byref(gpu),
-            None,
-        )
-        return _started(handle, device, batches)
+        gpu = ctypes.byref(self._gpu(device))
+        begin = self._ps._push(batches, states, rates_of(gradients, rates), step, gpu)
+        return _started(begin(None), device, batches)
 
     def has_arrays(self, started: Started) -> bool:
         """Whether a push goes on by copies: its tensors may be written, in the order of the stream."""
@@ -220,10 +204,10 @@ class GpuDoor:
             _LOG.warning("a call goes by the host's memory, not the GPU's: %s", error)
         return True
 
-    def _gpu(self, device: torch.device) -> NativeGpu:
+    def _gpu(self, device: torch.device) -> Gpu:
         on_host = device.type == "cpu"
         stream = 0 if on_host else torch.cuda.current_stream(device).cuda_stream
-        return NativeGpu(self._devices()[device], stream)
+        return Gpu(self._devices()[device], stream)
 
     def _devices(self) -> dict[torch.device, bytes]:
         """Returns the names of the devices that the server shares with this process."""
@@ -249,72 +233,59 @@ class GpuDoor:
         return found
 
 
-class _Batch:
-    """A table's batch on a device, and what keeps its arrays.
-
-    Attributes:
-        native: what the core reads; the host cannot read what it points to.
-        shape: the result's.
-    """
-
-    def __init__(
-        self,
-        table: TableOptions,
-        keys: Tensor | None,
-        offsets: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> None:
-        if keys is None or keys.is_floating_point() or keys.is_complex():
-            raise InvalidArgument(f"keys of table {table.name}: must be integers")
-        if offsets is not None and keys.ndim != 1:
-            raise InvalidArgument(f"keys: shape is {tuple(keys.shape)}, not [keys], though with offsets")
-        flat = keys if keys.dtype == torch.int64 else _widened(table, keys)
-        flat = flat if flat.is_contiguous() else flat.contiguous()
-        bags = count = flat.numel()
-        native = self.native = NativeBatch(table.name.encode(), flat.data_ptr(), count)
-        self.keep: list[Tensor] = [flat]
-        if offsets is not None:
-            wide = _offsets(offsets, table.slots, count)
-            native.offsets, native.offsets_count = wide.data_ptr(), wide.numel()
-            native.offsets_type = INT64 if wide.dtype == torch.int64 else UINT32
-            self.keep.append(wide)
-            bags = wide.numel() - 1
-        if weights is not None:
-            if weights.dtype != torch.float32 or weights.shape != keys.shape:
-                raise InvalidArgument(
-                    f"weights: {weights.dtype} of shape {tuple(weights.shape)} is not float32 of shape "
-                    f"{tuple(keys.shape)}"
-                )
-            own = weights.detach().contiguous()
-            native.weights = own.data_ptr()
-            self.keep.append(own)
-        self.shape: tuple[int, ...] = (bags // table.slots, table.slots * table.dim)
-        if offsets is None and table.combiner == "none":
-            self.shape = (*keys.shape, table.dim)
-
-    def add_gradients(self, gradient: Tensor, wire_dtype: str, divisor: int) -> None:
-        """Adds gradients, divided, of the type that they have on the wire."""
-        if tuple(gradient.shape) != self.shape:
-            raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {self.shape}")
-        if divisor != 1:
-            # By a tensor: a GPU would multiply by a number's reciprocal, which has other bits.
-            gradient = gradient / torch.tensor(float(divisor), device=gradient.device)
-        if wire_dtype != "float32":
-            gradient = gradient.to(getattr(torch, wire_dtype))
-        own = gradient.detach().contiguous()
-        self.native.values, self.native.values_count = own.data_ptr(), own.numel()
-        self.keep.append(own)
+def _batch_of(
+    table: TableOptions,
+    keys: Tensor | None,
+    offsets: Tensor | None = None,
+    weights: Tensor | None = None,
+) -> Batch:
+    """Returns a table's batch on a device: the host cannot read what it points to."""
+    if keys is None or keys.is_floating_point() or keys.is_complex():
+        raise InvalidArgument(f"keys of table {table.name}: must be integers")
+    if offsets is not None and keys.ndim != 1:
+        raise InvalidArgument(f"keys: shape is {tuple(keys.shape)}, not [keys], though with offsets")
+    flat = keys if keys.dtype == torch.int64 else _widened(table, keys)
+    flat = flat if flat.is_contiguous() else flat.contiguous()
+    bags = count = flat.numel()
+    batch, keep = Batch(table.name.encode(), flat.data_ptr(), count), [flat]
+    if offsets is not None:
+        wide = _offsets(offsets, table.slots, count)
+        batch.offsets, batch.offsets_count = wide.data_ptr(), wide.numel()
+        batch.offsets_type = INT64 if wide.dtype == torch.int64 else UINT32
+        keep.append(wide)
+        bags = wide.numel() - 1
+    if weights is not None:
+        if weights.dtype != torch.float32 or weights.shape != keys.shape:
+            raise InvalidArgument(
+                f"weights: {weights.dtype} of shape {tuple(weights.shape)} is not float32 of shape "
+                f"{tuple(keys.shape)}"
+            )
+        own = weights.detach().contiguous()
+        batch.weights = own.data_ptr()
+        keep.append(own)
+    batch.keep = tuple(keep)
+    batch.shape = (bags // table.slots, table.slots * table.dim)
+    if offsets is None and table.combiner == "none":
+        batch.shape = (*keys.shape, table.dim)
+    return batch
 
 
-def _started(handle: Handle, device: torch.device, batches: list[_Batch]) -> Started:
+def _add_gradients(batch: Batch, gradient: Tensor, wire_dtype: str, divisor: int) -> None:
+    """Adds gradients, divided, of the type that they have on the wire."""
+    if tuple(gradient.shape) != batch.shape:
+        raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {batch.shape}")
+    if divisor != 1:
+        # By a tensor: a GPU would multiply by a number's reciprocal, which has other bits.
+        gradient = gradient / torch.tensor(float(divisor), device=gradient.device)
+    if wire_dtype != "float32":
+        gradient = gradient.to(getattr(torch, wire_dtype))
+    own = gradient.detach().contiguous()
+    batch.set_values(own, own.data_ptr(), own.numel())
+
+
+def _started(handle: Handle, device: torch.device, batches: list[Batch]) -> Started:
     handle.keep = batches  # their tensors, some of which nobody else has
     return Started(handle, device, batches)
-
-
-def _natives(batches: list[_Batch]) -> Any:
-    if len(batches) == 1:
-        return ctypes.byref(batches[0].native)
-    return (NativeBatch * len(batches))(*(batch.native for batch in batches))
 
 
 def _widened(table: TableOptions, keys: Tensor) -> Tensor:

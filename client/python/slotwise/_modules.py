@@ -8,7 +8,7 @@ import operator
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -25,23 +25,8 @@ from slotwise.errors import Cancelled, FailedPrecondition, InvalidArgument, Reso
 from slotwise.options import TableOptions
 from slotwise.session import Session
 
-
-class Ahead(Protocol):
-    """Looks up ahead: an iteration of `slotwise.torch.Prefetch`.
-
-    Attributes:
-        trains: whether it is under way and its lookups insert rows.
-        batch: the number of the batch that the trainer has.
-    """
-
-    trains: bool
-    batch: int
-
-    def find(self, module: Any, lookups: Lookups) -> Found | None:
-        """Returns the rows of a module's forward(), or None if it has others, or too old ones."""
-
-    def pushed(self, module: Any, batch: int, numbers: Mapping[str, int]) -> None:
-        """Is told each table's number of a push of a batch that was handed over."""
+if TYPE_CHECKING:
+    from slotwise._prefetch import Iteration
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,7 @@ class Found:
 
     rows: tuple[Tensor, ...]
     owned: Lookups | None = None
-    iteration: Ahead | None = None
+    iteration: Iteration | None = None
     batch: int = 0
     looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
@@ -76,7 +61,7 @@ class Remote(nn.Module):
         self._of_steps = Tables(ps, session, in_flight, self._tables)
         self._kept = KeptRows()
         self._optimizer: Any = None  # steps the tables; None: backward() does
-        self._ahead: tuple[Ahead, ...] = ()  # the iterations that are under way; the newest is last
+        self._ahead: tuple[Iteration, ...] = ()  # the iterations that are under way; the newest is last
         # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
         # Parameter, because nobody trains it.
         self._anchor = torch.zeros(0, requires_grad=True)
@@ -124,7 +109,7 @@ class Remote(nn.Module):
             out = None
             if pinned:
                 batch = make_batch(self._tables[table], keys, offsets, weights)
-                out = torch.empty((*batch.shape, batch.width), pin_memory=True)
+                out = torch.empty(batch.shape, pin_memory=True)
             result = self._ps.lookup(
                 table,
                 keys,

@@ -111,7 +111,7 @@ class Prefetch(Generic[Batch]):
         self._depth, self._staleness = depth, staleness
         self._bags = _first_of if bags is None else bags
         self._device = None if device is None else torch.device(device)
-        self._running: weakref.WeakSet[_Iteration] = weakref.WeakSet()
+        self._running: weakref.WeakSet[Iteration] = weakref.WeakSet()
 
     def __len__(self) -> int:
         """Returns the loader's length; TypeError if it has none."""
@@ -119,7 +119,7 @@ class Prefetch(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the loader's batches."""
-        iteration = _Iteration(
+        iteration = Iteration(
             self._loader, self._modules, self._lookups, self._depth, self._staleness, self._device
         )
         self._running.add(iteration)
@@ -194,8 +194,15 @@ class _Lookup:
     error: BaseException | None = None
 
 
-class _Iteration:
-    """One pass over a loader. Whatever changes is guarded by the lock of the client's pushes."""
+class Iteration:
+    """One pass over a loader. Whatever changes is guarded by the lock of the client's pushes.
+
+    Attributes:
+        trains: whether it is under way and its lookups insert rows.
+        in_flight: the client's pushes.
+        batch: the number of the newest batch that the trainer has asked for.
+        given: that batch.
+    """
 
     def __init__(
         self,
@@ -212,7 +219,7 @@ class _Iteration:
         self.trains = any(self._trains.values())
         self.in_flight = modules[0]._ps._pushes
         self._changed = self.in_flight.changed
-        self.batch = -1  # the number of the newest batch that the trainer has asked for
+        self.batch = -1
         self.given: Any = None
         self._loaded: deque[tuple[Any, list[_Lookup]]] = deque()
         self._to_look_up: deque[_Lookup] = deque()

@@ -11,9 +11,7 @@ from typing import Any
 
 from slotwise._messages import read
 from slotwise._pushes import Pushes
-from slotwise.batch import TableShape
-from slotwise.core import CallOptions, Core, Handle, text
-from slotwise.core import TableShape as NativeShape
+from slotwise.core import CallOptions, Core, Handle, TableShape, text
 from slotwise.errors import Error, FailedPrecondition, InvalidArgument, NotFound
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
@@ -173,14 +171,16 @@ class AdminCalls:
 
     def _known_table(self, name: str) -> TableShape | None:
         """Returns a table's shape; None if the core does not know the table."""
-        native = NativeShape()
-        if not self._usable().client_table(self._client, text(name), ctypes.byref(native)):
-            return None
-        return TableShape(name, native.dim, native.slots, bool(native.pools))
+        shape = TableShape()
+        shape.name = name
+        known = self._usable().client_table(self._client, text(name), ctypes.byref(shape))
+        return shape if known else None
 
     def _described_table(self, name: str) -> TableShape:
         options = self.describe_table(name).options
-        return TableShape(name, options.dim, options.slots, options.pools)
+        shape = TableShape(options.dim, options.slots, options.pools)
+        shape.name = name
+        return shape
 
     def _forget(self, names: Iterable[str]) -> None:
         if os.getpid() != self._process:

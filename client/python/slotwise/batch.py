@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slotwise import core
+from slotwise.core import INT64, UINT32, Batch, TableShape, text
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
 _MISSING = {"nan", "None", "<NA>", "NaT"}  # what NumPy, Python and pandas print for a value that is not there
-
-
-class TableShape(NamedTuple):
-    """What the arrays of a table's batches have to do with its options: `TableOptions`' attributes."""
-
-    name: str
-    dim: int
-    slots: int
-    pools: bool
-
-    @property
-    def width(self) -> int:
-        """Elements a sample: slots * dim."""
-        return self.slots * self.dim
-
-
-class Batch(NamedTuple):
-    """`samples * slots` bags of keys of one table.
-
-    Attributes:
-        native: what the core reads. It points to the arrays below, which are not copied.
-        shape: a result's shape without its last dimension: [samples], or, in a table without a
-            combiner, the keys' shape.
-        width: elements a sample: slots * dim.
-        keep: the arrays.
-    """
-
-    native: core.Batch
-    shape: tuple[int, ...]
-    width: int
-    keep: tuple[Any, ...]
-
-    def with_values(self, values: NDArray[np.float32]) -> Batch:
-        """Returns the batch with a lookup's result, or gradients: C-contiguous, of its shape."""
-        self.native.values, self.native.values_count = address_of(values), values.size
-        return self._replace(keep=(*self.keep, values))
 
 
 def make_batch(
@@ -79,16 +43,17 @@ def make_batch(
         shape = array.shape
     else:
         shape = (_samples_without_offsets(array, table.slots),)
-    native = core.Batch(
-        table=core.text(table.name),
+    batch = Batch(
+        table=text(table.name),
         keys=address_of(flat),
         keys_count=len(flat),
         weights=None if weight_array is None else address_of(weight_array),
     )
     if offset_array is not None:
-        native.offsets, native.offsets_count = address_of(offset_array), len(offset_array)
-        native.offsets_type = core.UINT32 if offset_array.dtype == np.uint32 else core.INT64
-    return Batch(native, shape, table.width, (flat, offset_array, weight_array))
+        batch.offsets, batch.offsets_count = address_of(offset_array), len(offset_array)
+        batch.offsets_type = UINT32 if offset_array.dtype == np.uint32 else INT64
+    batch.shape, batch.keep = (*shape, table.width), (flat, offset_array, weight_array)
+    return batch
 
 
 def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
@@ -138,10 +103,8 @@ def check_gradients(
     array = _as_array("gradients", gradients)
     if array.dtype != np.float32:
         raise InvalidArgument(f"gradients: dtype is {array.dtype}, not float32")
-    if array.shape not in ((*batch.shape, batch.width), (*batch.shape, table.slots, table.dim)):
-        raise InvalidArgument(
-            f"gradients: shape is {array.shape}, not {(*batch.shape, batch.width)}"
-        )
+    if array.shape not in (batch.shape, (*batch.shape[:-1], table.slots, table.dim)):
+        raise InvalidArgument(f"gradients: shape is {array.shape}, not {batch.shape}")
     return np.ascontiguousarray(array, dtype="<f4")
 
 

@@ -72,8 +72,15 @@ class ClientOptions(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """slotwise_batch."""
+    """slotwise_batch: bags of keys of one table.
 
+    Attributes:
+        shape: that of a lookup's result.
+        keep: the arrays that it points to, which are not copied.
+    """
+
+    shape: tuple[int, ...] = ()
+    keep: tuple[Any, ...] = ()
     _fields_ = (
         ("table", ctypes.c_char_p),
         ("keys", ctypes.c_void_p),
@@ -86,11 +93,23 @@ class Batch(ctypes.Structure):
         ("values_count", ctypes.c_size_t),
     )
 
+    def set_values(self, values: Any, address: int, count: int) -> Batch:
+        """Points to a lookup's result, or to gradients, and returns the batch."""
+        self.values, self.values_count = address, count
+        self.keep = (*self.keep, values)
+        return self
+
 
 class TableShape(ctypes.Structure):
-    """slotwise_table."""
+    """slotwise_table, with the table's name: what batches' arrays have to do with `TableOptions`."""
 
+    name: str = ""
     _fields_ = (("dim", ctypes.c_uint32), ("slots", ctypes.c_uint32), ("pools", ctypes.c_int32))
+
+    @property
+    def width(self) -> int:
+        """Elements a sample: slots * dim."""
+        return int(self.slots * self.dim)
 
 
 class Gpu(ctypes.Structure):

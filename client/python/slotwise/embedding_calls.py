@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slotwise.admin_calls import AdminCalls
-from slotwise._messages import read
-from slotwise.batch import Batch, TableShape, check_gradients, make_batch, result_array
-from slotwise.core import EVAL, TRAIN, CallOptions, Core, Handle, LookedUp, NamedStep, text
-from slotwise.core import Batch as NativeBatch
-from slotwise.errors import FailedPrecondition, InvalidArgument
+from slotwise.batch import address_of, check_gradients, make_batch, result_array
+from slotwise.core import EVAL, TRAIN, Batch, CallOptions, Handle, LookedUp, TableShape, text
+from slotwise.errors import InvalidArgument
 from slotwise.futures import Begin, Future, StartedCall
-from slotwise.session import Session, SessionInfo, Step
+from slotwise.session import Step
+from slotwise.session_calls import SessionCalls
 
 # `lookup`'s keys, offsets and weights.
 Bags = (
@@ -43,55 +41,8 @@ def wire_number(wire_dtype: str) -> int:
     return _WIRE_DTYPES.index(wire_dtype)
 
 
-class EmbeddingCalls(AdminCalls):
+class EmbeddingCalls(SessionCalls):
     """Looks pooled rows up and pushes their gradients."""
-
-    def __init__(self, core: Core, client: Handle) -> None:
-        super().__init__(core, client)
-        self.session: Session = OwnSession(core, client)
-
-    def describe_session(self, session: Session | None = None) -> SessionInfo:
-        """Says which steps of a session were applied last, the same at whichever rank.
-
-        What the answer tells of is as durable as what a push acknowledges. A step that was in flight
-        when its trainer was killed may still be applied after the answer. To push the same batch
-        again under its number is safe: it is applied once.
-
-        Args:
-            session: by its `id` and `epoch`; None: this client's own.
-        """
-        session = self.session if session is None else session
-        self._settled()
-        reply = self._ask("DescribeSession", {"session": session.id, "epoch": session.epoch})
-        last = {each.get("table", ""): int(each.get("last_step", 0)) for each in reply.get("tables", [])}
-        return read(SessionInfo, reply, tables=last)
-
-    def resume(self, session: Session) -> SessionInfo:
-        """Goes on with a session, as a trainer does that was started again.
-
-        Pushes that name no step are steps of `session` from now on, beginning behind the last one
-        that was applied. No push of it may be in flight in this process. The client does not renew
-        such a session if the server forgets it.
-
-        Returns:
-            What the server knows of the session: its `last_step` is where the trainer was.
-
-        Raises:
-            FailedPrecondition: the server has forgotten the session, or sessions of its age.
-        """
-        if not isinstance(session, Session) or isinstance(session, OwnSession):
-            raise InvalidArgument(
-                f"session is {session!r}, not a slotwise.Session with the id and epoch of before"
-            )
-        info = self.describe_session(session)
-        if info.may_be_forgotten:
-            raise FailedPrecondition(
-                f"the server does not know session {session.id}, and has forgotten sessions of its "
-                f"epoch, {session.epoch}: nobody knows which of its steps were applied"
-            )
-        session.go_on_behind(info.last_step)
-        self.session = session
-        return info
 
     def lookup(
         self,
@@ -343,31 +294,25 @@ class EmbeddingCalls(AdminCalls):
             states = states_of(pushes, looked_up)
             return self._run(self._push(batches, states, rates, step), wire_dtype, batches)
 
-    def _lookup(self, batches: Sequence[Batch], train: bool) -> Begin:
-        core, mode, native = self._core, TRAIN if train else EVAL, _array_of(batches)
-        return lambda call: core.lookup(
-            self._client, native, len(native), mode, None, None, call
-        )
+    def _lookup(
+        self, batches: Sequence[Batch], train: bool, gpu: Any = None, behind: Handle | None = None
+    ) -> Begin:
+        """Returns what starts a lookup.
+
+        Args:
+            gpu: a pointer to the GPU that has the batches' arrays; None: the host has them.
+            behind: a push by the same GPU, which the lookup sees.
+        """
+        core, mode, native = self._core, TRAIN if train else EVAL, _natives(batches)
+        return lambda call: core.lookup(self._client, native, len(batches), mode, gpu, behind, call)
 
     def _push(
-        self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None
+        self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None, gpu: Any = None
     ) -> Begin:
-        core, named, native = self._core, self._named(step), _array_of(batches)
+        core, named, native = self._core, self._named(step), _natives(batches)
         return lambda call: core.push(
-            self._client, native, len(native), states, rates, named, None, call
+            self._client, native, len(batches), states, rates, named, gpu, call
         )
-
-    def _named(self, step: Step | None) -> NamedStep | None:
-        """Returns the step as the core takes it; None: the next of the core's own session."""
-        if step is None and not isinstance(self.session, OwnSession):
-            step = self.session.next()
-        return None if step is None else _native_step(step)
-
-    def _divisor(self, step: Step | None) -> int:
-        """Returns what the gradients of a step are divided by: of None, of one of this client's session."""
-        if step is None:
-            return self.session.divisor
-        return step.trainers if isinstance(step, Step) and step.mean else 1
 
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""
@@ -403,7 +348,8 @@ def _lookup_batch(
     out: NDArray[np.float32] | None = None,
 ) -> Batch:
     batch = make_batch(options, keys, offsets, weights)
-    return batch.with_values(result_array(out, (*batch.shape, batch.width)))
+    values = result_array(out, batch.shape)
+    return batch.set_values(values, address_of(values), values.size)
 
 
 def _push_batch(
@@ -416,7 +362,9 @@ def _push_batch(
 ) -> Batch:
     batch = make_batch(options, keys, offsets, weights)
     values = check_gradients(gradients, batch, options)
-    return batch.with_values(values if divisor == 1 else values / np.float32(divisor))
+    if divisor != 1:
+        values = values / np.float32(divisor)
+    return batch.set_values(values, address_of(values), values.size)
 
 
 def _values_of(batch: Batch) -> NDArray[np.float32]:
@@ -446,53 +394,8 @@ def rates_of(tables: Collection[str], rates: Mapping[str, float | None]) -> Any:
     return (ctypes.c_float * len(tables))(*(math.nan if rate is None else rate for rate in each))
 
 
-def _array_of(batches: Sequence[Batch]) -> Any:
-    return (NativeBatch * len(batches))(*(batch.native for batch in batches))
-
-
-_STEP_FIELDS = (
-    ("session", 64),
-    ("number", 64),
-    ("trainer", 32),
-    ("trainers", 32),
-    ("parts", 32),
-    ("epoch", 64),
-)
-
-
-class OwnSession(Session):
-    """A client's own session, which the client renews once a server has forgotten it."""
-
-    def __init__(self, core: Core, client: Handle) -> None:
-        self._core = core
-        self._client = client
-        self._trainers, self._mean = 1, False
-
-    @property
-    def id(self) -> int:  # type: ignore[override]
-        """What the next step's `session` is."""
-        return int(self._core.client_session(self._client))
-
-    @property
-    def epoch(self) -> int:  # type: ignore[override]
-        """What the next step's `epoch` is."""
-        return int(self._core.client_epoch(self._client))
-
-    def next(self) -> Step:
-        """Returns the next step."""
-        step = NamedStep()
-        self._core.client_next_step(self._client, ctypes.byref(step))
-        return Step(*(getattr(step, name) for name, _ in _STEP_FIELDS))
-
-
-def _native_step(step: Step) -> NamedStep:
-    if not isinstance(step, Step):
-        raise InvalidArgument(f"step is {step!r}, not a Step")
-    for name, bits in _STEP_FIELDS:
-        value = getattr(step, name)
-        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
-            raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
-    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts, step.epoch)
+def _natives(batches: Sequence[Batch]) -> Any:
+    return ctypes.byref(batches[0]) if len(batches) == 1 else (Batch * len(batches))(*batches)
 
 
 def _check_tuple(table: str, bags: Sequence[Any], least: int, most: int) -> list[Any]:

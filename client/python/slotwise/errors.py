@@ -83,6 +83,7 @@ class Error(Exception):
     """
 
     code: StatusCode = StatusCode.INTERNAL
+    first_reason: Reason = Reason.BUG  # of an error that names none
 
     def __init__(
         self,
@@ -93,37 +94,42 @@ class Error(Exception):
         super().__init__(message)
         self.message = message
         self.retry_after = retry_after
-        self.reason = _FIRST_REASONS[self.code] if reason is None else reason
+        self.reason = self.first_reason if reason is None else reason
 
 
 class InvalidArgument(Error, ValueError):
     """The request is malformed; nothing was changed."""
 
     code = StatusCode.INVALID_ARGUMENT
+    first_reason = Reason.INVALID_VALUE
 
 
 class NotFound(Error):
     """There is no such table, or no such checkpoint."""
 
     code = StatusCode.NOT_FOUND
+    first_reason = Reason.NOT_FOUND
 
 
 class Unauthenticated(Error):
     """The server does not know who calls: `slotwise.Credentials`."""
 
     code = StatusCode.UNAUTHENTICATED
+    first_reason = Reason.UNKNOWN_CALLER
 
 
 class PermissionDenied(Error):
     """The server knows who calls, and grants it no right to do that; nothing was changed."""
 
     code = StatusCode.PERMISSION_DENIED
+    first_reason = Reason.NO_RIGHT
 
 
 class AlreadyExists(Error):
     """A table of that name exists with other options."""
 
     code = StatusCode.ALREADY_EXISTS
+    first_reason = Reason.ALREADY_EXISTS
 
 
 class ResourceExhausted(Error):
@@ -137,6 +143,7 @@ class ResourceExhausted(Error):
     """
 
     code = StatusCode.RESOURCE_EXHAUSTED
+    first_reason = Reason.NO_ROOM
 
 
 class FailedPrecondition(Error):
@@ -147,6 +154,7 @@ class FailedPrecondition(Error):
     """
 
     code = StatusCode.FAILED_PRECONDITION
+    first_reason = Reason.WRONG_STATE
 
 
 class DeadlineExceeded(Error):
@@ -156,12 +164,14 @@ class DeadlineExceeded(Error):
     """
 
     code = StatusCode.DEADLINE_EXCEEDED
+    first_reason = Reason.TOO_LATE
 
 
 class Unavailable(Error):
     """There was no connection until the timeout, or the server was starting or stopping."""
 
     code = StatusCode.UNAVAILABLE
+    first_reason = Reason.NO_ANSWER
 
 
 class DataLoss(Error):
@@ -174,6 +184,7 @@ class DataLoss(Error):
     """
 
     code = StatusCode.DATA_LOSS
+    first_reason = Reason.DAMAGED
 
 
 class Cancelled(Error):
@@ -183,41 +194,10 @@ class Cancelled(Error):
     """
 
     code = StatusCode.CANCELLED
+    first_reason = Reason.CANCELLED
 
 
-_BY_CODE: dict[int, type[Error]] = {
-    kind.code: kind
-    for kind in (
-        InvalidArgument,
-        NotFound,
-        AlreadyExists,
-        PermissionDenied,
-        Unauthenticated,
-        ResourceExhausted,
-        FailedPrecondition,
-        DeadlineExceeded,
-        Unavailable,
-        DataLoss,
-        Cancelled,
-    )
-}
-
-
-# An error that names no reason has its code's first one.
-_FIRST_REASONS: dict[StatusCode, Reason] = {
-    StatusCode.CANCELLED: Reason.CANCELLED,
-    StatusCode.INVALID_ARGUMENT: Reason.INVALID_VALUE,
-    StatusCode.DEADLINE_EXCEEDED: Reason.TOO_LATE,
-    StatusCode.NOT_FOUND: Reason.NOT_FOUND,
-    StatusCode.ALREADY_EXISTS: Reason.ALREADY_EXISTS,
-    StatusCode.PERMISSION_DENIED: Reason.NO_RIGHT,
-    StatusCode.RESOURCE_EXHAUSTED: Reason.NO_ROOM,
-    StatusCode.FAILED_PRECONDITION: Reason.WRONG_STATE,
-    StatusCode.INTERNAL: Reason.BUG,
-    StatusCode.UNAVAILABLE: Reason.NO_ANSWER,
-    StatusCode.DATA_LOSS: Reason.DAMAGED,
-    StatusCode.UNAUTHENTICATED: Reason.UNKNOWN_CALLER,
-}
+_BY_CODE: dict[int, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
 
 
 def from_code(code: int, message: str, retry_after_ms: int = 0, reason: str = "") -> Error:

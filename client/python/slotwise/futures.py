@@ -12,8 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from slotwise.admin_calls import AdminCalls, request_text
-from slotwise.batch import TableShape
-from slotwise.core import OK, CallOptions, Core, Handle
+from slotwise.core import OK, CallOptions, Core, Handle, TableShape
 
 _LOG = logging.getLogger("slotwise")
 _THREAD = "slotwise-futures"

@@ -7,9 +7,10 @@ messages as protobuf's JSON, in which a 64-bit integer is a text and a default m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from slotwise._messages import read
 from slotwise.errors import InvalidArgument
 
 Json = dict[str, Any]
@@ -219,23 +220,14 @@ def initializer_from_json(message: Json) -> Initializer:
 def _schedule_to_json(schedule: Schedule) -> Json:
     if not isinstance(schedule, Schedule):
         raise InvalidArgument(f"schedule is {schedule!r}, not a Schedule")
-    return {
-        "warmup_steps": schedule.warmup_steps,
-        "decay_start": schedule.decay_start,
-        "decay_steps": schedule.decay_steps,
-        "decay_power": schedule.decay_power,
-        "end_learning_rate": schedule.end_lr,
-    }
+    message = asdict(schedule)
+    message["end_learning_rate"] = message.pop("end_lr")
+    return message
 
 
 def _schedule_from_json(message: Json) -> Schedule:
-    return Schedule(
-        warmup_steps=int(message.get("warmup_steps", 0)),
-        decay_start=int(message.get("decay_start", 0)),
-        decay_steps=int(message.get("decay_steps", 0)),
-        decay_power=float(message.get("decay_power", 2)),
-        end_lr=float(message.get("end_learning_rate", 0)),
-    )
+    named = {**message, "end_lr": message.get("end_learning_rate")}
+    return read(Schedule, {"decay_power": 2.0, **named})
 
 
 _NOT_CONSTANTS = ("lr", "weight_decay", "schedule")

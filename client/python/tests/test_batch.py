@@ -164,7 +164,7 @@ def test_offsets_that_may_be_either_are_refused(
 def test_keys_of_any_shape_are_taken_without_a_combiner(shape: tuple[int, ...]) -> None:
     keys = np.arange(int(np.prod(shape))).reshape(shape)
     batch = make_batch(PLAIN, keys)
-    assert batch.shape == shape and batch.native.keys_count == keys.size
+    assert batch.shape == (*shape, PLAIN.dim) and batch.keys_count == keys.size
     np.testing.assert_array_equal(batch.keep[0], keys.reshape(-1))
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from torch.nn.parallel import distributed as distributed_data_parallel
 from torch.nn.utils import clip_grad
 
 from slotwise.errors import FailedPrecondition
+
+if TYPE_CHECKING:
+    from slotwise._adopt.table import AdoptedTable
 
 # Torch's functions see the weight as an ordinary tensor inside of this.
 as_plain: Callable[[], Any] = getattr(
@@ -56,63 +59,6 @@ def names_of_adopted(model: nn.Module) -> set[str]:
     }
 
 
-class HasGradient(Protocol):
-    """Has a weight's gradient: a `WeightGradient`.
-
-    Attributes:
-        anchor: is there if the weight grows.
-        value: the gradient.
-        is_left_out: whether a DistributedDataParallel was told that the weight needs none.
-        group: the process group of the trainers that share the table, in a tuple; None: there is one.
-    """
-
-    anchor: Any
-    value: Tensor | None
-    is_left_out: bool
-    group: tuple[Any] | None
-
-    @property
-    def is_special(self) -> bool:
-        """Whether torch's own gradient is not what somebody who asks is to get."""
-
-    def gather(self) -> None:
-        """Makes the gradient the mean over all trainers."""
-
-    def lose_mean(self) -> None:
-        """Hears that the gradient is no longer the mean."""
-
-
-class HasRows(Protocol):
-    """Holds a weight's rows: an `AdoptedTable`.
-
-    Attributes:
-        name: the table's name.
-    """
-
-    name: str
-
-    @property
-    def gradient(self) -> HasGradient:
-        """The weight's gradient."""
-
-    def read(self) -> None:
-        """Gives the weight its rows, if they are not those of its table's newest step.
-
-        Raises:
-            slotwise.ResourceExhausted: there are too many.
-            slotwise.Error: they could not be fetched.
-        """
-
-    def fetch(self) -> Tensor:
-        """Returns the rows, float32 [rows, dim], on the CPU."""
-
-    def store(self, values: Tensor) -> None:
-        """Overwrites the rows."""
-
-    def move(self, device: torch.device) -> None:
-        """Moves the weight to another device."""
-
-
 class AdoptedWeight(nn.Parameter):
     """An `nn.Parameter` whose rows are a table's.
 
@@ -121,7 +67,7 @@ class AdoptedWeight(nn.Parameter):
     `__class__`, so that each stays the object that optimizers and models know.
     """
 
-    slotwise_rows: HasRows
+    slotwise_rows: AdoptedTable
 
     @classmethod
     def __torch_function__(
@@ -201,7 +147,7 @@ def _tell_specially(func: Any, caller: Any, weight: AdoptedWeight, value: Any = 
     return True, found
 
 
-def become_adopted(weight: nn.Parameter, rows: HasRows) -> None:
+def become_adopted(weight: nn.Parameter, rows: AdoptedTable) -> None:
     """Makes a parameter one whose rows a table has. Undone by `become_plain`."""
     weight.__class__ = AdoptedWeight
     weight.slotwise_rows = rows  # type: ignore[attr-defined]

@@ -1,0 +1,120 @@
+"""The sessions that name a client's steps: its own, and those that it goes on with."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from slotwise._messages import read
+from slotwise.admin_calls import AdminCalls
+from slotwise.core import Core, Handle, NamedStep
+from slotwise.errors import FailedPrecondition, InvalidArgument
+from slotwise.session import Session, SessionInfo, Step
+
+_STEP_FIELDS = (
+    ("session", 64),
+    ("number", 64),
+    ("trainer", 32),
+    ("trainers", 32),
+    ("parts", 32),
+    ("epoch", 64),
+)
+
+
+class SessionCalls(AdminCalls):
+    """Describes sessions, and names the steps of pushes."""
+
+    def __init__(self, core: Core, client: Handle) -> None:
+        super().__init__(core, client)
+        self.session: Session = OwnSession(core, client)
+
+    def describe_session(self, session: Session | None = None) -> SessionInfo:
+        """Says which steps of a session were applied last, the same at whichever rank.
+
+        What the answer tells of is as durable as what a push acknowledges. A step that was in flight
+        when its trainer was killed may still be applied after the answer. To push the same batch
+        again under its number is safe: it is applied once.
+
+        Args:
+            session: by its `id` and `epoch`; None: this client's own.
+        """
+        session = self.session if session is None else session
+        self._settled()
+        reply = self._ask("DescribeSession", {"session": session.id, "epoch": session.epoch})
+        last = {each.get("table", ""): int(each.get("last_step", 0)) for each in reply.get("tables", [])}
+        return read(SessionInfo, reply, tables=last)
+
+    def resume(self, session: Session) -> SessionInfo:
+        """Goes on with a session, as a trainer does that was started again.
+
+        Pushes that name no step are steps of `session` from now on, beginning behind the last one
+        that was applied. No push of it may be in flight in this process. The client does not renew
+        such a session if the server forgets it.
+
+        Returns:
+            What the server knows of the session: its `last_step` is where the trainer was.
+
+        Raises:
+            FailedPrecondition: the server has forgotten the session, or sessions of its age.
+        """
+        if not isinstance(session, Session) or isinstance(session, OwnSession):
+            raise InvalidArgument(
+                f"session is {session!r}, not a slotwise.Session with the id and epoch of before"
+            )
+        info = self.describe_session(session)
+        if info.may_be_forgotten:
+            raise FailedPrecondition(
+                f"the server does not know session {session.id}, and has forgotten sessions of its "
+                f"epoch, {session.epoch}: nobody knows which of its steps were applied"
+            )
+        session.go_on_behind(info.last_step)
+        self.session = session
+        return info
+
+    def _named(self, step: Step | None) -> NamedStep | None:
+        """Returns the step as the core takes it; None: the next of the core's own session."""
+        if step is None and not isinstance(self.session, OwnSession):
+            step = self.session.next()
+        return None if step is None else _native_step(step)
+
+    def _divisor(self, step: Step | None) -> int:
+        """Returns what the gradients of a step are divided by: of None, of one of this client's session."""
+        if step is None:
+            return self.session.divisor
+        return step.trainers if isinstance(step, Step) and step.mean else 1
+
+
+class OwnSession(Session):
+    """A client's own session, which the client renews once a server has forgotten it."""
+
+    def __init__(self, core: Core, client: Handle) -> None:
+        self._core = core
+        self._client = client
+        self._trainers, self._mean = 1, False
+
+    @property
+    def id(self) -> int:  # type: ignore[override]
+        """What the next step's `session` is."""
+        return int(self._core.client_session(self._client))
+
+    @property
+    def epoch(self) -> int:  # type: ignore[override]
+        """What the next step's `epoch` is."""
+        return int(self._core.client_epoch(self._client))
+
+    def next(self) -> Step:
+        """Returns the next step."""
+        step = NamedStep()
+        self._core.client_next_step(self._client, ctypes.byref(step))
+        return Step(*(getattr(step, name) for name, _ in _STEP_FIELDS))
+
+
+def _native_step(step: Step) -> NamedStep:
+    if not isinstance(step, Step):
+        raise InvalidArgument(f"step is {step!r}, not a Step")
+    for name, bits in _STEP_FIELDS:
+        value = getattr(step, name)
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
+    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts, step.epoch)
