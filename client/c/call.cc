@@ -13,39 +13,6 @@
 #include "wire/spare_processors.h"
 
 namespace slotwise::c {
-
-std::int32_t CodeOf(StatusCode code) {
-  switch (code) {
-    case StatusCode::kOk:
-      return SLOTWISE_OK;
-    case StatusCode::kInvalidArgument:
-      return SLOTWISE_INVALID_ARGUMENT;
-    case StatusCode::kNotFound:
-      return SLOTWISE_NOT_FOUND;
-    case StatusCode::kAlreadyExists:
-      return SLOTWISE_ALREADY_EXISTS;
-    case StatusCode::kFailedPrecondition:
-      return SLOTWISE_FAILED_PRECONDITION;
-    case StatusCode::kResourceExhausted:
-      return SLOTWISE_RESOURCE_EXHAUSTED;
-    case StatusCode::kDeadlineExceeded:
-      return SLOTWISE_DEADLINE_EXCEEDED;
-    case StatusCode::kUnavailable:
-      return SLOTWISE_UNAVAILABLE;
-    case StatusCode::kUnauthenticated:
-      return SLOTWISE_UNAUTHENTICATED;
-    case StatusCode::kPermissionDenied:
-      return SLOTWISE_PERMISSION_DENIED;
-    case StatusCode::kDataLoss:
-      return SLOTWISE_DATA_LOSS;
-    case StatusCode::kCancelled:
-      return SLOTWISE_CANCELLED;
-    case StatusCode::kInternal:
-      return SLOTWISE_INTERNAL;
-  }
-  return SLOTWISE_INTERNAL;
-}
-
 namespace {
 
 // Returns what the exception that is being handled means for the caller.

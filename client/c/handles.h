@@ -21,6 +21,7 @@
 
 #include "slotwise/client.h"
 #include "slotwise/slotwise.h"
+#include "wire/status_code.h"
 
 namespace slotwise::c {
 
@@ -109,7 +110,13 @@ namespace slotwise::c {
 // Returns a text that a caller gave, and that may be null.
 inline std::string Text(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
-std::int32_t CodeOf(StatusCode code);
+// The codes of slotwise.h are gRPC's numbers.
+constexpr std::int32_t CodeOf(StatusCode code) { return static_cast<std::int32_t>(WireCode(code)); }
+static_assert(CodeOf(StatusCode::kOk) == SLOTWISE_OK &&
+              CodeOf(StatusCode::kCancelled) == SLOTWISE_CANCELLED &&
+              CodeOf(StatusCode::kDeadlineExceeded) == SLOTWISE_DEADLINE_EXCEEDED &&
+              CodeOf(StatusCode::kInternal) == SLOTWISE_INTERNAL &&
+              CodeOf(StatusCode::kUnauthenticated) == SLOTWISE_UNAUTHENTICATED);
 
 inline Result<LookupMode> ModeOf(std::int32_t mode) {
   if (mode == SLOTWISE_TRAIN) return LookupMode::kTrain;
