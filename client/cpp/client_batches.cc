@@ -5,7 +5,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,8 +15,6 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_exchange.h"
-#include "client/cpp/messages.h"
-#include "slotwise/v1/admin.pb.h"
 
 namespace slotwise {
 
@@ -27,7 +24,6 @@ using client::Piece;
 using client::Request;
 using client::TableBatch;
 using client::TableBatches;
-using client::TableState;
 
 // Runs a lookup or a push: it gets the tables' options, checks and cuts the batches, sends them, and forgets
 // the options after an error. Callbacks come on the client's threads, or before a function returns.
@@ -45,9 +41,6 @@ class Client::BatchCall {
 
   static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
                     MakeRequests make_requests, Done done);
-  // Asks what became of the client's other tables, so that a restart or a load is heard of once. What cannot
-  // be asked is heard of by a later call.
-  static void AddOtherLosses(Impl& impl, const Call& call, const Status& loss, const Done& done);
   // `parts`: that a step has; 0 if it does not matter.
   static Status CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts);
   static void PushAs(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches, const Step& step,
@@ -70,9 +63,6 @@ std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, DataTy
   }
   return requests;
 }
-
-// Whoever hears that one table has lost steps is told at once of so many others.
-constexpr std::size_t kMostTables = 1024;
 
 std::vector<std::string> NamesOf(const TableBatches& tables) {
   std::vector<std::string> names;
@@ -123,7 +113,7 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
     if (!status.ok() && !gave_up) {
       for (const TableBatch& table : batches->tables) impl.Forget(table.table);
     }
-    if (status.code() == StatusCode::kDataLoss) return AddOtherLosses(impl, call, status, done);
+    if (status.code() == StatusCode::kDataLoss) return impl.AddOtherLosses(call, status, done);
     done(status);
   };
   // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
@@ -155,31 +145,6 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
                     }
                     impl.Start(call, std::move(*requests), finish);
                   });
-}
-
-void Client::BatchCall::AddOtherLosses(Impl& impl, const Call& call, const Status& loss, const Done& done) {
-  struct Found {
-    std::mutex mutex;
-    std::string message;
-  };
-  const auto tables = impl.states().AllAcknowledged(kMostTables);
-  if (tables.empty()) return done(loss);
-  const auto found = std::make_shared<Found>();
-  std::vector<Request> requests;
-  for (const auto& [name, state] : tables) {
-    const auto read = [&impl, name, state, found](const grpc::ByteBuffer& bytes) -> Status {
-      v1::DescribeTableReply reply;
-      if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
-      const TableState now{reply.lineage(), reply.steps(), 0, reply.lost_from()};
-      const Status lost = impl.states().Check(name, state, now);
-      const std::lock_guard lock(found->mutex);
-      if (!lost.ok()) found->message += "; " + lost.message();
-      return {};
-    };
-    requests.push_back(client::ToAsk("DescribeTable", client::DescribeRequest(name, state), read));
-  }
-  impl.Start(call, std::move(requests),
-             [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
 }
 
 Status Client::BatchCall::CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts) {
@@ -340,7 +305,7 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
 }
 
 LookedUpState Client::LookedUp(std::string_view table) const {
-  const TableState state = impl_->states().LookedUp(table);
+  const client::TableState state = impl_->states().LookedUp(table);
   return {.lineage = state.lineage, .table_step = state.step};
 }
 

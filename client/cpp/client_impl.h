@@ -71,6 +71,10 @@ class Client::Impl {
   void LearnOfNewStart(const client::Call& call, const client::Answer& answer,
                        const std::function<void()>& then);
 
+  // Asks what became of the client's other tables, so that a restart or a load is heard of once, and calls
+  // `done` with all that is lost. What cannot be asked is heard of by a later call.
+  void AddOtherLosses(const client::Call& call, const Status& loss, const Done& done);
+
   // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
   // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
   Status Enter(const std::shared_ptr<client::Ongoing>& work, const std::stop_token& stop);

@@ -1,5 +1,5 @@
 // This file lets a client hear that the server was started again: it looks for a new start when something is
-// lost, and learns the ranks of one that has answered a call.
+// lost, learns the ranks of one that has answered a call, and asks what has become of tables.
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
@@ -25,6 +25,8 @@ constexpr std::chrono::seconds kLookLimit{2};
 // and waits so long for one that says which there are now.
 constexpr std::size_t kAskedToLearn = 16;
 constexpr std::chrono::seconds kLearnLimit{10};
+// Whoever hears that one table has lost steps is told at once of so many others.
+constexpr std::size_t kMostTables = 1024;
 
 }  // namespace
 
@@ -151,6 +153,31 @@ void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Conn
   Start(
       Begin({.timeout = limit}), {std::move(request)},
       [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
+}
+
+void Client::Impl::AddOtherLosses(const Call& call, const Status& loss, const Done& done) {
+  struct Found {
+    std::mutex mutex;
+    std::string message;
+  };
+  const auto tables = states_.AllAcknowledged(kMostTables);
+  if (tables.empty()) return done(loss);
+  const auto found = std::make_shared<Found>();
+  std::vector<Request> requests;
+  for (const auto& [name, state] : tables) {
+    const auto read = [this, name, state, found](const grpc::ByteBuffer& bytes) -> Status {
+      v1::DescribeTableReply reply;
+      if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
+      const client::TableState now{reply.lineage(), reply.steps(), 0, reply.lost_from()};
+      const Status lost = states_.Check(name, state, now);
+      const std::lock_guard lock(found->mutex);
+      if (!lost.ok()) found->message += "; " + lost.message();
+      return {};
+    };
+    requests.push_back(client::ToAsk("DescribeTable", client::DescribeRequest(name, state), read));
+  }
+  Start(call, std::move(requests),
+        [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
 }
 
 }  // namespace slotwise

@@ -35,11 +35,7 @@ std::vector<std::pair<std::string, TableState>> TableStates::AllAcknowledged(std
   return {acknowledged_.begin(), std::next(acknowledged_.begin(), static_cast<std::ptrdiff_t>(count))};
 }
 
-Status TableStates::Check(std::string_view table, const TableState& before, const TableState& met) {
-  if (before.step == 0 || met.lineage == 0) return {};
-  const bool same = met.lineage == before.lineage;
-  const std::uint64_t kept = met.lost_from == 0 ? met.step : std::min(met.step, met.lost_from - 1);
-  if (same && kept >= before.step) return {};
+Status TableStates::NoteLoss(std::string_view table, const TableState& before, const TableState& met) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = acknowledged_.find(table);
@@ -50,11 +46,12 @@ Status TableStates::Check(std::string_view table, const TableState& before, cons
     }
   }
   const std::string name = "table " + std::string(table);
-  if (!same) return DataLoss(name + WhyOfAnotherLineage(before, met)).Because(Reason::kStepsLost);
-  std::string text = name + " has lost its steps " + std::to_string(kept + 1) + " to " +
+  if (met.lineage != before.lineage)
+    return DataLoss(name + WhyOfAnotherLineage(before, met)).Because(Reason::kStepsLost);
+  std::string text = name + " has lost its steps " + std::to_string(met.kept() + 1) + " to " +
                      std::to_string(before.step) + ": this client saw its step " +
                      std::to_string(before.step) + " acknowledged, and the server's table ";
-  if (kept < met.step) text += "went on from step " + std::to_string(kept) + ", and ";
+  if (met.kept() < met.step) text += "went on from step " + std::to_string(met.kept()) + ", and ";
   return DataLoss(text + "is at step " + std::to_string(met.step)).Because(Reason::kStepsLost);
 }
 

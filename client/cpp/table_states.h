@@ -9,6 +9,7 @@
 #ifndef SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 #define SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -30,6 +31,14 @@ struct TableState {
   // The server says so of a state that a call met: this is the first lost step of those that the call named
   // as acknowledged. 0: none is lost, or the server is older than this.
   std::uint64_t lost_from = 0;
+
+  // Returns the newest step of which the server has this one and all before it.
+  std::uint64_t kept() const { return lost_from == 0 ? step : std::min(step, lost_from - 1); }
+  // Returns whether this state, which a call met, has all that was acknowledged when the call began.
+  bool Has(const TableState& acknowledged) const {
+    if (acknowledged.step == 0 || lineage == 0) return true;
+    return lineage == acknowledged.lineage && kept() >= acknowledged.step;
+  }
 };
 
 class TableStates {
@@ -45,7 +54,9 @@ class TableStates {
   // Compares the state that a call met with what had been acknowledged when the call began. DATA_LOSS, with
   // what was lost: not everything is there. From then on the table counts as met; calls that begin later hear
   // nothing of it.
-  Status Check(std::string_view table, const TableState& before, const TableState& met);
+  Status Check(std::string_view table, const TableState& before, const TableState& met) {
+    return met.Has(before) ? Status() : NoteLoss(table, before, met);
+  }
 
   // Returns the state of the latest lookup of the table that was noted; lineage 0 if none was.
   TableState LookedUp(std::string_view table) const { return Of(table, looked_up_); }
@@ -57,6 +68,8 @@ class TableStates {
   void ForgetAll();
 
  private:
+  Status NoteLoss(std::string_view table, const TableState& before, const TableState& met);
+
   using States = std::map<std::string, TableState, std::less<>>;
   TableState Of(std::string_view table, const States& states) const;
 
