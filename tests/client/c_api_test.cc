@@ -83,7 +83,22 @@ slotwise_call* Push(const Owned<slotwise_client>& client, Lookup& batch,
 std::int32_t End(const Owned<slotwise_call>& call) { return slotwise_call_wait(call.get(), -1); }
 std::string MessageOf(const Owned<slotwise_call>& call) { return slotwise_call_message(call.get()); }
 
-TEST(CApi, IsC) {
+// A client of a server that can fail.
+class CApi : public testing::Test {
+ protected:
+  // From now on lookups hang.
+  void HangLookups() {
+    server_.before = [this](std::size_t, const std::string& method, const google::protobuf::Message&) {
+      if (method == "Lookup") server_.Hang();
+      return grpc::Status::OK;
+    };
+  }
+
+  FakeServer server_;
+  Owned<slotwise_client> client_ = Connect(server_);
+};
+
+TEST(CApiAlone, IsC) {
   const FakeServer server;
   const std::array<std::uint64_t, 2> keys{3, 5};
   std::array<float, 4> values{};
@@ -99,7 +114,7 @@ TEST(CApi, IsC) {
   EXPECT_STRNE(slotwise_version(), "");
 }
 
-TEST(CApi, HashesTextsAsXxh3Does) {
+TEST(CApiAlone, HashesTextsAsXxh3Does) {
   const std::string_view bytes = "aabc";  // "", "a" and "abc"
   const std::array<std::uint64_t, 3> ends{0, 1, 4};
   std::array<std::uint64_t, 3> keys{};
@@ -110,7 +125,7 @@ TEST(CApi, HashesTextsAsXxh3Does) {
   EXPECT_EQ(keys[2], 0x78af5f94892f3950);
 }
 
-TEST(CApi, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
+TEST(CApiAlone, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
   const char* nobody = "127.0.0.1:1";
   slotwise_client_options options{};
   options.timeout_ms = 300;
@@ -128,9 +143,8 @@ TEST(CApi, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
   Owned<slotwise_call>(slotwise_connect(&nobody, 1, &options, nullptr)).reset();
 }
 
-TEST(CApi, RefusesOptionsByName) {
-  const FakeServer server;
-  const char* address = server.addresses()[0].c_str();
+TEST_F(CApi, RefusesOptionsByName) {
+  const char* address = server_.addresses()[0].c_str();
   slotwise_client_options too_short{};
   too_short.timeout_ms = -1;
   slotwise_client_options no_type{};
@@ -144,67 +158,62 @@ TEST(CApi, RefusesOptionsByName) {
   const Owned<slotwise_call> nowhere(slotwise_connect(nullptr, 0, nullptr, nullptr));
   EXPECT_EQ(End(nowhere), SLOTWISE_INVALID_ARGUMENT);
 
-  const auto client = Connect(server);
   Lookup lookup({1});
   slotwise_call_options options{};
   options.timeout_ms = -5;
-  EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_EQ(End(lookup.Start(client_.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
   options = {};
   options.has_data_type = 1;
   options.data_type = -1;
-  EXPECT_EQ(End(lookup.Start(client.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_EQ(End(lookup.Start(client_.get(), &options)), SLOTWISE_INVALID_ARGUMENT);
   const Owned<slotwise_call> mode(
-      slotwise_lookup(client.get(), &lookup.batch(), 1, 7, nullptr, nullptr, nullptr));
+      slotwise_lookup(client_.get(), &lookup.batch(), 1, 7, nullptr, nullptr, nullptr));
   EXPECT_EQ(End(mode), SLOTWISE_INVALID_ARGUMENT);
-  const Owned<slotwise_call> json(Ask(client, "CreateTable", R"({"options": {"dim": -1}})"));
+  const Owned<slotwise_call> json(Ask(client_, "CreateTable", R"({"options": {"dim": -1}})"));
   EXPECT_EQ(End(json), SLOTWISE_INVALID_ARGUMENT);
   EXPECT_NE(MessageOf(json).find("dim"), std::string::npos) << MessageOf(json);
 }
 
-TEST(CApi, AsksAnyMethodOfTheControlPathByItsName) {
-  const FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, AsksAnyMethodOfTheControlPathByItsName) {
   slotwise_table table{};
-  EXPECT_EQ(slotwise_client_table(client.get(), "ads", &table), 0) << "it was not used yet";
-  const Owned<slotwise_call> described(Ask(client, "DescribeTable", kAds));
+  EXPECT_EQ(slotwise_client_table(client_.get(), "ads", &table), 0) << "it was not used yet";
+  const Owned<slotwise_call> described(Ask(client_, "DescribeTable", kAds));
   EXPECT_EQ(End(described), SLOTWISE_OK) << MessageOf(described);
   const std::string json = slotwise_call_json(described.get());
   EXPECT_NE(json.find(R"("name":"ads")"), std::string::npos) << json;
-  ASSERT_EQ(slotwise_client_table(client.get(), "ads", &table), 1);
+  ASSERT_EQ(slotwise_client_table(client_.get(), "ads", &table), 1);
   EXPECT_EQ(table.dim, 2U);
   EXPECT_EQ(table.slots, 1U);
   EXPECT_EQ(table.pools, 1);
-  slotwise_client_forget_table(client.get(), "ads");
-  EXPECT_EQ(slotwise_client_table(client.get(), "ads", &table), 0);
+  slotwise_client_forget_table(client_.get(), "ads");
+  EXPECT_EQ(slotwise_client_table(client_.get(), "ads", &table), 0);
 
-  const Owned<slotwise_call> of_one_rank(slotwise_ask(client.get(), "GetTopology", "{}", 1, nullptr));
+  const Owned<slotwise_call> of_one_rank(slotwise_ask(client_.get(), "GetTopology", "{}", 1, nullptr));
   EXPECT_EQ(End(of_one_rank), SLOTWISE_OK) << MessageOf(of_one_rank);
-  const Owned<slotwise_call> of_none(slotwise_ask(client.get(), "GetTopology", "{}", 2, nullptr));
+  const Owned<slotwise_call> of_none(slotwise_ask(client_.get(), "GetTopology", "{}", 2, nullptr));
   EXPECT_EQ(End(of_none), SLOTWISE_INVALID_ARGUMENT);
   EXPECT_EQ(MessageOf(of_none), "rank is 2: the server has 2");
   EXPECT_STREQ(slotwise_call_reason(of_none.get()), "INVALID_VALUE");
   for (const char* method : {"Sing", "", "Admin/DescribeTable", "Lookup"}) {
-    const Owned<slotwise_call> call(Ask(client, method, "{}"));
+    const Owned<slotwise_call> call(Ask(client_, method, "{}"));
     EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT);
     EXPECT_EQ(MessageOf(call),
               "method is \"" + std::string(method) + "\", which service slotwise.v1.Admin does not have");
   }
   for (const char* request : {"", "[]", R"({"no_such_field": 1})", R"({"table": 1.5})"}) {
-    const Owned<slotwise_call> call(Ask(client, "DescribeTable", request));
+    const Owned<slotwise_call> call(Ask(client_, "DescribeTable", request));
     EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT) << request;
     EXPECT_NE(MessageOf(call).find("slotwise.v1.DescribeTableRequest"), std::string::npos) << MessageOf(call);
   }
 }
 
-TEST(CApi, NarrowsOffsetsOrSaysWhichOneIsWrong) {
-  FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, NarrowsOffsetsOrSaysWhichOneIsWrong) {
   Lookup lookup({3, 5});
   const auto with = [&](std::vector<std::int64_t> offsets) {
     lookup.batch().offsets = offsets.data();
     lookup.batch().offsets_count = offsets.size();
     lookup.batch().offsets_type = SLOTWISE_INT64;
-    const auto call = lookup.Start(client.get());
+    const auto call = lookup.Start(client_.get());
     return std::pair(End(call), MessageOf(call));
   };
   EXPECT_EQ(with({0, 1, 2}), std::pair(std::int32_t{SLOTWISE_OK}, std::string()));
@@ -217,12 +226,10 @@ TEST(CApi, NarrowsOffsetsOrSaysWhichOneIsWrong) {
   lookup.batch().offsets = &none;
   lookup.batch().offsets_count = 0;
   lookup.batch().offsets_type = SLOTWISE_UINT32;
-  EXPECT_EQ(End(lookup.Start(client.get())), SLOTWISE_INVALID_ARGUMENT);
+  EXPECT_EQ(End(lookup.Start(client_.get())), SLOTWISE_INVALID_ARGUMENT);
 }
 
-TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
-  const FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
   struct Ends {
     std::mutex mutex;
     std::condition_variable changed;
@@ -242,17 +249,15 @@ TEST(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
   for (std::uint64_t i = 0; i < 100; ++i) lookups.emplace_back(std::vector<std::uint64_t>{i});
   for (std::size_t i = 0; i < lookups.size(); ++i) {
     if (i % 2 == 1) lookups[i].batch().values_count = 1;
-    static_cast<void>(lookups[i].Start(client.get(), &options).release());
-    if (i % 2 == 1) static_cast<void>(Ask(client, "Digest", kAds, &options));  // in its own thread
+    static_cast<void>(lookups[i].Start(client_.get(), &options).release());
+    if (i % 2 == 1) static_cast<void>(Ask(client_, "Digest", kAds, &options));  // in its own thread
   }
   std::unique_lock lock(ends.mutex);
   ends.changed.wait(lock, [&] { return ends.codes.size() == 150; });
   EXPECT_EQ(std::ranges::count(ends.codes, SLOTWISE_INVALID_ARGUMENT), 50);
 }
 
-TEST(CApi, FreeingACallWaitsForItsCallback) {
-  const FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, FreeingACallWaitsForItsCallback) {
   struct Told {
     std::promise<void> began;
     std::atomic<bool> freed = false;
@@ -269,7 +274,7 @@ TEST(CApi, FreeingACallWaitsForItsCallback) {
     here.ended.notify_all();
   };
   Lookup lookup({1});
-  auto call = lookup.Start(client.get(), &options);
+  auto call = lookup.Start(client_.get(), &options);
   told.began.get_future().wait();
   call.reset();
   EXPECT_TRUE(told.ended);
@@ -277,17 +282,15 @@ TEST(CApi, FreeingACallWaitsForItsCallback) {
   told.ended.wait(false);
 }
 
-TEST(CApi, QueuesGiveEachCallOnce) {
-  const FakeServer server;
+TEST_F(CApi, QueuesGiveEachCallOnce) {
   const Owned<slotwise_queue> queue(slotwise_queue_new());
-  const auto client = Connect(server);
   EXPECT_EQ(slotwise_queue_take(queue.get(), 0), nullptr);
   slotwise_call_options options{};
   options.done = slotwise_queue_post;
   options.user = queue.get();
   std::vector<Lookup> lookups;
   for (std::uint64_t i = 0; i < 20; ++i) lookups.emplace_back(std::vector<std::uint64_t>{i});
-  for (Lookup& lookup : lookups) static_cast<void>(lookup.Start(client.get(), &options).release());
+  for (Lookup& lookup : lookups) static_cast<void>(lookup.Start(client_.get(), &options).release());
   for (std::size_t i = 0; i < lookups.size(); ++i) {
     const Owned<slotwise_call> call(slotwise_queue_take(queue.get(), -1));
     EXPECT_EQ(End(call), SLOTWISE_OK);
@@ -298,66 +301,52 @@ TEST(CApi, QueuesGiveEachCallOnce) {
   }
 }
 
-TEST(CApi, ACancelledCallLeavesItsArraysAlone) {
-  FakeServer server;
-  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
-    if (method == "Lookup") server.Hang();
-    return grpc::Status::OK;
-  };
-  const auto client = Connect(server);
+TEST_F(CApi, ACancelledCallLeavesItsArraysAlone) {
+  HangLookups();
   auto lookup = std::make_unique<Lookup>(std::vector<std::uint64_t>{1});
-  auto call = lookup->Start(client.get());
-  server.AwaitCalls("Lookup", 1);
+  auto call = lookup->Start(client_.get());
+  server_.AwaitCalls("Lookup", 1);
   EXPECT_EQ(slotwise_call_wait(call.get(), 1), SLOTWISE_RUNNING);
   slotwise_call_cancel(call.get());
   EXPECT_EQ(End(call), SLOTWISE_CANCELLED);
   EXPECT_EQ(MessageOf(call), "the caller cancelled the call");
   lookup.reset();  // the address sanitizer would see a late write
-  server.Release();
+  server_.Release();
 }
 
-TEST(CApi, AClosedClientRefusesAndItsRowsEnd) {
-  FakeServer server;
-  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
-    if (method == "Lookup") server.Hang();
-    return grpc::Status::OK;
-  };
-  auto client = Connect(server);
+TEST_F(CApi, AClosedClientRefusesAndItsRowsEnd) {
+  HangLookups();
   Lookup lookup({1});
-  const auto call = lookup.Start(client.get());
-  server.AwaitCalls("Lookup", 1);
-  const Owned<slotwise_rows> rows(slotwise_export(client.get(), "ads", 0, nullptr, 0, nullptr));
-  slotwise_client_close(client.get());
-  slotwise_client_close(client.get());
+  const auto call = lookup.Start(client_.get());
+  server_.AwaitCalls("Lookup", 1);
+  const Owned<slotwise_rows> rows(slotwise_export(client_.get(), "ads", 0, nullptr, 0, nullptr));
+  slotwise_client_close(client_.get());
+  slotwise_client_close(client_.get());
   EXPECT_EQ(End(call), SLOTWISE_FAILED_PRECONDITION);
   EXPECT_EQ(MessageOf(call), "the client is closed");
-  EXPECT_EQ(End(lookup.Start(client.get())), SLOTWISE_FAILED_PRECONDITION);
-  const Owned<slotwise_call> digest(Ask(client, "Digest", kAds));
+  EXPECT_EQ(End(lookup.Start(client_.get())), SLOTWISE_FAILED_PRECONDITION);
+  const Owned<slotwise_call> digest(Ask(client_, "Digest", kAds));
   EXPECT_EQ(End(digest), SLOTWISE_FAILED_PRECONDITION);
-  client.reset();
+  client_.reset();
   slotwise_rows_view view{};
   EXPECT_NE(slotwise_rows_next(rows.get(), -1, &view), SLOTWISE_OK);
   EXPECT_STRNE(slotwise_rows_message(rows.get()), "");
-  server.Release();
+  server_.Release();
 }
 
-TEST(CApi, ACallsTimeoutIsItsOwn) {
-  FakeServer server;
-  server.before = [&](std::size_t, const std::string& method, const google::protobuf::Message&) {
-    if (method == "Lookup") server.Hang();
-    return grpc::Status::OK;
-  };
-  const auto client = Connect(server, 60'000);
+TEST_F(CApi, ACallsTimeoutIsItsOwn) {
+  HangLookups();
+  client_ = Connect(server_, 60'000);
   Lookup lookup({1});
   slotwise_call_options options{};
   options.timeout_ms = 200;
-  const auto call = lookup.Start(client.get(), &options);
+  const auto call = lookup.Start(client_.get(), &options);
   EXPECT_EQ(End(call), SLOTWISE_DEADLINE_EXCEEDED);
   EXPECT_NE(MessageOf(call).find("within 0.2 s"), std::string::npos) << MessageOf(call);
-  server.Release();
+  server_.Release();
 }
 
-TEST(CApi, AnExportsTimeoutIsItsOwn) {
+TEST(CApiAlone, AnExportsTimeoutIsItsOwn) {
   FakeServer server(1);
   const auto client = Connect(server, 60'000);
   server.StopRank(0);
@@ -370,18 +359,16 @@ TEST(CApi, AnExportsTimeoutIsItsOwn) {
   EXPECT_NE(message.find("within 0.3 s"), std::string::npos) << message;
 }
 
-TEST(CApi, CancellingACallThatHasEndedDoesNothing) {
-  const FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, CancellingACallThatHasEndedDoesNothing) {
   Lookup lookup({3});
-  const auto call = lookup.Start(client.get());
+  const auto call = lookup.Start(client_.get());
   EXPECT_EQ(End(call), SLOTWISE_OK);
   slotwise_call_cancel(call.get());
   EXPECT_EQ(End(call), SLOTWISE_OK);
   EXPECT_EQ(MessageOf(call), "");
 }
 
-TEST(CApi, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
+TEST(CApiAlone, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
   FakeServer server;
   const char* address = server.addresses()[0].c_str();
   slotwise_client_options half{};
@@ -405,28 +392,24 @@ TEST(CApi, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
   EXPECT_EQ(lookups[0].request.weights(), BytesOf<float>({2, 0.5F}));
 }
 
-TEST(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
-  FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
   Lookup push({3});
   for (int i = 0; i < 2; ++i) {
-    const Owned<slotwise_call> call(Push(client, push));
+    const Owned<slotwise_call> call(Push(client_, push));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
   }
-  const auto pushes = server.pushes();
+  const auto pushes = server_.pushes();
   ASSERT_EQ(pushes.size(), 2u);
   EXPECT_EQ(pushes[0].request.step().number(), 1u);
   EXPECT_EQ(pushes[1].request.step().number(), 2u);
 }
 
-TEST(CApi, APushBringsARateForEachTableThatHasOne) {
-  FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, APushBringsARateForEachTableThatHasOne) {
   Lookup batch({3});
   const auto push = [&](const float* rates) {
-    const Owned<slotwise_call> call(Push(client, batch, nullptr, rates));
+    const Owned<slotwise_call> call(Push(client_, batch, nullptr, rates));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
-    return server.pushes().back().request;
+    return server_.pushes().back().request;
   };
   EXPECT_FALSE(push(nullptr).has_learning_rate());
   const float none = std::nanf("");
@@ -437,26 +420,24 @@ TEST(CApi, APushBringsARateForEachTableThatHasOne) {
   EXPECT_EQ(push(&rate).learning_rate(), 0.25F);
 }
 
-TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
-  FakeServer server;
-  const auto client = Connect(server);
+TEST_F(CApi, APushSaysWhatItsRowsWereReadOf) {
   Lookup batch({3});
   const auto push = [&](const slotwise_looked_up* looked_up) {
-    const Owned<slotwise_call> call(Push(client, batch, looked_up));
+    const Owned<slotwise_call> call(Push(client_, batch, looked_up));
     EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
-    return server.pushes().back().request;
+    return server_.pushes().back().request;
   };
   EXPECT_FALSE(push(nullptr).has_looked_up()) << "nothing was looked up yet";
 
   std::uint64_t step = 40;
-  server.Spoil([&step](v1::LookupReply& reply) {
+  server_.Spoil([&step](v1::LookupReply& reply) {
     reply.set_lineage(7);
     reply.set_table_step(++step);
   });
   slotwise_looked_up state{};
   for (const std::uint64_t expected : {41U, 42U}) {
-    EXPECT_EQ(End(batch.Start(client.get())), SLOTWISE_OK);
-    slotwise_client_looked_up(client.get(), "ads", &state);
+    EXPECT_EQ(End(batch.Start(client_.get())), SLOTWISE_OK);
+    slotwise_client_looked_up(client_.get(), "ads", &state);
     EXPECT_EQ(state.lineage, 7U);
     EXPECT_EQ(state.table_step, expected);
     EXPECT_EQ(push(nullptr).looked_up().table_step(), expected) << "of the latest lookup";
@@ -467,13 +448,13 @@ TEST(CApi, APushSaysWhatItsRowsWereReadOf) {
   EXPECT_EQ(push(&own).looked_up().table_step(), 30U);
   const slotwise_looked_up unknown{};
   EXPECT_EQ(push(&unknown).looked_up().table_step(), 42U);
-  const Owned<slotwise_call> plain(Push(client, batch));
+  const Owned<slotwise_call> plain(Push(client_, batch));
   EXPECT_EQ(End(plain), SLOTWISE_OK);
-  EXPECT_EQ(server.pushes().back().request.looked_up().table_step(), 42U);
+  EXPECT_EQ(server_.pushes().back().request.looked_up().table_step(), 42U);
 
-  slotwise_client_looked_up(client.get(), "another", &state);
+  slotwise_client_looked_up(client_.get(), "another", &state);
   EXPECT_EQ(state.lineage, 0U);
-  slotwise_client_looked_up(client.get(), nullptr, &state);
+  slotwise_client_looked_up(client_.get(), nullptr, &state);
   EXPECT_EQ(state.table_step, 0U);
 }
 

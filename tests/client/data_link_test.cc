@@ -55,6 +55,21 @@ class DataLinkTest : public ::testing::Test {
     return outcome;
   }
 
+  // Answers the next call, with what `reply` says, and returns its name.
+  std::uint64_t AnswerNext(v1::DataReply reply = {}, const std::string& body = {}) {
+    reply.set_id(peer_.Take().id());
+    peer_.Answer(reply, body);
+    return reply.id();
+  }
+  // Expects that a call is answered as it should be, whatever became of those before.
+  void ExpectThatTheNextOneGoesOn() {
+    std::future<Outcome> next = Send();
+    EXPECT_EQ(AnswerNext(), last_);
+    const Outcome answered = next.get();
+    EXPECT_EQ(answered.code, StatusCode::kOk);
+    EXPECT_TRUE(answered.read.ok());
+  }
+
   Peer peer_;
   DataThreads threads_{1};
   std::unique_ptr<DataLink> link_ =
@@ -71,14 +86,7 @@ TEST_F(DataLinkTest, ACallThatFindsNoMemoryIsAnsweredAndTheNextOneGoesOn) {
   const Outcome refused = Send(poor).get();
   EXPECT_EQ(refused.code, StatusCode::kOk) << "the server has said nothing";
   EXPECT_EQ(refused.read.code(), StatusCode::kResourceExhausted);
-  std::future<Outcome> next = Send();
-  v1::DataReply reply;
-  reply.set_id(peer_.Take().id());
-  EXPECT_EQ(reply.id(), last_);
-  peer_.Answer(reply);
-  const Outcome answered = next.get();
-  EXPECT_EQ(answered.code, StatusCode::kOk);
-  EXPECT_TRUE(answered.read.ok());
+  ExpectThatTheNextOneGoesOn();
 }
 
 TEST_F(DataLinkTest, CallsThatAreUnderWayEndWithTheirConnectionAndLaterOnesConnectAgain) {
@@ -89,11 +97,10 @@ TEST_F(DataLinkTest, CallsThatAreUnderWayEndWithTheirConnectionAndLaterOnesConne
   EXPECT_EQ(first.get().code, StatusCode::kUnavailable);
   std::future<Outcome> second = Send();
   peer_.Meet();
-  v1::DataReply reply;
-  reply.set_id(peer_.Take().id());
-  reply.set_code(WireCode(StatusCode::kNotFound));
-  reply.set_message("no table");
-  peer_.Answer(reply);
+  v1::DataReply refusal;
+  refusal.set_code(WireCode(StatusCode::kNotFound));
+  refusal.set_message("no table");
+  AnswerNext(refusal);
   const Outcome answered = second.get();
   EXPECT_EQ(answered.code, StatusCode::kNotFound);
   EXPECT_EQ(answered.message, "no table");
@@ -113,40 +120,27 @@ TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
   cancel_();
   EXPECT_EQ(given_up.get().code, StatusCode::kCancelled);
   peer_.Answer(reply);  // too late, and to nobody
-  std::future<Outcome> next = Send();
-  reply.set_id(peer_.Take().id());
-  peer_.Answer(reply);
-  EXPECT_EQ(next.get().code, StatusCode::kOk);
+  ExpectThatTheNextOneGoesOn();
 }
 
 TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
   std::future<Outcome> call = Send();
   peer_.Meet();
-  v1::DataReply reply;
-  reply.set_id(peer_.Take().id());
-  peer_.Answer(reply, "values that nobody asked for");
+  AnswerNext({}, "values that nobody asked for");
   const Outcome answered = call.get();
   EXPECT_EQ(answered.code, StatusCode::kOk);
   EXPECT_EQ(answered.read.code(), StatusCode::kInternal);
-  std::future<Outcome> next = Send();
-  reply.set_id(peer_.Take().id());
-  peer_.Answer(reply);
-  EXPECT_TRUE(next.get().read.ok());
+  ExpectThatTheNextOneGoesOn();
 }
 
 TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
   std::future<Outcome> call = Send();
   peer_.Meet();
   v1::DataReply reply;
-  reply.set_id(peer_.Take().id());
   reply.set_in_arena(true);
-  peer_.Answer(reply);
+  AnswerNext(reply);
   EXPECT_EQ(call.get().code, StatusCode::kUnavailable);
-  std::future<Outcome> next = Send();
-  reply.Clear();
-  reply.set_id(peer_.Take().id());
-  peer_.Answer(reply);
-  EXPECT_TRUE(next.get().read.ok());
+  ExpectThatTheNextOneGoesOn();
 }
 
 // The server writes a call's values though its caller has given it up: nobody else may have their place.
@@ -196,9 +190,7 @@ TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
       threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody"});
   std::future<Outcome> call = Send();
   peer_.Meet();
-  v1::DataReply reply;
-  reply.set_id(peer_.Take().id());
-  peer_.Answer(reply);
+  AnswerNext();
   EXPECT_EQ(call.get().code, StatusCode::kOk);
 
   link_ = std::make_unique<DataLink>(
