@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from slotwise._messages import read
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import (
     SGD,
@@ -203,15 +204,11 @@ def options_from_json(message: Json) -> TableOptions:
     """Returns the options of a server's table, in which the server has filled every default."""
     combiners = {number: name for name, number in _COMBINERS.items()}
     initializer = message.get("initializer", {})
-    return TableOptions(
-        name=message.get("name", ""),
-        dim=message.get("dim", 0),
-        slots=message.get("slots", 1),
+    return read(
+        TableOptions,
+        {"slots": 1, **message},
         combiner=combiners[message.get("combiner", "COMBINER_SUM")],
         optimizer=optimizer_from_json(message.get("optimizer", {})),
         initializer=initializer_from_json(initializer),
         seed=int(initializer.get("seed", 0)),
-        initial_rows=int(message.get("initial_rows", 0)),
-        max_rows=int(message.get("max_rows", 0)),
-        max_load=float(message.get("max_load", 0)),
     )

@@ -135,12 +135,9 @@ def _less_time(now: Durations, before: Durations) -> Durations:
 
 
 def _less(now: CallStats, before: CallStats) -> CallStats:
+    counts = ("calls", "samples", "keys", "bytes_in", "bytes_out")
     return CallStats(
-        calls=now.calls - before.calls,
-        samples=now.samples - before.samples,
-        keys=now.keys - before.keys,
-        bytes_in=now.bytes_in - before.bytes_in,
-        bytes_out=now.bytes_out - before.bytes_out,
+        **{name: getattr(now, name) - getattr(before, name) for name in counts},
         refusals={
             code: n - before.refusals.get(code, 0)
             for code, n in now.refusals.items()
