@@ -1,8 +1,6 @@
 #include "client/ctl/plan.h"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,11 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Returns `value`, as people write it: 0.5, 12.5, 1e+06.
-std::string NumberText(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%g", value);
-  return text.data();
-}
+std::string NumberText(double value) { return Format("%g", value); }
 
 Status NoSuch(std::string_view flag, std::string_view word, std::string_view allowed) {
   return InvalidArgument(std::string(flag) + " is " + std::string(word) + ": must be " +
@@ -118,15 +112,8 @@ Result<Shape> ShapeOf(const PlanFlags& flags) {
 }
 
 std::string SecondsText(double seconds) {
-  std::array<char, 32> text;
-  if (seconds < 1e-3) {
-    std::snprintf(text.data(), text.size(), "%.1f us", seconds * 1e6);
-  } else if (seconds < 1) {
-    std::snprintf(text.data(), text.size(), "%.1f ms", seconds * 1e3);
-  } else {
-    std::snprintf(text.data(), text.size(), "%.1f s", seconds);
-  }
-  return text.data();
+  if (seconds < 1e-3) return Format("%.1f us", seconds * 1e6);
+  return seconds < 1 ? Format("%.1f ms", seconds * 1e3) : Format("%.1f s", seconds);
 }
 
 std::vector<std::string> WarningsOf(const PlanNumbers& plan) {

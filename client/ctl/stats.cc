@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,12 +18,6 @@ using nlohmann::ordered_json;
 constexpr double kNsInSecond = 1e9;
 constexpr double kMedian = 0.5;
 constexpr double kLate = 0.99;
-
-std::string Format(const char* format, double value) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
 
 // Formats 1234567 ns as "1.23 ms".
 std::string TimeText(double ns) {

@@ -31,14 +31,18 @@ std::string TextTable::Text() const {
   return text;
 }
 
+std::string Format(const char* format, double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
 std::string BytesText(std::uint64_t bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text.data();
+  return Format(unit == 0 ? "%.0f " : "%.1f ", value) + kUnits[unit];
 }
 
 std::string CountText(std::uint64_t count) {

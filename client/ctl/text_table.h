@@ -25,6 +25,9 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;  // the first one is the header
 };
 
+// Formats a number as printf does. REQUIRES: fewer than 64 characters.
+std::string Format(const char* format, double value);
+
 // Formats 1536 as "1.5 KiB".
 std::string BytesText(std::uint64_t bytes);
 
