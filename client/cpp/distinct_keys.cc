@@ -21,7 +21,7 @@ constexpr std::size_t kLeastKeys = 256;
 // at first.
 constexpr std::size_t kMostKeysWithoutEstimate = 1024;
 // If a smaller share of the keys is repeated, sending each key once saves no more time than the comparison
-// and the copies take (docs/performance.md, "Each key once").
+// and the copies take (docs/performance-log.md, "Each key once").
 constexpr double kLeastRepeatedShare = 0.25;
 // A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
 constexpr std::size_t kMostKeys = std::size_t{1} << 22;
