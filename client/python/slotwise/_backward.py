@@ -198,9 +198,7 @@ class StepOfTables:
         self._ps, self._session = tables.ps, session_of(tables)
         self._in_flight = all(part.tables.in_flight for part in parts) if parts else tables.in_flight
         self._rates = rates or {}
-        self._options = {
-            table: part.tables.options[table] for part in parts for table in part.gradients
-        }
+        self._options = {table: part.tables.options[table] for part in parts for table in part.gradients}
         if self._session is not None and self._session.is_shared:
             self._options = share(self._session, tables)
             for part in parts:  # also those that were made before the client got this session
@@ -242,9 +240,7 @@ class StepOfTables:
             self._send(self._lookups, self._gradients, self._next())
             return
         gpu = gpu_of(self._ps)
-        device = gpu.device_of(
-            (*self._lookups[table], each) for table, each in self._gradients.items()
-        )
+        device = gpu.device_of((*self._lookups[table], each) for table, each in self._gradients.items())
         if not trains and device is not None and self._start(device):
             return
         beside = None if device is None or device.type == "cpu" else gpu.beside(device)
@@ -289,9 +285,7 @@ class StepOfTables:
             step = self._next()
             if step is None and self._ps._door != "gpu":
                 step = self._ps.session.next()
-            started = gpu.start_push(
-                device, lookups, gradients, self._options, step, {}, self._own_rates()
-            )
+            started = gpu.start_push(device, lookups, gradients, self._options, step, {}, self._own_rates())
             read = [each for tensors in lookups.values() for each in tensors if each is not None]
             read += gradients.values()
             versions = [each._version for each in read]
@@ -318,8 +312,7 @@ class StepOfTables:
     def _parts_wanted(self, most: int) -> int:
         """Returns into how many parts of at most so many bytes the largest table's share is to be cut."""
         sizes = [
-            sum(each.numel() * 8 for each in self._lookups[table] if each is not None)
-            + gradient.numel() * 4
+            sum(each.numel() * 8 for each in self._lookups[table] if each is not None) + gradient.numel() * 4
             for table, gradient in self._gradients.items()
         ]
         return max(-(-size // most) for size in [1, *sizes])
@@ -338,11 +331,7 @@ class StepOfTables:
         self._send_by_host(lookups, gradients, step, self._looked_up)
 
     def _send_by_host(
-        self,
-        lookups: Lookups,
-        gradients: Mapping[str, Tensor],
-        step: Any,
-        looked_up: Mapping[str, LookedUp],
+        self, lookups: Lookups, gradients: Mapping[str, Tensor], step: Any, looked_up: Mapping[str, LookedUp]
     ) -> None:
         pushes: dict[str, Any] = {}
         for table, gradient in gradients.items():

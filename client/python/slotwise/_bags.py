@@ -62,10 +62,7 @@ class EmbeddingBag(Remote):
 
     @left_to_python
     def forward(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, keys: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Returns the pooled rows, float32 [samples, slots * dim], on the keys' device.
 
@@ -81,10 +78,7 @@ class EmbeddingBag(Remote):
         return self._forward(self.lookups_of(keys, offsets, per_sample_weights))[0]
 
     def lookups_of(
-        self,
-        keys: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, keys: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Lookups:
         """Is Slotwise's own."""
         if offsets is not None and not self._include_last_offset:
@@ -247,11 +241,7 @@ def _shape_of(feature: str, table: str, options: TableOptions) -> str:
 
 
 def bags_of(
-    table: TableOptions,
-    keys: Tensor,
-    offsets: Tensor | None,
-    weights: Tensor | None,
-    padding: int | None,
+    table: TableOptions, keys: Tensor, offsets: Tensor | None, weights: Tensor | None, padding: int | None
 ) -> Lookup:
     """Returns the lookup of bags that are given as torch's modules take them.
 

@@ -234,10 +234,7 @@ class GpuDoor:
 
 
 def _batch_of(
-    table: TableOptions,
-    keys: Tensor | None,
-    offsets: Tensor | None = None,
-    weights: Tensor | None = None,
+    table: TableOptions, keys: Tensor | None, offsets: Tensor | None = None, weights: Tensor | None = None
 ) -> Batch:
     """Returns a table's batch on a device: the host cannot read what it points to."""
     if keys is None or keys.is_floating_point() or keys.is_complex():
@@ -310,9 +307,7 @@ def _offsets(offsets: Tensor, slots: int, keys: int) -> Tensor:
     return offsets if offsets.is_contiguous() else offsets.contiguous()
 
 
-def _tensor(
-    core: Any, call: Handle, index: int, shape: tuple[int, ...], device: torch.device
-) -> Tensor:
+def _tensor(core: Any, call: Handle, index: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Returns the rows of a lookup as a tensor, which owns them."""
     if math.prod(shape) == 0:
         return torch.empty(shape, device=device)

@@ -52,9 +52,7 @@ def tell(address: str) -> None:
     said = {"address": address, "pid": os.getpid(), "began": _began(os.getpid())}
     temporary = path.with_suffix(f".{os.getpid()}")
     try:
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600
-        )
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(said, file)
         os.rename(temporary, path)

@@ -50,14 +50,10 @@ class Found:
 class Remote(nn.Module):
     """A module whose rows are on the server; it looks up in all its tables, and pushes to them."""
 
-    def __init__(
-        self, ps: Client, tables: Iterable[str], session: Session | None, in_flight: bool
-    ) -> None:
+    def __init__(self, ps: Client, tables: Iterable[str], session: Session | None, in_flight: bool) -> None:
         super().__init__()
         self._ps = ps
-        self._tables: dict[str, TableOptions] = {
-            table: ps.describe_table(table).options for table in tables
-        }
+        self._tables: dict[str, TableOptions] = {table: ps.describe_table(table).options for table in tables}
         self._of_steps = Tables(ps, session, in_flight, self._tables)
         self._kept = KeptRows()
         self._optimizer: Any = None  # steps the tables; None: backward() does
@@ -86,9 +82,7 @@ class Remote(nn.Module):
         """Returns what `forward(*arguments)` looks up; InvalidArgument if that makes no sense."""
         raise NotImplementedError
 
-    def fetch(
-        self, lookups: Lookups, train: bool, pinned: bool = False
-    ) -> tuple[Tensor, ...]:
+    def fetch(self, lookups: Lookups, train: bool, pinned: bool = False) -> tuple[Tensor, ...]:
         """Looks up; returns the values by table, float32, on the GPU that the server shares or the CPU.
 
         Args:
@@ -111,12 +105,7 @@ class Remote(nn.Module):
                 batch = make_batch(self._tables[table], keys, offsets, weights)
                 out = torch.empty(batch.shape, pin_memory=True)
             result = self._ps.lookup(
-                table,
-                keys,
-                offsets,
-                weights=weights,
-                train=train,
-                out=None if out is None else out.numpy(),
+                table, keys, offsets, weights=weights, train=train, out=None if out is None else out.numpy()
             )
             return (torch.from_numpy(result) if out is None else out,)
         results = tuple(map(torch.from_numpy, self._ps.lookup_many(wanted, train=train).values()))
@@ -143,9 +132,7 @@ class Remote(nn.Module):
                 f"the scaler steps, or use bfloat16 autocast, which needs no scaling"
             )
         flat = [tensor for tensors in lookups.values() for tensor in tensors]
-        outputs: tuple[Tensor, ...] = _LookupAndPush.apply(
-            self._anchor, self, tuple(lookups), phase(), *flat
-        )
+        outputs: tuple[Tensor, ...] = _LookupAndPush.apply(self._anchor, self, tuple(lookups), phase(), *flat)
         return outputs
 
     def _find(self, lookups: Lookups) -> Found:
@@ -156,9 +143,7 @@ class Remote(nn.Module):
                 return found
         rows = self._fetch_behind_pushes(lookups)
         moved = tuple(
-            values.to(keys.device)
-            for values, (keys, _, _) in zip(rows, lookups.values())
-            if keys is not None
+            values.to(keys.device) for values, (keys, _, _) in zip(rows, lookups.values()) if keys is not None
         )
         for ahead in reversed(self._ahead):
             if ahead.trains and self.training:  # other lookups come before the push
@@ -193,9 +178,7 @@ class Remote(nn.Module):
             parameters: stand for the tables' rows.
         """
         self._optimizer = optimizer
-        _stepped.setdefault(self._ps, weakref.WeakValueDictionary()).update(
-            dict.fromkeys(self._tables, self)
-        )
+        _stepped.setdefault(self._ps, weakref.WeakValueDictionary()).update(dict.fromkeys(self._tables, self))
         self._parameters.clear()
         for number, (table, parameter) in enumerate(zip(self._tables, parameters)):
             self._parameters[f"rows_of_{table}_{number}".replace(".", "_")] = parameter

@@ -39,9 +39,7 @@ class Optimizer(torch.optim.Optimizer):
     As thread-safe as torch's: `backward()` may come from several threads, all else from one.
     """
 
-    def __init__(
-        self, modules: nn.Module | Iterable[nn.Module], *, dense: _Dense | None = None
-    ) -> None:
+    def __init__(self, modules: nn.Module | Iterable[nn.Module], *, dense: _Dense | None = None) -> None:
         """Takes the modules of `slotwise.torch` in a model, or in several.
 
         Args:
@@ -87,8 +85,7 @@ class Optimizer(torch.optim.Optimizer):
         self._steps = self._check_sessions()
         self._check_tables()
         groups = [
-            {"params": [rows.parameter], "table": rows.table, "lr": rows.lr}
-            for rows in self._rows.values()
+            {"params": [rows.parameter], "table": rows.table, "lr": rows.lr} for rows in self._rows.values()
         ]
         super().__init__(groups, {"lr": next(iter(self._rows.values())).lr})
         self._dense = dense

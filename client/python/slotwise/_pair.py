@@ -230,9 +230,7 @@ def _differences_of_tables(
                 f"{saved['lineage']:016x}"
             )
         if info.steps != saved["steps"]:
-            found.append(
-                f"table {table} has {info.steps} steps, and in the checkpoint {saved['steps']}"
-            )
+            found.append(f"table {table} has {info.steps} steps, and in the checkpoint {saved['steps']}")
     return found
 
 
@@ -263,9 +261,7 @@ def _describe(ps: Client, sessions: dict[int, Session]) -> dict[int, SessionInfo
     return {id: ps.describe_session(session) for id, session in sessions.items()}
 
 
-def _record(
-    details: CheckpointDetails, remote: Remote, sessions: dict[int, SessionInfo]
-) -> dict[str, Any]:
+def _record(details: CheckpointDetails, remote: Remote, sessions: dict[int, SessionInfo]) -> dict[str, Any]:
     tables = {
         entry["options"]["name"]: {"lineage": int(entry["lineage"], 16), "steps": int(entry["steps"])}
         for entry in details.manifest["tables"]
@@ -280,12 +276,7 @@ def _record(
         "data_lineage": details.manifest["data_lineage"],
         "tables": {table: tables[table] for table in remote.tables},
         "sessions": [
-            {
-                "id": id,
-                "epoch": remote.sessions[id].epoch,
-                "last_step": info.last_step,
-                "own": id == own,
-            }
+            {"id": id, "epoch": remote.sessions[id].epoch, "last_step": info.last_step, "own": id == own}
             for id, info in sessions.items()
         ],
     }

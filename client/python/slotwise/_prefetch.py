@@ -153,8 +153,7 @@ class Prefetch(Generic[Batch]):
                 f"bags: {type(found).__name__} is no sequence of {len(self._modules)}, one a module"
             )
         return [
-            own_copies(module.lookups_of(*_arguments(given)))
-            for module, given in zip(self._modules, each)
+            own_copies(module.lookups_of(*_arguments(given))) for module, given in zip(self._modules, each)
         ]
 
 

@@ -139,11 +139,7 @@ class Pushes:
         return not self._waiting and self._begun[0] is None and self._watchers == 0
 
     def begin(
-        self,
-        tables: Iterable[str],
-        started: Any,
-        wait: Callable[[], object],
-        finish: Callable[[], object],
+        self, tables: Iterable[str], started: Any, wait: Callable[[], object], finish: Callable[[], object]
     ) -> None:
         """Takes a push that is under way. REQUIRES: `lock` is held, and `is_idle`.
 
@@ -244,9 +240,7 @@ class Pushes:
                 self._end_begun()
             with self.lock:
                 self._have_sender()
-                self.changed.wait_for(
-                    lambda: (raises and self.failed) or has_begun() or is_over()
-                )
+                self.changed.wait_for(lambda: (raises and self.failed) or has_begun() or is_over())
                 if raises:
                     self.raise_error()
                 if is_over():
@@ -313,8 +307,6 @@ class Pushes:
     def _fail(self, error: BaseException) -> None:
         """Keeps an error for whoever waits next, and has what is behind it dropped."""
         if self._waiting:
-            _LOG.warning(
-                "a push failed, and those behind it are dropped (%d): %s", len(self._waiting), error
-            )
+            _LOG.warning("a push failed, and those behind it are dropped (%d): %s", len(self._waiting), error)
             self._dropped = self._waiting[-1].number
         self._error = error

@@ -16,9 +16,7 @@ _MOST = 1 << 24  # floats of bags' gradients that are copied to their rows at on
 RowGradients = tuple[Tensor, Tensor]
 
 
-def summed(
-    table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...], Tensor]]
-) -> RowGradients:
+def summed(table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...], Tensor]]) -> RowGradients:
     """Returns the gradients of the rows that lookups have pooled, each row once.
 
     Args:
@@ -46,10 +44,7 @@ def summed(
 
 def nothing(table: TableOptions, device: torch.device) -> RowGradients:
     """Returns the gradients of no rows."""
-    return (
-        torch.empty(0, dtype=torch.int64, device=device),
-        torch.empty(0, table.dim, device=device),
-    )
+    return (torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, table.dim, device=device))
 
 
 def norm(of_rows: Tensor, trainers_of_mean: int = 1) -> Tensor:
@@ -83,9 +78,7 @@ def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradie
         return None
     widths = [gradients.shape[1] for _, gradients in of_tables]
     floats = [sum(n * width for n, width in zip(count, widths)) for count in counts]
-    all_keys = _gathered(
-        group, torch.cat([keys for keys, _ in of_tables]).to(device), max(map(sum, counts))
-    )
+    all_keys = _gathered(group, torch.cat([keys for keys, _ in of_tables]).to(device), max(map(sum, counts)))
     flat = torch.cat([gradients.reshape(-1) for _, gradients in of_tables]).to(device)
     all_gradients = _gathered(group, flat, max(floats))
     of_trainers = []
@@ -150,9 +143,7 @@ def _occurrences(
     return bag_of, factors
 
 
-def _summed(
-    rows: int, row_of: Tensor, gradients: Tensor, bags: Tensor, factors: Tensor | None
-) -> Tensor:
+def _summed(rows: int, row_of: Tensor, gradients: Tensor, bags: Tensor, factors: Tensor | None) -> Tensor:
     """Returns for each row the sum over its occurrences of their bags' gradients, times their factors."""
     sums = torch.zeros(rows, gradients.shape[1], device=gradients.device)
     at_once = max(1, _MOST // max(1, gradients.shape[1]))

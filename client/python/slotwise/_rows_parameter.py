@@ -155,12 +155,7 @@ class Rows:
     """
 
     def __init__(
-        self,
-        table: str,
-        options: TableOptions,
-        tables: Tables,
-        lock: threading.RLock,
-        device: torch.device,
+        self, table: str, options: TableOptions, tables: Tables, lock: threading.RLock, device: torch.device
     ) -> None:
         self.table, self.options, self.tables = table, options, tables
         self.parts: list[Part] = []
@@ -253,9 +248,7 @@ class Rows:
         factor: Tensor = torch.where(now == 0, torch.zeros_like(now), now / original)  # of NaN, too
         factor = torch.where(original == 0, torch.ones_like(now), factor)
         for place, part in enumerate(self.parts):
-            given = {
-                table: _times(each, factor.to(each.device)) for table, each in part.gradients.items()
-            }
+            given = {table: _times(each, factor.to(each.device)) for table, each in part.gradients.items()}
             self.parts[place] = replace(part, gradients=given)
         return factor
 

@@ -33,11 +33,7 @@ def group_of(session: Session) -> tuple[Any] | None:
 
 
 def shared_session(
-    ps: Client,
-    *,
-    group: Any = None,
-    gradients: str = "mean",
-    parts: int | None = None,
+    ps: Client, *, group: Any = None, gradients: str = "mean", parts: int | None = None
 ) -> Session:
     """Returns a session that the trainers of an initialised process group share.
 
@@ -128,14 +124,7 @@ class _AgreedSession(Session):
     """A session whose trainers agree at their first step on how many parts each share has."""
 
     def __init__(
-        self,
-        board: Board,
-        most: int,
-        id: int,
-        trainer: int,
-        trainers: int,
-        epoch: int,
-        gradients: str,
+        self, board: Board, most: int, id: int, trainer: int, trainers: int, epoch: int, gradients: str
     ) -> None:
         """Agrees on nothing yet; `most` is how many bytes a message may have."""
         super().__init__(id, trainer=trainer, trainers=trainers, epoch=epoch, gradients=gradients)

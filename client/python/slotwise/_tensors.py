@@ -49,9 +49,7 @@ def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequenc
     )
 
 
-def joined(
-    table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]
-) -> tuple[Lookup, Tensor]:
+def joined(table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]) -> tuple[Lookup, Tensor]:
     """Returns several lookups of a table, and their gradients, as those of one lookup, in their order.
 
     Args:
@@ -59,29 +57,21 @@ def joined(
             result. They go to where the first one's keys, and its gradient, are.
     """
     device = parts[0][1].device
-    gradients = [
-        gradient.detach().to(device).reshape(-1, table.slots * table.dim) for _, gradient in parts
-    ]
+    gradients = [gradient.detach().to(device).reshape(-1, table.slots * table.dim) for _, gradient in parts]
     bags = [len(gradient) * table.slots for gradient in gradients]
     return joined_lookups(table, [lookup for lookup, _ in parts], bags), torch.cat(gradients)
 
 
-def nothing_of(
-    table: TableOptions, device: torch.device
-) -> tuple[tuple[Tensor | None, ...], Tensor]:
+def nothing_of(table: TableOptions, device: torch.device) -> tuple[tuple[Tensor | None, ...], Tensor]:
     """Returns a lookup of no keys, and its gradient."""
     keys = torch.empty(0, dtype=torch.int64, device=device)
-    return (keys, None, None), torch.empty(
-        0, table.slots * table.dim, dtype=torch.float32, device=device
-    )
+    return (keys, None, None), torch.empty(0, table.slots * table.dim, dtype=torch.float32, device=device)
 
 
 def same_lookups(one: Lookups, other: Lookups) -> bool:
     """Whether two forwards look up the same."""
     return list(one) == list(other) and all(
-        _equal(mine, others)
-        for table in one
-        for mine, others in zip(one[table], other[table])
+        _equal(mine, others) for table in one for mine, others in zip(one[table], other[table])
     )
 
 
@@ -97,9 +87,7 @@ def own_clones(lookups: Lookups, tables: Iterable[str]) -> Lookups:
     return {table: tuple(map(_clone, lookups[table])) for table in tables}
 
 
-def copies(
-    lookups: Lookups, beside: torch.cuda.Stream | None = None
-) -> tuple[Lookups, Callable[[], None]]:
+def copies(lookups: Lookups, beside: torch.cuda.Stream | None = None) -> tuple[Lookups, Callable[[], None]]:
     """Copies tensors, and does not wait for a GPU.
 
     Args:

@@ -135,12 +135,7 @@ class AdminCalls:
                 self._core.end(call)
 
     def new_session(
-        self,
-        *,
-        trainer: int = 0,
-        trainers: int = 1,
-        parts: int | None = None,
-        gradients: str = "sum",
+        self, *, trainer: int = 0, trainers: int = 1, parts: int | None = None, gradients: str = "sum"
     ) -> Session:
         """Draws a session of the server's epoch. The arguments are those of `Session`."""
         return Session(
@@ -193,7 +188,7 @@ class AdminCalls:
         if os.getpid() != self._process:
             raise FailedPrecondition(
                 "gRPC does not survive a fork: call slotwise.connect() in a process of its own, "
-                "started by \"spawn\", or connect after the fork"
+                'started by "spawn", or connect after the fork'
             )
         return self._core
 
@@ -208,12 +203,7 @@ class AdminCalls:
         return core
 
     def _begin(
-        self,
-        method: str,
-        request: Json | None = None,
-        *,
-        timeout: float | None = None,
-        rank: int = -1,
+        self, method: str, request: Json | None = None, *, timeout: float | None = None, rank: int = -1
     ) -> Handle:
         """Starts a call of a method of service Admin, with its request's fields.
 

@@ -78,17 +78,14 @@ def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
     return flat.astype("<i8" if flat.dtype.kind == "i" else "<u8").view("<u8")
 
 
-def result_array(
-    out: NDArray[np.float32] | None, shape: tuple[int, ...]
-) -> NDArray[np.float32]:
+def result_array(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Returns `out` if it can take a lookup's result, or a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype=np.float32)
     flags = out.flags
     if out.dtype != np.float32 or out.shape != shape or not flags.c_contiguous or not flags.writeable:
         raise InvalidArgument(
-            f"out: {out.dtype} of shape {out.shape} is not writable C-contiguous float32 of shape "
-            f"{shape}"
+            f"out: {out.dtype} of shape {out.shape} is not writable C-contiguous float32 of shape {shape}"
         )
     return out
 
@@ -199,7 +196,6 @@ def _samples_without_offsets(keys: NDArray[Any], slots: int) -> int:
         )
     if keys.size % slots:
         raise InvalidArgument(
-            f"keys: {keys.size} keys without offsets are no whole number of samples "
-            f"of {slots} slots"
+            f"keys: {keys.size} keys without offsets are no whole number of samples of {slots} slots"
         )
     return keys.size // slots

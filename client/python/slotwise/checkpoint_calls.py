@@ -122,9 +122,7 @@ class CheckpointCalls(AdminCalls):
             Error: it could not be written; the message says why.
         """
         if value_dtype not in _VALUE_DTYPES:
-            raise InvalidArgument(
-                f"value_dtype is {value_dtype!r}, not one of {', '.join(_VALUE_DTYPES)}"
-            )
+            raise InvalidArgument(f"value_dtype is {value_dtype!r}, not one of {', '.join(_VALUE_DTYPES)}")
         self._settled()
         request = {"delta": bool(delta), "value_type": _VALUE_DTYPES[value_dtype]}
         return read(Checkpoint, self._ask("SaveCheckpoint", request, timeout=timeout))

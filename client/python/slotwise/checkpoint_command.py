@@ -89,9 +89,7 @@ def _export(asked: Any) -> None:
         raise InvalidArgument("--rows TABLE=N goes with --format torch, which needs one or more")
     folder = _folder(asked)
     if asked.format == "parquet":
-        written = checkpoint_files.export_parquet(
-            folder, asked.out, with_state=not asked.without_state
-        )
+        written = checkpoint_files.export_parquet(folder, asked.out, with_state=not asked.without_state)
         for table, count in written.items():
             print(f"{asked.out / table}.parquet: {count:,} rows")
         return
@@ -117,9 +115,7 @@ def _save_weights(weights: dict[str, Any], target: Path) -> None:
 def _import(asked: Any) -> None:
     with connect(asked.server) as ps:
         if asked.file.suffix == ".parquet":
-            count = rows.load_parquet(
-                ps, asked.table, asked.file, with_state=not asked.without_state
-            )
+            count = rows.load_parquet(ps, asked.table, asked.file, with_state=not asked.without_state)
         else:
             count = _import_weights(ps, asked)
     print(f"{asked.table}: {count:,} rows")

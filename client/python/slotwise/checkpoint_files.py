@@ -90,10 +90,7 @@ class CheckpointTable:
         """Use `open`."""
         self._folders = [link.folder for link in chain]
         self._links = [
-            _Link(link, entry, hasher)
-            for link in chain
-            for entry in link.says["tables"]
-            if entry["id"] == id
+            _Link(link, entry, hasher) for link in chain for entry in link.says["tables"] if entry["id"] == id
         ]
         says = self._links[-1].says
         if any(link.says["lineage"] != says["lineage"] for link in self._links):
@@ -101,13 +98,7 @@ class CheckpointTable:
         options = table_options(says["options"])
         rate = float(str(np.float32(says["learning_rate"])))
         self.info = TableInfo(
-            options,
-            says["steps"],
-            (),
-            rate,
-            rate,
-            TravelledRounds(0, 0),
-            int(says["lineage"], 16),
+            options, says["steps"], (), rate, rate, TravelledRounds(0, 0), int(says["lineage"], 16)
         )
         self.state_names = _STATES[says["options"]["optimizer"]]
 
@@ -231,8 +222,7 @@ def export_parquet(
         (target / name).parent.mkdir(parents=True, exist_ok=True)
     return {
         name: rows_module.write_parquet(
-            table.info, table.chunks(with_state=with_state), target / f"{name}.parquet",
-            with_state=with_state,
+            table.info, table.chunks(with_state=with_state), target / f"{name}.parquet", with_state=with_state
         )
         for name, table in files.items()
     }
@@ -308,11 +298,7 @@ def _sync(path: Path) -> None:
 
 
 def to_state_dict(
-    folder: PathLike,
-    tables: Mapping[str, Indices],
-    *,
-    absent: float = 0.0,
-    verify: bool | None = None,
+    folder: PathLike, tables: Mapping[str, Indices], *, absent: float = 0.0, verify: bool | None = None
 ) -> dict[str, Any]:
     """Returns tables as the weights of plain torch.nn.EmbeddingBag or Embedding modules.
 
@@ -367,9 +353,7 @@ def from_state_dict(ps: Any, state_dict: Mapping[str, Any], tables: Mapping[str,
         weight = np.asarray(state_dict[f"{name}.weight"].detach().cpu().float().numpy())
         places = _Places(name, indices)
         if weight.ndim != 2 or len(weight) != places.count:
-            raise InvalidArgument(
-                f"{name}.weight has shape {weight.shape}, not ({places.count}, dim)"
-            )
+            raise InvalidArgument(f"{name}.weight has shape {weight.shape}, not ({places.count}, dim)")
         keys, rows = places.all()
         each = max(1, _CHUNK_BYTES // max(1, 4 * weight.shape[1]))
         written[name] = sum(

@@ -245,10 +245,7 @@ class Core:
             "call_client": (self.Client, [pointer]),
             "queue_new": (pointer, []),
             "queue_take": (pointer, [pointer, i64]),
-            "connect": (
-                call,
-                [ctypes.POINTER(text), size, ctypes.POINTER(ClientOptions), options],
-            ),
+            "connect": (call, [ctypes.POINTER(text), size, ctypes.POINTER(ClientOptions), options]),
             "client_close": (None, [pointer]),
             "client_epoch": (u64, [pointer]),
             "client_session": (u64, [pointer]),

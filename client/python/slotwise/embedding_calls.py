@@ -35,9 +35,7 @@ _WIRE_DTYPES = ("float32", "float16", "bfloat16")  # by the core's numbers
 def wire_number(wire_dtype: str) -> int:
     """Returns the core's number of a type on the wire; InvalidArgument if there is no such type."""
     if wire_dtype not in _WIRE_DTYPES:
-        raise InvalidArgument(
-            f"wire_dtype is {wire_dtype!r}, not one of {', '.join(_WIRE_DTYPES)}"
-        )
+        raise InvalidArgument(f"wire_dtype is {wire_dtype!r}, not one of {', '.join(_WIRE_DTYPES)}")
     return _WIRE_DTYPES.index(wire_dtype)
 
 
@@ -120,11 +118,7 @@ class EmbeddingCalls(SessionCalls):
         return self._start([table], wire_dtype, start)
 
     def lookup_many(
-        self,
-        lookups: Mapping[str, Bags],
-        *,
-        train: bool = True,
-        wire_dtype: str | None = None,
+        self, lookups: Mapping[str, Bags], *, train: bool = True, wire_dtype: str | None = None
     ) -> dict[str, NDArray[np.float32]]:
         """Looks up in several tables, of any dims and numbers of samples, in one request and round.
 
@@ -224,9 +218,7 @@ class EmbeddingCalls(SessionCalls):
         rates = rates_of([table], {table: learning_rate})
 
         def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
-            batch = _push_batch(
-                tables[0], self._divisor(step), keys, offsets, gradients, weights
-            )
+            batch = _push_batch(tables[0], self._divisor(step), keys, offsets, gradients, weights)
             begin = self._push([batch], None, rates, step)
             return begin, batch, lambda call: self._core.numbers_of(call)[0]
 
@@ -287,10 +279,7 @@ class EmbeddingCalls(SessionCalls):
     ) -> Handle:
         with self._tables(*pushes) as tables:
             divisor = self._divisor(step)
-            batches = [
-                _push_batch(options, divisor, *push)
-                for options, push in zip(tables, pushes.values())
-            ]
+            batches = [_push_batch(options, divisor, *push) for options, push in zip(tables, pushes.values())]
             states = states_of(pushes, looked_up)
             return self._run(self._push(batches, states, rates, step), wire_dtype, batches)
 
@@ -310,9 +299,7 @@ class EmbeddingCalls(SessionCalls):
         self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None, gpu: Any = None
     ) -> Begin:
         core, named, native = self._core, self._named(step), _natives(batches)
-        return lambda call: core.push(
-            self._client, native, len(batches), states, rates, named, gpu, call
-        )
+        return lambda call: core.push(self._client, native, len(batches), states, rates, named, gpu, call)
 
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""

@@ -85,12 +85,7 @@ class Error(Exception):
     code: StatusCode = StatusCode.INTERNAL
     first_reason: Reason = Reason.BUG  # of an error that names none
 
-    def __init__(
-        self,
-        message: str,
-        retry_after: float | None = None,
-        reason: Reason | None = None,
-    ) -> None:
+    def __init__(self, message: str, retry_after: float | None = None, reason: Reason | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.retry_after = retry_after

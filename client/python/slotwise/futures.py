@@ -125,9 +125,7 @@ class Endings:
         self._early: set[int] = set()  # calls that ended before they were known to run
         self._thread: threading.Thread | None = None
 
-    def start(
-        self, begin: Begin, keep: Any, on_end: OnEnd, data_type: int | None = None
-    ) -> Handle:
+    def start(self, begin: Begin, keep: Any, on_end: OnEnd, data_type: int | None = None) -> Handle:
         """Starts a call, and calls `on_end` once it has ended, in a thread of ours.
 
         Args:
@@ -209,9 +207,7 @@ class StartedCall:
             if missing is not None:
                 request = request_text({"table": missing})
                 call = endings(core).start(
-                    lambda options: core.ask(
-                        calls._client, b"DescribeTable", request, -1, options
-                    ),
+                    lambda options: core.ask(calls._client, b"DescribeTable", request, -1, options),
                     calls._client,
                     self._described,
                 )

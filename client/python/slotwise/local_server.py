@@ -423,9 +423,7 @@ def _open_log(log: Path | None) -> tuple[Path, int]:
         return log, os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     except OSError as error:
         where = "a temporary file" if log is None else str(log)
-        raise FailedPrecondition(
-            f"cannot write the server's log to {where}: {error.strerror}"
-        ) from None
+        raise FailedPrecondition(f"cannot write the server's log to {where}: {error.strerror}") from None
 
 
 def _environment(ours: os._Environ[str]) -> dict[str, str]:

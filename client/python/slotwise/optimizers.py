@@ -177,11 +177,7 @@ _OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": Adam,
     "ftrl": FTRL,
 }
-_INITIALIZERS: dict[str, type[Initializer]] = {
-    "uniform": Uniform,
-    "normal": Normal,
-    "constant": Constant,
-}
+_INITIALIZERS: dict[str, type[Initializer]] = {"uniform": Uniform, "normal": Normal, "constant": Constant}
 
 
 def optimizer_to_json(optimizer: Optimizer) -> Json:
@@ -239,9 +235,7 @@ def _to_json(value: Any, kinds: dict[str, Any], what: str) -> Json:
     if name is None:
         names = ", ".join(kind.__name__ for kind in kinds.values())
         given = value.__name__ if isinstance(value, type) else repr(value)
-        raise InvalidArgument(
-            f"{what} is {given}: must be an object of slotwise's classes {names}"
-        )
+        raise InvalidArgument(f"{what} is {given}: must be an object of slotwise's classes {names}")
     constants = (field.name for field in fields(value) if field.name not in _NOT_CONSTANTS)
     return {name: {constant: getattr(value, constant) for constant in constants}}
 

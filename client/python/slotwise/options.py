@@ -184,9 +184,7 @@ def options_to_json(options: TableOptions) -> Json:
         if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
             raise InvalidArgument(f"{name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
     if options.combiner not in _COMBINERS:
-        raise InvalidArgument(
-            f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}"
-        )
+        raise InvalidArgument(f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}")
     return {
         "name": options.name,
         "dim": options.dim,

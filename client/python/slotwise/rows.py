@@ -123,9 +123,7 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
         state = _map(source / _STATE, np.float32, 2)
     for name, array in ((_VALUES, values), (_STATE, state)):
         if array is not None and len(array) != len(keys):
-            raise InvalidArgument(
-                f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}"
-            )
+            raise InvalidArgument(f"{source / name} has {len(array)} rows, {_KEYS} has {len(keys)}")
     repeated = _repeated(keys)
     if repeated is not None:
         raise InvalidArgument(f"{source / _KEYS} has key {repeated} more than once")
@@ -136,9 +134,7 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
         some = slice(first, first + each)
         chunk_state = None if state is None else state[some]
         with _telling(written, source):
-            written += ps.import_rows(
-                table, keys[some], values[some], chunk_state, table_steps=target.steps
-            )
+            written += ps.import_rows(table, keys[some], values[some], chunk_state, table_steps=target.steps)
     target.finish(written, source)
     return written
 
@@ -208,9 +204,7 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
         if with_state and "state" in schema.names:
             columns.append("state")
         # There is no column for the state of SGD, nor of a table without rows.
-        target = _Target(
-            ps, table, saved, len(columns) == 3 or (with_state and _was_saved_with_state(saved))
-        )
+        target = _Target(ps, table, saved, len(columns) == 3 or (with_state and _was_saved_with_state(saved)))
         dim = target.options.dim
         each, written = max(1, _CHUNK_BYTES // (8 + 4 * dim * (2 * len(columns) - 3))), 0
         for batch in file.iter_batches(each, columns=columns):
@@ -266,9 +260,7 @@ class NpyWriter:
         self._file.close()
 
 
-def _save_with_state(
-    ps: Client, table: str, folder: Path, keys: NpyWriter, values: NpyWriter
-) -> None:
+def _save_with_state(ps: Client, table: str, folder: Path, keys: NpyWriter, values: NpyWriter) -> None:
     """Takes the state's width from the first chunk; a table without rows has state of width 0."""
     chunks = ps.export_rows(table, with_state=True)
     first = next(chunks, None)
@@ -397,7 +389,10 @@ class _Target:
         if self._saved_steps > self._steps_before:
             _LOG.warning(
                 "table %s: the count of steps stays %d, and was %d in the table that %s was saved from",
-                self._table, self._steps_before, self._saved_steps, source,
+                self._table,
+                self._steps_before,
+                self._saved_steps,
+                source,
             )
 
 
@@ -406,7 +401,10 @@ def warn_of_new_state(table: str, options: TableOptions, rows: int, source: obje
     if not isinstance(options.optimizer, SGD):
         _LOG.warning(
             "table %s: the state of %s starts anew in %d row(s), because none came with %s",
-            table, type(options.optimizer).__name__, rows, source,
+            table,
+            type(options.optimizer).__name__,
+            rows,
+            source,
         )
 
 
@@ -476,9 +474,7 @@ def _repeated(keys: NDArray[np.uint64]) -> int | None:
     """Returns a key that is there more than once, or None. Looks at some of the keys at a time."""
     parts = -(-len(keys) // _KEYS_AT_ONCE)
     for part in range(parts):
-        pieces = (
-            keys[first : first + _KEYS_AT_ONCE] for first in range(0, len(keys), _KEYS_AT_ONCE)
-        )
+        pieces = (keys[first : first + _KEYS_AT_ONCE] for first in range(0, len(keys), _KEYS_AT_ONCE))
         some = np.sort(np.concatenate([piece[piece % np.uint64(parts) == part] for piece in pieces]))
         again = np.flatnonzero(some[1:] == some[:-1])
         if len(again):

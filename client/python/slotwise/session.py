@@ -115,9 +115,7 @@ class Session:
                 trainer divides its own by `trainers` before it sends them.
         """
         if not 0 <= trainer < trainers:
-            raise InvalidArgument(
-                f"trainer is {trainer}, not in 0 .. trainers - 1 = {trainers - 1}"
-            )
+            raise InvalidArgument(f"trainer is {trainer}, not in 0 .. trainers - 1 = {trainers - 1}")
         if parts is not None and parts < 1:
             raise InvalidArgument(f"parts is {parts}, not at least 1")
         if gradients not in ("sum", "mean"):
@@ -155,9 +153,7 @@ class Session:
         with self._lock:
             number = self._next
             self._next += 1
-        return Step(
-            self.id, number, self._trainer, self._trainers, self._parts, self.epoch, self._mean
-        )
+        return Step(self.id, number, self._trainer, self._trainers, self._parts, self.epoch, self._mean)
 
     def next_of(self, parts_wanted: Callable[[int], int]) -> Step:
         """Is Slotwise's own: returns the next step, of a push whose size is known.

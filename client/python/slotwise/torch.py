@@ -170,9 +170,7 @@ def load(
             _check_groups(path, each.state_dict()["param_groups"], saved["param_groups"])
     record, remote = content["slotwise"], _remote_of(model)
     remote.ps._pushes.wait()
-    _pair.bring_back(
-        path, remote, record, go_back=go_back, all_tables=all_tables, timeout=timeout
-    )
+    _pair.bring_back(path, remote, record, go_back=go_back, all_tables=all_tables, timeout=timeout)
     if content["model_metadata"] is not None:
         state._metadata = content["model_metadata"]
     with rows_stay():

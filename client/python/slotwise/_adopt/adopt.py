@@ -299,9 +299,7 @@ def _names_of(found: list[FoundWeight], prefix: str, names: Mapping[str, str]) -
     return chosen
 
 
-def _tables_that_are_there(
-    ps: Client, tables: list[AdoptedTable], attach: bool
-) -> dict[str, TableInfo]:
+def _tables_that_are_there(ps: Client, tables: list[AdoptedTable], attach: bool) -> dict[str, TableInfo]:
     """Describes those that need not be made, by name; raises AlreadyExists if they may not be there."""
     there: dict[str, TableInfo] = {}
     for table in tables:

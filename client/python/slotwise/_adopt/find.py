@@ -18,10 +18,7 @@ from slotwise.errors import InvalidArgument
 
 # The public names of TorchRec's EmbeddingBagCollection and EmbeddingCollection: the method that
 # lists their tables' configurations, and the nn.ModuleDict that has a torch module for each.
-_COLLECTIONS = (
-    ("embedding_bag_configs", "embedding_bags"),
-    ("embedding_configs", "embeddings"),
-)
+_COLLECTIONS = (("embedding_bag_configs", "embedding_bags"), ("embedding_configs", "embeddings"))
 
 
 @dataclass
@@ -51,9 +48,7 @@ class FoundWeight:
         return kinds.pop() if len(kinds) == 1 else "sum"
 
 
-def find_weights(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]
-) -> list[FoundWeight]:
+def find_weights(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[FoundWeight]:
     """Returns the weights of all `nn.Embedding`s and `nn.EmbeddingBag`s of a model.
 
     Raises:

@@ -170,13 +170,7 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         weight: Any = self._parameters.pop("weight")
         try:
             super()._load_from_state_dict(
-                state_dict,
-                prefix,
-                local_metadata,
-                strict,
-                missing_keys,
-                unexpected_keys,
-                error_msgs,
+                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
             )
         finally:
             self._parameters["weight"] = weight
@@ -235,10 +229,7 @@ class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
 
     @left_to_python
     def forward(
-        self,
-        input: Tensor,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
         """Returns the pooled rows, float32 [bags, dim], with the arguments of `nn.EmbeddingBag`.
 

@@ -154,11 +154,7 @@ class OptimizerOfTables:
     @left_to_python
     def _push(self) -> None:
         """Pushes the weights' gradients as one step of each table that has one, or another trainer's may."""
-        groups = {
-            id(weight): group
-            for group in self._optimizer.param_groups
-            for weight in group["params"]
-        }
+        groups = {id(weight): group for group in self._optimizer.param_groups for weight in group["params"]}
         for table in self._tables:
             table.check_weight()
         pushes: dict[str, tuple[Any, None, Any]] = {}

@@ -266,9 +266,7 @@ class AdoptedTable:
         elif same and self._read is None and (values or data.device.type == "cpu") and data.numel():
             same = bool(data[0, 0].isnan())
         if not same:
-            raise FailedPrecondition(
-                f"the weight of table {self.name} has been written to, but {_UNTOUCHED}"
-            )
+            raise FailedPrecondition(f"the weight of table {self.name} has been written to, but {_UNTOUCHED}")
         self._version = version
 
     def move(self, device: torch.device) -> None:
@@ -377,9 +375,7 @@ class AdoptedTable:
             some = slice(int(keys[0]), int(keys[-1]) + 1)
             parts = [_numpy(tensor[some]) for tensor in tensors]
             rows_state = np.concatenate(parts, axis=1) if parts else None
-            self.ps.import_rows(
-                self.name, keys, _numpy(values[some]), rows_state, table_steps=steps
-            )
+            self.ps.import_rows(self.name, keys, _numpy(values[some]), rows_state, table_steps=steps)
 
     def _chunks(self) -> Iterator[NDArray[np.int64]]:
         """Yields all keys, some at a time."""

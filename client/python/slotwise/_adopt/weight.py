@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from slotwise._adopt.table import AdoptedTable
 
 # Torch's functions see the weight as an ordinary tensor inside of this.
-as_plain: Callable[[], Any] = getattr(
-    torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction
-)
+as_plain: Callable[[], Any] = getattr(torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction)
 
 
 class _RowsStay(threading.local):
@@ -202,9 +200,7 @@ def _asks_for_type(func: Any, args: Any, given: Any) -> bool:
     return func is Tensor.type and len(args) == 1 and not given
 
 
-def _written(
-    func: Any, args: tuple[Any, ...], given: Mapping[str, Any]
-) -> Iterator[AdoptedWeight]:
+def _written(func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Iterator[AdoptedWeight]:
     """Yields the weights that a function of torch's writes to."""
     name = getattr(func, "__name__", "")
     if (name.endswith("_") and not name.startswith("__")) or name in _IN_PLACE:

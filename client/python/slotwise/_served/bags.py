@@ -12,10 +12,7 @@ from slotwise._served.modules import ServedEmbeddingBag
 Bags = Dict[str, Tuple[Tensor, Optional[Tensor], Optional[Tensor]]]
 # What `forward` takes within a script, where all features have one type.
 AnyBags = Union[
-    Dict[str, Tensor],
-    Dict[str, Tuple[Tensor, Tensor]],
-    Dict[str, Tuple[Tensor, Tensor, Tensor]],
-    Bags,
+    Dict[str, Tensor], Dict[str, Tuple[Tensor, Tensor]], Dict[str, Tuple[Tensor, Tensor, Tensor]], Bags
 ]
 
 

@@ -92,9 +92,13 @@ def _check(module: Remote) -> None:
             f"they do a module of the model"
         )
     kind = next((each for each in _KINDS if isinstance(module, each)), None)
-    if kind is None or "forward" in vars(module) or any(
-        getattr(type(module), name) is not getattr(kind, name)
-        for name in ("forward", "lookups_of", "__call__")
+    if (
+        kind is None
+        or "forward" in vars(module)
+        or any(
+            getattr(type(module), name) is not getattr(kind, name)
+            for name in ("forward", "lookups_of", "__call__")
+        )
     ):
         raise InvalidArgument(
             f"{module._name()} has a forward() of its own, which its copy would not have: put a module of "
@@ -180,11 +184,7 @@ def _stand_in(module: Any, served: Mapping[str, ServedTable]) -> nn.Module:
 
 
 def _served_table(
-    ps: Client,
-    table: str,
-    wanted: NDArray[np.uint64] | None,
-    paddings: set[int],
-    takes_positions: bool,
+    ps: Client, table: str, wanted: NDArray[np.uint64] | None, paddings: set[int], takes_positions: bool
 ) -> ServedTable:
     """Fetches the rows of a table.
 
