@@ -141,9 +141,7 @@ def expect_equal_states(ours: Any, theirs: Any) -> None:
         for name, value in state.items():
             assert type(ours["state"][number][name]) is type(value), name
             if isinstance(value, Tensor):
-                torch.testing.assert_close(
-                    ours["state"][number][name], value, rtol=1e-4, atol=1e-5, msg=name
-                )
+                torch.testing.assert_close(ours["state"][number][name], value, rtol=1e-4, atol=1e-5, msg=name)
             else:
                 assert ours["state"][number][name] == value
 

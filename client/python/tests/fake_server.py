@@ -62,9 +62,7 @@ class PendingStep:
 class FakeServer:
     """`ranks` gRPC servers on 127.0.0.1, on free ports unless told, over one set of tables."""
 
-    def __init__(
-        self, ranks: int = 2, max_message_bytes: int = 64 << 20, first_port: int = 0
-    ) -> None:
+    def __init__(self, ranks: int = 2, max_message_bytes: int = 64 << 20, first_port: int = 0) -> None:
         self.log: list[tuple[int, str, Any]] = []  # (rank, method, request) of all calls, in order
         self.before: Fault = lambda rank, method, request: None
         self.after: Fault = lambda rank, method, request: None

@@ -21,8 +21,4 @@ def _no_hooks(module: Any) -> None:
 vars(torch).setdefault("_UntypedStorage", torch.UntypedStorage)
 lightning: Any = importlib.import_module("lightning")
 if torch.__version__.startswith("1.13."):
-    setattr(
-        lightning.LightningModule,
-        "_register_sharded_tensor_state_dict_hooks_if_available",
-        _no_hooks,
-    )
+    setattr(lightning.LightningModule, "_register_sharded_tensor_state_dict_hooks_if_available", _no_hooks)

@@ -36,9 +36,7 @@ class OracleTable:
         self.rows: dict[int, Floats] = {}
         self.state: dict[int, Floats] = {}  # in the order of docs/semantics.md
 
-    def lookup(
-        self, keys: Keys, offsets: Offsets, train: bool, weights: Floats | None = None
-    ) -> Floats:
+    def lookup(self, keys: Keys, offsets: Offsets, train: bool, weights: Floats | None = None) -> Floats:
         """The pooled rows, [bags, dim]."""
         pooled = np.zeros((len(offsets) - 1, self.options.dim), dtype=F)
         for bag, (first, last) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):

@@ -54,10 +54,7 @@ class RealServer:
         self._config.write(config)
         self._config.flush()
         command += ["--config", self._config.name]
-        environment = os.environ | {
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        }
+        environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self._output = tempfile.TemporaryFile()
         self._process = subprocess.Popen(
             command,

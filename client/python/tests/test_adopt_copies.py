@@ -89,9 +89,7 @@ def test_checkpoints_are_torchs_own(ps: slotwise.Client, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_an_optimizer_that_has_made_no_step_has_torchs_state(
-    fake_ps: slotwise.Client, kind: str
-) -> None:
+def test_an_optimizer_that_has_made_no_step_has_torchs_state(fake_ps: slotwise.Client, kind: str) -> None:
     theirs, ours = make_twins(kind)
     st.adopt(ours.model, fake_ps, ours.optimizers)
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
@@ -99,9 +97,7 @@ def test_an_optimizer_that_has_made_no_step_has_torchs_state(
 
 
 @pytest.mark.parametrize("kind", ["adagrad", "sparse-adam"])
-def test_loading_weights_alone_keeps_the_optimizers_state(
-    fake_ps: slotwise.Client, kind: str
-) -> None:
+def test_loading_weights_alone_keeps_the_optimizers_state(fake_ps: slotwise.Client, kind: str) -> None:
     theirs, ours = make_trained_twins(fake_ps, kind)
     other = make_untrained(kind).model.state_dict()
     for model, _ in (theirs, ours):
@@ -114,9 +110,7 @@ def test_a_state_that_does_not_fit_is_refused_as_torch_does(fake_ps: slotwise.Cl
     model = nn.ModuleDict({"words": nn.Embedding(5, 2)}).requires_grad_(False)
     st.adopt(model, fake_ps)
     before = model.state_dict()
-    with pytest.raises(
-        RuntimeError, match=r"size mismatch for words\.weight: \(4, 2\), not \(5, 2\)"
-    ):
+    with pytest.raises(RuntimeError, match=r"size mismatch for words\.weight: \(4, 2\), not \(5, 2\)"):
         model.load_state_dict({"words.weight": torch.zeros(4, 2)})
     with pytest.raises(RuntimeError, match=r"Missing key.*words\.weight"):
         model.load_state_dict({})

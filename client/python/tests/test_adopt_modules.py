@@ -45,9 +45,7 @@ def expect_equal_use(theirs: nn.Module, ours: nn.Module, *arguments: Any, **name
         (output.sin() * torch.arange(output.numel()).reshape(output.shape)).sum().backward()
     their_gradient, our_gradient = theirs.weight.grad, ours.weight.grad
     assert our_gradient.layout == their_gradient.layout
-    torch.testing.assert_close(
-        our_gradient.to_dense(), their_gradient.to_dense(), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(our_gradient.to_dense(), their_gradient.to_dense(), rtol=1e-5, atol=1e-5)
 
 
 BAGS: dict[str, tuple[Tensor, Tensor | None]] = {
@@ -64,9 +62,7 @@ BAGS: dict[str, tuple[Tensor, Tensor | None]] = {
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("padding", [None, 2, -1])
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_bags_of_all_forms(
-    ps: slotwise.Client, mode: str, padding: int | None, sparse: bool
-) -> None:
+def test_bags_of_all_forms(ps: slotwise.Client, mode: str, padding: int | None, sparse: bool) -> None:
     for last in (False, True):
         module = seeded(
             lambda: nn.EmbeddingBag(
@@ -85,9 +81,7 @@ def test_bags_of_all_forms(
             expect_equal_use(theirs, ours, keys, offsets)
             if mode == "sum":
                 weights = torch.linspace(-1, 2, keys.numel()).reshape(keys.shape)
-                expect_equal_use(
-                    theirs, ours, input=keys, offsets=offsets, per_sample_weights=weights
-                )
+                expect_equal_use(theirs, ours, input=keys, offsets=offsets, per_sample_weights=weights)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -193,9 +187,7 @@ def test_modules_in_containers_and_used_twice_are_adopted_once(fake_ps: slotwise
     assert type(shared) is nn.Embedding
 
 
-def test_parts_are_adopted_and_released_one_by_one(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_parts_are_adopted_and_released_one_by_one(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     model = nn.ModuleList([nn.Embedding(ROWS, DIM), nn.Embedding(ROWS, DIM)])
     before = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)

@@ -121,9 +121,7 @@ def compare(theirs: nn.Module, ours: nn.Module) -> None:
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losses_that_read_weights_train_as_in_torch(
-    real_ps: slotwise.Client, loss: str, kind: str
-) -> None:
+def test_losses_that_read_weights_train_as_in_torch(real_ps: slotwise.Client, loss: str, kind: str) -> None:
     twins = make_twins(kind)
     (theirs, _), (ours, optimizer) = twins
     st.adopt(ours, real_ps, optimizer)

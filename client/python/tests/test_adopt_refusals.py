@@ -162,9 +162,7 @@ def expect_refused(
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_the_server_cannot_hold_is_refused(
-    real: Any, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_what_the_server_cannot_hold_is_refused(real: Any, kind: str, request: pytest.FixtureRequest) -> None:
     make, message = MODELS[kind]
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -190,9 +188,7 @@ def test_a_table_that_exists_is_never_written_to(fake_ps: slotwise.Client) -> No
     assert fake_ps.describe_table("odd").rows == 0
 
 
-def test_a_server_that_fails_in_the_middle_is_cleared(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_server_that_fails_in_the_middle_is_cleared(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     def refuse(_rank: int, method: str, request: Any) -> None:
         if method == "Import" and request.table == "odd":
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room")

@@ -76,18 +76,13 @@ def draw(rec: Any, generator: torch.Generator, weighted: bool) -> Any:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_collection_trains_as_before(
-    ps: slotwise.Client, rec: types.ModuleType, weighted: bool
-) -> None:
+def test_a_collection_trains_as_before(ps: slotwise.Client, rec: types.ModuleType, weighted: bool) -> None:
     torch.manual_seed(5)
     theirs = Ranker(rec, weighted)
     ours = copy.deepcopy(theirs)
     optimizers = [torch.optim.Adagrad(model.parameters(), lr=0.1) for model in (theirs, ours)]
     tables = st.adopt(ours.bags, ps, optimizers[1], prefix="rec.")
-    assert tables == {
-        "embedding_bags.goods": "rec.goods",
-        "embedding_bags.users": "rec.users",
-    }
+    assert tables == {"embedding_bags.goods": "rec.goods", "embedding_bags.users": "rec.users"}
     assert isinstance(ours.bags, rec.EmbeddingBagCollection)
     generator = torch.Generator().manual_seed(6)
     for step in range(40):

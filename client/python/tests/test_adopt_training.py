@@ -75,9 +75,7 @@ def test_a_model_is_adopted_and_released_in_the_middle_of_training(
 
 @pytest.mark.filterwarnings("error")  # schedulers warn where they saw no step()
 @pytest.mark.parametrize("kind", ["sgd", "adagrad-sparse", "sparse-adam"])
-def test_schedulers_made_before_and_after_set_the_tables_rates(
-    ps: slotwise.Client, kind: str
-) -> None:
+def test_schedulers_made_before_and_after_set_the_tables_rates(ps: slotwise.Client, kind: str) -> None:
     theirs, ours = make_twins(kind)
 
     def warm_up(trained: Trained) -> torch.optim.lr_scheduler.LambdaLR:
@@ -100,9 +98,7 @@ def test_schedulers_made_before_and_after_set_the_tables_rates(
     expect_equal_models(ours.model, theirs.model)
 
 
-def test_the_rate_that_a_loop_writes_is_the_next_steps(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_the_rate_that_a_loop_writes_is_the_next_steps(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     theirs, ours = make_twins("adagrad")
     st.adopt(ours.model, fake_ps, ours.optimizers)
     for number, batch in enumerate(batches(6)):
@@ -131,9 +127,7 @@ def test_gradients_accumulate_into_one_step(ps: slotwise.Client, kind: str) -> N
 
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_zero_grad_forgets_what_was_not_pushed(
-    fake_ps: slotwise.Client, kind: str, to_none: bool
-) -> None:
+def test_zero_grad_forgets_what_was_not_pushed(fake_ps: slotwise.Client, kind: str, to_none: bool) -> None:
     theirs, ours = make_twins(kind)
     st.adopt(ours.model, fake_ps, ours.optimizers)
     for number, batch in enumerate(batches(8)):
@@ -177,9 +171,7 @@ def test_clipped_gradients_are_pushed_as_clipped(fake_ps: slotwise.Client) -> No
     expect_equal_models(ours.model, theirs.model)
 
 
-@pytest.mark.skipif(
-    not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old torch"
-)
+@pytest.mark.skipif(not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old torch")
 @pytest.mark.parametrize("kind", ["sgd", "adagrad-sparse"])
 def test_a_grad_scaler_unscales_and_skips_as_ever(fake_ps: slotwise.Client, kind: str) -> None:
     theirs, ours = make_twins(kind)
@@ -315,9 +307,7 @@ def test_a_failed_step_with_a_gradient_that_has_grown_is_another_step(
 
 
 @pytest.mark.parametrize("rate", [-0.1, float("inf"), float("nan")])
-def test_a_rate_that_no_table_has_is_refused_at_the_step(
-    fake_ps: slotwise.Client, rate: float
-) -> None:
+def test_a_rate_that_no_table_has_is_refused_at_the_step(fake_ps: slotwise.Client, rate: float) -> None:
     _, ours = make_twins("sgd")
     st.adopt(ours.model, fake_ps, ours.optimizers)
     (batch,) = batches(1)
@@ -328,9 +318,7 @@ def test_a_rate_that_no_table_has_is_refused_at_the_step(
     assert fake_ps.describe_table("words").learning_rate == pytest.approx(0.2)
 
 
-def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(
-    fake_ps: slotwise.Client,
-) -> None:
+def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(fake_ps: slotwise.Client) -> None:
     _, ours = make_twins("adagrad")
     st.adopt(ours.model, fake_ps, ours.optimizers)
     (batch,) = batches(1)
@@ -338,8 +326,6 @@ def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(
     with pytest.raises(slotwise.InvalidArgument, match="can follow the learning rate only"):
         ours.step(batch)
     ours.optimizers[0].param_groups[0].update(eps=1e-10, weight_decay=0.1)
-    with pytest.raises(
-        slotwise.InvalidArgument, match="weight_decay of torch.optim.Adagrad, 0.1, moves"
-    ):
+    with pytest.raises(slotwise.InvalidArgument, match="weight_decay of torch.optim.Adagrad, 0.1, moves"):
         ours.step(batch)
     assert fake_ps.describe_table("words").steps == 0

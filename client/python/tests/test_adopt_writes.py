@@ -85,9 +85,7 @@ def expect_noticed(
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_write_to_the_weight_is_noticed_and_loses_no_row(
-    fake_ps: slotwise.Client, kind: str
-) -> None:
+def test_a_write_to_the_weight_is_noticed_and_loses_no_row(fake_ps: slotwise.Client, kind: str) -> None:
     model, optimizer, rows = make_adopted(fake_ps)
     WRITES[kind](model["words"].weight)
     message = "the weight of table words has been written to, but"
@@ -139,9 +137,7 @@ def test_another_weight_that_got_in_is_noticed_and_loses_no_row(fake_ps: slotwis
     torch.testing.assert_close(model["words"].weight.detach(), rows)
 
 
-def test_a_release_of_several_drops_no_table_before_all_rows_are_there(
-    fake_ps: slotwise.Client,
-) -> None:
+def test_a_release_of_several_drops_no_table_before_all_rows_are_there(fake_ps: slotwise.Client) -> None:
     model = nn.ModuleList([nn.Embedding(ROWS, DIM), nn.Embedding(ROWS, DIM)]).requires_grad_(False)
     before = copy.deepcopy(model)
     for number, part in enumerate(model):

@@ -109,9 +109,7 @@ def test_a_table_that_was_made_anew_is_noticed_after_one_error(ads: slotwise.Cli
     assert ads.lookup_async("ads", [1]).result(20).shape == (1, 3)
 
 
-def test_a_cancelled_call_ends_while_the_server_is_silent(
-    fake: FakeServer,
-) -> None:
+def test_a_cancelled_call_ends_while_the_server_is_silent(fake: FakeServer) -> None:
     ps = slotwise.connect(fake.addresses[0], timeout=PATIENT)
     ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     gate = Gate(fake, "Lookup")
@@ -126,9 +124,7 @@ def test_a_cancelled_call_ends_while_the_server_is_silent(
     gate.opened.set()
 
 
-def test_a_cancelled_call_lets_its_arrays_go_while_the_server_is_silent(
-    fake: FakeServer,
-) -> None:
+def test_a_cancelled_call_lets_its_arrays_go_while_the_server_is_silent(fake: FakeServer) -> None:
     with slotwise.connect(fake.addresses[0], timeout=PATIENT) as ps:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
         gate = Gate(fake, "Lookup")
@@ -147,9 +143,7 @@ def test_a_cancelled_call_lets_its_arrays_go_while_the_server_is_silent(
         gate.opened.set()
 
 
-def test_a_task_that_is_cancelled_cancels_its_call(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_task_that_is_cancelled_cancels_its_call(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     gate = Gate(fake, "Push")
 
@@ -202,9 +196,7 @@ def test_a_call_ends_at_its_timeout(fake: FakeServer, fake_ps: slotwise.Client) 
         gate.opened.set()
 
 
-def test_an_async_push_is_sent_again_as_the_same_step(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_an_async_push_is_sent_again_as_the_same_step(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     left = iter([True, True])
 
@@ -218,9 +210,7 @@ def test_an_async_push_is_sent_again_as_the_same_step(
     assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3
 
 
-def test_a_callback_that_raises_stops_nobody_else(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_callback_that_raises_stops_nobody_else(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     gate = Gate(fake, "Lookup")
 
@@ -248,9 +238,7 @@ def test_a_future_that_its_user_has_ended_stops_nobody_else(
     assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
 
 
-def test_a_callback_that_would_wait_for_ever_is_told_so(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_callback_that_would_wait_for_ever_is_told_so(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     ads = fake_ps
     ads.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     said: list[BaseException | None] = []
@@ -316,9 +304,7 @@ def test_a_push_without_a_step_draws_its_clients_next_when_it_is_sent(
     assert (push.step.session, push.step.number) == (named.session, named.number + 1)
 
 
-def test_a_cancelled_future_is_done_for_whoever_waits(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_cancelled_future_is_done_for_whoever_waits(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     gate = Gate(fake, "Lookup")
     future = fake_ps.lookup_async("ads", [1])

@@ -25,18 +25,14 @@ def ps(fake_ps: slotwise.Client) -> slotwise.Client:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.uint32, np.int64, np.uint64])
-def test_offsets_of_any_integers_are_taken(
-    fake: FakeServer, ps: slotwise.Client, dtype: Any
-) -> None:
+def test_offsets_of_any_integers_are_taken(fake: FakeServer, ps: slotwise.Client, dtype: Any) -> None:
     ps.lookup("ads", np.arange(5), np.array([0, 1, 3, 3, 5], dtype=dtype))
     (request,) = fake.requests("Lookup")
     assert np.frombuffer(request.keys, "<u8").tolist() == [0, 1, 2, 3, 4]
     assert np.frombuffer(request.offsets, "<u4").tolist() == [0, 1, 3, 3, 5]
 
 
-def test_int64_keys_are_reinterpreted_without_a_copy(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_int64_keys_are_reinterpreted_without_a_copy(fake: FakeServer, ps: slotwise.Client) -> None:
     keys = np.array([-1, -(2**63)])
     assert np.shares_memory(make_batch(POOLED, keys).keep[0], keys)
     ps.lookup("ads", keys)
@@ -52,10 +48,7 @@ def test_narrower_keys_keep_their_values(fake: FakeServer, ps: slotwise.Client, 
 
 
 def test_unsigned_keys_keep_their_upper_bit() -> None:
-    assert make_batch(POOLED, np.array([2**31, 2**32 - 1], np.uint32)).keep[0].tolist() == [
-        2**31,
-        2**32 - 1,
-    ]
+    assert make_batch(POOLED, np.array([2**31, 2**32 - 1], np.uint32)).keep[0].tolist() == [2**31, 2**32 - 1]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +69,7 @@ def test_a_list_may_have_any_64_bit_integers(
     assert np.frombuffer(request.keys, "<u8").tolist() == values
 
 
-def test_with_several_slots_offsets_may_leave_the_end_out(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_with_several_slots_offsets_may_leave_the_end_out(fake: FakeServer, ps: slotwise.Client) -> None:
     """As torch.nn.EmbeddingBag takes them; how many there are tells which they are."""
     for dtype in (np.int32, np.int64, np.uint32, np.uint64):
         values = ps.lookup("ads", np.arange(5), np.array([0, 1, 3, 3], dtype=dtype))

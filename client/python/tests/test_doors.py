@@ -44,9 +44,7 @@ def train(ps: slotwise.Client, wire_dtype: str) -> tuple[list[NDArray[np.float32
     """Trains a table, by batches of none to many samples; returns what it saw, and the digest."""
     print(f"seed {SEED}")
     random = np.random.default_rng(SEED)
-    ps.create_table(
-        "doors", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1)
-    )
+    ps.create_table("doors", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
     ps.create_table("others", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
     seen = []
     try:
@@ -57,9 +55,7 @@ def train(ps: slotwise.Client, wire_dtype: str) -> tuple[list[NDArray[np.float32
             gradients = random.normal(size=found.shape).astype(np.float32)
             ps.push("doors", keys, offsets, gradients, weights=weights, wire_dtype=wire_dtype)
             others = random.integers(0, 900, 2000).astype(np.uint64)
-            many = ps.lookup_many(
-                {"doors": (keys, offsets), "others": (others,)}, wire_dtype=wire_dtype
-            )
+            many = ps.lookup_many({"doors": (keys, offsets), "others": (others,)}, wire_dtype=wire_dtype)
             seen += many.values()
             ps.push_many(
                 {
@@ -108,9 +104,7 @@ def test_a_key_that_comes_often_travels_once(server: RealServer, door: str) -> N
     keys = np.concatenate([distinct, random.choice(distinct, 5300)])
     random.shuffle(keys)
     with slotwise.connect(server.address, door=door) as ps:
-        ps.create_table(
-            "often", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.SGD(lr=0.1)
-        )
+        ps.create_table("often", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.SGD(lr=0.1))
         try:
             start, _ = counted(ps, 0)
             rows = ps.lookup("often", np.concatenate([distinct, distinct[:2]])).reshape(-1, DIM)
@@ -161,9 +155,7 @@ def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealSe
                 late.drop_table("words")
 
 
-def test_shared_memory_of_another_host_is_unavailable(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_shared_memory_of_another_host_is_unavailable(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     """A server that names no socket of this host."""
     fake_ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=1))
     with connect_briefly(*fake.addresses, door="shm", timeout=1) as ps:

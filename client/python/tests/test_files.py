@@ -119,9 +119,7 @@ def test_a_table_without_rows_is_saved_too(
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_a_learning_rate_that_was_set_is_kept(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
-) -> None:
+def test_a_learning_rate_that_was_set_is_kept(any_ps: slotwise.Client, tmp_path: Path, kind: str) -> None:
     train(any_ps)
     any_ps.set_learning_rate("ads", 0.25)
     for with_state in (False, True):
@@ -272,9 +270,7 @@ def test_a_key_that_is_there_twice_is_refused_before_a_row_is_written(
 
 
 @pytest.mark.parametrize("file", ["keys.npy", "values.npy", "state.npy", "table.json"])
-def test_pipes_and_long_texts_are_refused(
-    fake_ps: slotwise.Client, tmp_path: Path, file: str
-) -> None:
+def test_pipes_and_long_texts_are_refused(fake_ps: slotwise.Client, tmp_path: Path, file: str) -> None:
     train(fake_ps)
     save(fake_ps, "npy", tmp_path / "ads")
     path = tmp_path / "ads" / file
@@ -362,17 +358,11 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
 
     fake.after = lambda rank, method, request: None
     save(fake_ps, "npy", target, with_state=False)
-    assert sorted(path.name for path in target.iterdir()) == [
-        "keys.npy",
-        "table.json",
-        "values.npy",
-    ]
+    assert sorted(path.name for path in target.iterdir()) == ["keys.npy", "table.json", "values.npy"]
     assert [path.name for path in tmp_path.iterdir()] == ["ads"]
 
 
-def test_a_folder_of_something_else_is_left_alone(
-    fake_ps: slotwise.Client, tmp_path: Path
-) -> None:
+def test_a_folder_of_something_else_is_left_alone(fake_ps: slotwise.Client, tmp_path: Path) -> None:
     train(fake_ps)
     (tmp_path / "ads").mkdir()
     (tmp_path / "ads" / "thesis.tex").write_text("precious")
@@ -381,9 +371,7 @@ def test_a_folder_of_something_else_is_left_alone(
     assert (tmp_path / "ads" / "thesis.tex").read_text() == "precious"
 
 
-def test_parquet_columns_are_as_promised(
-    fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path
-) -> None:
+def test_parquet_columns_are_as_promised(fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet as parquet
 
@@ -399,9 +387,7 @@ def test_parquet_columns_are_as_promised(
     assert [path.name for path in tmp_path.iterdir()] == ["ads.parquet"]
 
 
-def test_parquet_of_other_programs_is_loaded_or_refused(
-    fake_ps: slotwise.Client, tmp_path: Path
-) -> None:
+def test_parquet_of_other_programs_is_loaded_or_refused(fake_ps: slotwise.Client, tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet as parquet
 

@@ -70,9 +70,7 @@ def test_a_step_that_was_named_raises_and_the_next_one_does_not(
     ps.push("ads", KEYS, None, ONES, step=ps.new_session().next())
 
 
-def test_a_session_that_may_be_forgotten_is_not_gone_on_with(
-    server: RealServer, ps: slotwise.Client
-) -> None:
+def test_a_session_that_may_be_forgotten_is_not_gone_on_with(server: RealServer, ps: slotwise.Client) -> None:
     old = ps.new_session()
     ps.push("ads", KEYS, None, ONES, step=old.next())
     assert ps.describe_session(old).last_step == 1

@@ -45,9 +45,7 @@ def train(
     with slotwise.connect(address, door=door, wire_dtype=wire_dtype) as ps:
         for table in ("bags", "rows"):
             ps.drop_table(table, missing_ok=True)
-        ps.create_table(
-            "bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1)
-        )
+        ps.create_table("bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
         ps.create_table("rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         bag = st.EmbeddingBag(ps, "bags", in_flight=in_flight)
         rows = st.Embedding(ps, "rows", in_flight=in_flight)
@@ -60,9 +58,7 @@ def train(
             ]
             weights = torch.randn(len(keys), generator=random)
             some = torch.randint(0, 90, (samples, 7), generator=random)
-            keys, offsets, weights, some = (
-                each.to(DEVICE) for each in (keys, offsets, weights, some)
-            )
+            keys, offsets, weights, some = (each.to(DEVICE) for each in (keys, offsets, weights, some))
             for call in (
                 lambda: [bag(keys, offsets, weights)],
                 lambda: [bag(keys, offsets.to(torch.int32))],
@@ -99,9 +95,7 @@ def errors_of(address: str, door: str) -> list[str]:
     said = []
     with slotwise.connect(address, door=door) as ps:
         ps.drop_table("errors", missing_ok=True)
-        ps.create_table(
-            "errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50
-        )
+        ps.create_table("errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50)
         bag = st.EmbeddingBag(ps, "errors")
         keys = torch.arange(10, device=DEVICE)
         offsets = torch.tensor([0, 2, 4, 7, 10], device=DEVICE)
@@ -156,9 +150,7 @@ def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
     assert torch.equal(last, torch.full_like(last, 5))  # though the client is closed
 
 
-def test_without_room_it_goes_another_way(
-    server: RealServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_room_it_goes_another_way(server: RealServer, caplog: pytest.LogCaptureFixture) -> None:
     """With the best door the host's memory takes what the device's has no room for; nobody loses a step."""
     if DEVICE.type == "cpu":
         pytest.skip("the best door uses no stand-in")

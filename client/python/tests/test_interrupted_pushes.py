@@ -80,9 +80,7 @@ class Trainer:
         if self._by_gpu and step % 3 < 2:
             with self.pushes.lock:
                 if self.pushes.is_idle():
-                    self.pushes.begin(
-                        ["a", "b"], step, lambda: None, lambda: self._apply_once(step)
-                    )
+                    self.pushes.begin(["a", "b"], step, lambda: None, lambda: self._apply_once(step))
                     return
         self.pushes.hand_over(["a"], lambda: self.applied.append(step))
 

@@ -12,9 +12,7 @@ import slotwise
 
 KEYS = np.arange(3, dtype=np.uint64)
 ONES = np.ones((3, 2), dtype=np.float32)
-SCHEDULE = slotwise.Schedule(
-    warmup_steps=3, decay_start=5, decay_steps=4, decay_power=1.5, end_lr=0.1
-)
+SCHEDULE = slotwise.Schedule(warmup_steps=3, decay_start=5, decay_steps=4, decay_power=1.5, end_lr=0.1)
 
 
 def by_the_formula(lr: float, schedule: slotwise.Schedule, step: int) -> float:

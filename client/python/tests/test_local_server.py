@@ -287,9 +287,7 @@ def test_connect_local_bounds_the_start_of_its_server(
         slotwise.connect("local", timeout=0.4)
 
 
-def test_connect_local_does_not_wait_longer_for_another_threads_start(
-    no_shared_server: None,
-) -> None:
+def test_connect_local_does_not_wait_longer_for_another_threads_start(no_shared_server: None) -> None:
     message = "another thread has been starting the server of this process for 0.1 s"
     with local_server._shared_lock, pytest.raises(slotwise.DeadlineExceeded, match=message):
         slotwise.connect("local", timeout=0.1)
@@ -341,9 +339,7 @@ def test_several_ranks_without_mpirun_are_refused(monkeypatch: pytest.MonkeyPatc
         assert trains(server.address)
 
 
-def test_a_server_that_does_not_start_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_start_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = tmp_path / "stuck"
     stuck.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\necho waiting >&2\nexec sleep 600\n")
     stuck.chmod(0o755)
@@ -370,9 +366,7 @@ def test_what_cannot_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []  # no log was left
 
 
-def test_a_log_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(slotwise.FailedPrecondition, match="nowhere/server.log: No such file"):
         slotwise.serve(log=tmp_path / "nowhere/server.log")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))

@@ -46,9 +46,7 @@ def batches(samples: int) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("samples", [3, 4000])
-def test_many_tables_are_what_each_of_them_is_alone(
-    any_ps: slotwise.Client, samples: int
-) -> None:
+def test_many_tables_are_what_each_of_them_is_alone(any_ps: slotwise.Client, samples: int) -> None:
     make(any_ps)
     make(any_ps, "alone-")
     batch = batches(samples)
@@ -66,9 +64,7 @@ def test_many_tables_are_what_each_of_them_is_alone(
     np.testing.assert_array_equal(seen["users"], np.zeros((1, 5)))
 
 
-def test_a_small_batch_is_one_request_and_one_step_number(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_small_batch_is_one_request_and_one_step_number(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     make(fake_ps)
     batch = batches(3)
     fake_ps.lookup_many({table: (b[0], b[1]) for table, b in batch.items()})
@@ -79,9 +75,7 @@ def test_a_small_batch_is_one_request_and_one_step_number(
     assert steps == [(table, fake_ps.session.id, 1, 2) for table in TABLES]
 
 
-def test_a_large_batch_goes_to_all_ranks_table_by_table(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_large_batch_goes_to_all_ranks_table_by_table(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     make(fake_ps)
     batch = batches(4000)
     fake_ps.push_many(batch)
@@ -154,9 +148,7 @@ def test_a_call_whose_reply_was_lost_is_sent_again_as_the_same_steps(
     assert {table.steps for table in fake.tables.values()} == {1}
 
 
-def test_one_refused_table_refuses_the_call_and_the_rest_can_be_sent_again(
-    any_ps: slotwise.Client,
-) -> None:
+def test_one_refused_table_refuses_the_call_and_the_rest_can_be_sent_again(any_ps: slotwise.Client) -> None:
     any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
     step, ones = any_ps.session.next(), np.ones((1, 2), np.float32)
     pushes: Any = {"ads": ([1], None, ones), "late": ([1], None, ones)}

@@ -126,9 +126,7 @@ def train_past_a_save(ps: slotwise.Client, path: Path) -> slotwise.Checkpoint:
     return saved
 
 
-def test_a_server_that_is_further_is_refused_and_brought_back(
-    tmp_path: Path, expected: list[Any]
-) -> None:
+def test_a_server_that_is_further_is_refused_and_brought_back(tmp_path: Path, expected: list[Any]) -> None:
     """The trainer is killed between a push and the save that would have had it."""
     path = tmp_path / "model.pt"
     with server(tmp_path / "data", durability="sync") as ps:

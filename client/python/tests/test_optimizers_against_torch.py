@@ -30,10 +30,7 @@ DENSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
         slotwise.SGD(0.05, weight_decay=DECAY),
         lambda p: torch.optim.SGD(p, lr=0.05, weight_decay=DECAY),
     ),
-    "momentum": (
-        slotwise.Momentum(0.02, momentum=0.8),
-        lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8),
-    ),
+    "momentum": (slotwise.Momentum(0.02, momentum=0.8), lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.8)),
     "momentum-decay": (
         slotwise.Momentum(0.02, weight_decay=DECAY),
         lambda p: torch.optim.SGD(p, lr=0.02, momentum=0.9, weight_decay=DECAY),
@@ -48,9 +45,7 @@ DENSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
     ),
     "adagrad-decay": (
         slotwise.AdaGrad(0.05, initial_accumulator=0.1, weight_decay=DECAY),
-        lambda p: torch.optim.Adagrad(
-            p, lr=0.05, initial_accumulator_value=0.1, weight_decay=DECAY
-        ),
+        lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1, weight_decay=DECAY),
     ),
     "adam": (
         slotwise.Adam(0.01, epsilon=1e-3, weight_decay=DECAY, corrected_epsilon=True),
@@ -143,14 +138,10 @@ def test_rows_that_are_in_some_steps_move_as_torchs(server: slotwise.Client, kin
     twins.expect_moved()
 
 
-def test_rowwise_adagrad_is_adagrad_where_a_rows_gradients_are_equal(
-    server: slotwise.Client,
-) -> None:
+def test_rowwise_adagrad_is_adagrad_where_a_rows_gradients_are_equal(server: slotwise.Client) -> None:
     optimizer = slotwise.RowWiseAdaGrad(0.05, initial_accumulator=0.1)
     server.create_table("ads", dim=DIM, optimizer=optimizer)
-    twins = Twins(
-        server, lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1)
-    )
+    twins = Twins(server, lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1))
     for _ in range(STEPS):
         which = twins.generator.integers(0, len(KEYS), size=6)
         gradients = np.repeat(twins.random_gradients(6)[:, :1], DIM, axis=1)

@@ -180,9 +180,7 @@ def test_schedules_go_on_where_they_were(kind: MakeSchedule) -> None:
 
 
 def test_a_schedule_that_has_something_else_says_which_key() -> None:
-    _, schedule = make(
-        lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, scale_fn=lambda x: 0.5)
-    )
+    _, schedule = make(lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, scale_fn=lambda x: 0.5))
     state = schedule.state_dict()
     if callable(state["_scale_fn_custom"]):  # as torch before 2.0 has it
         with pytest.raises(slotwise.InvalidArgument, match=r"\['_scale_fn_custom'\] is the function .*: "):

@@ -74,9 +74,7 @@ def test_ctrl_c_does_not_wait_for_the_server(fake: FakeServer, method: str) -> N
     fake.before = hold
     main = threading.main_thread().ident
     assert main is not None
-    interrupt = threading.Thread(
-        target=lambda: (reached.wait(10), signal.pthread_kill(main, signal.SIGINT))
-    )
+    interrupt = threading.Thread(target=lambda: (reached.wait(10), signal.pthread_kill(main, signal.SIGINT)))
     with slotwise.connect(fake.addresses[0], timeout=20) as ps:
         interrupt.start()
         with pytest.raises(KeyboardInterrupt):

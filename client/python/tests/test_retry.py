@@ -18,9 +18,7 @@ ONES = np.ones((1, 2), dtype=np.float32)
 LARGE_KEYS = np.arange(17_000, dtype=np.uint64)  # 136 kB of reply: a part for each of two ranks
 
 
-def fail_first(
-    times: int, method: str, code: grpc.StatusCode, retry_after_ms: int | None = None
-) -> Fault:
+def fail_first(times: int, method: str, code: grpc.StatusCode, retry_after_ms: int | None = None) -> Fault:
     """Refuses the first calls of a method."""
     lock, left = threading.Lock(), times
 
@@ -43,11 +41,7 @@ def ps(fake_ps: slotwise.Client) -> slotwise.Client:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.CANCELLED,
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-    ],
+    [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED],
 )
 def test_a_push_is_sent_again_as_the_same_step(
     fake: FakeServer, ps: slotwise.Client, code: grpc.StatusCode
@@ -60,9 +54,7 @@ def test_a_push_is_sent_again_as_the_same_step(
     assert requests[0].step.number == 1 and requests[0].step.session == ps.session.id
 
 
-def test_a_push_whose_answer_was_lost_is_applied_once(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_a_push_whose_answer_was_lost_is_applied_once(fake: FakeServer, ps: slotwise.Client) -> None:
     before = ps.lookup("ads", [1])
     fake.after = fail_first(2, "Push", grpc.StatusCode.UNAVAILABLE)
     assert ps.push("ads", [1], None, ONES) == 1
@@ -212,9 +204,7 @@ def test_a_load_is_never_tried_again(fake: FakeServer) -> None:
         assert [method for _, method, _ in fake.log].count("LoadCheckpoint") == 1
 
 
-def test_retries_leave_the_random_numbers_of_a_trainer_alone(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_retries_leave_the_random_numbers_of_a_trainer_alone(fake: FakeServer, ps: slotwise.Client) -> None:
     import random
 
     random.seed(1)

@@ -45,9 +45,7 @@ def train(ps: slotwise.Client, table: str, optimizer: Any, keys: Any) -> None:
 
 
 @pytest.mark.parametrize("optimizer", STATE_SIZES, ids=lambda o: type(o).__name__)
-def test_what_is_exported_and_imported_is_the_table(
-    any_ps: slotwise.Client, optimizer: Any
-) -> None:
+def test_what_is_exported_and_imported_is_the_table(any_ps: slotwise.Client, optimizer: Any) -> None:
     keys = np.array([0, 1, 5, 2**63, 2**64 - 1, *range(100, 150)], dtype=np.uint64)
     train(any_ps, "ads", optimizer, keys)
     rows = everything(any_ps, "ads", with_state=True)
@@ -140,9 +138,7 @@ def test_rows_that_do_not_fit_are_refused(
     assert any_ps.digest("ads").rows == 0
 
 
-def test_many_rows_go_in_messages_of_1_mib_to_all_ranks(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_many_rows_go_in_messages_of_1_mib_to_all_ranks(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=1000, optimizer=slotwise.SGD(0.5))
     fake.rows_a_chunk = 100
     keys = np.arange(3000, dtype=np.uint64)
@@ -196,9 +192,7 @@ def test_an_export_that_cannot_begin_is_tried_again_at_the_same_rank(
     assert sorted(failed) == [0, 1]
 
 
-def test_an_export_that_breaks_later_is_an_error(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_an_export_that_breaks_later_is_an_error(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
     fake_ps.lookup("ads", list(range(10)))
 
@@ -308,9 +302,7 @@ def test_some_messages_of_an_import_are_in_flight_at_once_and_the_others_wait() 
     fake.stop()
 
 
-def test_an_export_is_not_begun_again_once_rows_were_seen(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_an_export_is_not_begun_again_once_rows_were_seen(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
     fake_ps.lookup("ads", list(range(10)))
     left = [True]
@@ -373,9 +365,7 @@ def test_the_time_that_the_caller_takes_between_rows_does_not_count(fake: FakeSe
         assert len(next(rows).keys) == 2
 
 
-def test_a_rank_waits_until_the_caller_takes_its_rows(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_rank_waits_until_the_caller_takes_its_rows(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.5))
     fake_ps.lookup("ads", np.arange(0, 400, 2))
     large = rows_pb2.ExportReply(
@@ -399,11 +389,7 @@ def test_a_rank_waits_until_the_caller_takes_its_rows(
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        rows_pb2.ExportReply(dim=3),
-        rows_pb2.ExportReply(state_size=1),
-        rows_pb2.ExportReply(state=b"abcd"),
-    ],
+    [rows_pb2.ExportReply(dim=3), rows_pb2.ExportReply(state_size=1), rows_pb2.ExportReply(state=b"abcd")],
 )
 def test_a_reply_of_rows_whose_sizes_differ_is_an_error(
     fake: FakeServer, fake_ps: slotwise.Client, wrong: rows_pb2.ExportReply
@@ -421,15 +407,11 @@ def test_a_reply_without_rows_is_not_the_end(fake: FakeServer, fake_ps: slotwise
     fake_ps.lookup("ads", [0, 2, 4, 6])
     first = iter([True])
     empty = rows_pb2.ExportReply(dim=2).SerializeToString()
-    fake.spoil = lambda method, reply: (
-        empty if method == "Export" and next(first, False) else reply
-    )
+    fake.spoil = lambda method, reply: (empty if method == "Export" and next(first, False) else reply)
     assert sum(len(some.keys) for some in fake_ps.export_rows("ads")) == 2
 
 
-def test_rows_may_be_imported_from_arrays_that_are_not_contiguous(
-    fake_ps: slotwise.Client,
-) -> None:
+def test_rows_may_be_imported_from_arrays_that_are_not_contiguous(fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(0.5))
     values = np.arange(8, dtype=np.float32).reshape(2, 4).T
     assert fake_ps.import_rows("ads", np.arange(8)[::2], values, values + 1) == 4

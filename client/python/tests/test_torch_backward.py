@@ -40,9 +40,7 @@ def row(ps: slotwise.Client, key: int, table: str = "items") -> float:
 
 def items(ps: slotwise.Client, optimizer: Optimizer, **options: Any) -> st.Embedding:
     """A table of rows of zeros, of one float."""
-    ps.create_table(
-        "items", dim=1, combiner="none", optimizer=optimizer, initializer=slotwise.Constant(0.0)
-    )
+    ps.create_table("items", dim=1, combiner="none", optimizer=optimizer, initializer=slotwise.Constant(0.0))
     return st.Embedding(ps, "items", **options)
 
 
@@ -129,9 +127,7 @@ def test_the_numbers_of_adagrad_and_adam(any_ps: slotwise.Client) -> None:
     assert row(any_ps, 7) == pytest.approx(-0.3, rel=1e-5)
 
 
-def test_a_backward_over_several_modules_is_one_request(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_backward_over_several_modules_is_one_request(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     twins = Twins(fake_ps, "sgd")
     before = len(fake.requests("PushMany")), len(fake.requests("Push"))
     user_and_items(twins.ours, 0).backward()
@@ -296,9 +292,7 @@ class TestCheckpointing:
         assert [row(fake_ps, key) for key in (1, 2)] == [300.0 - 2 * (3 + 300), 500.0 - 2 * 5]
         assert steps_of(fake_ps) == 1
 
-    def test_what_is_computed_again_is_not_what_the_model_wrote_over(
-        self, fake_ps: slotwise.Client
-    ) -> None:
+    def test_what_is_computed_again_is_not_what_the_model_wrote_over(self, fake_ps: slotwise.Client) -> None:
         module = items(fake_ps, slotwise.SGD(lr=1.0))
         fake_ps.import_rows("items", [1], np.array([[3.0]], np.float32))
         dense = torch.ones(1, requires_grad=True)

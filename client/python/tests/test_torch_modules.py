@@ -362,9 +362,7 @@ class TestEmbeddingBags:
         data = [method for _, method, _ in fake.log if method.startswith(("Lookup", "Push"))]
         assert data == ["LookupMany", "PushMany"]
 
-    def test_a_table_that_had_no_part_in_the_loss_makes_no_step(
-        self, any_ps: slotwise.Client
-    ) -> None:
+    def test_a_table_that_had_no_part_in_the_loss_makes_no_step(self, any_ps: slotwise.Client) -> None:
         outputs = self.make(any_ps)({"ads": (KEYS, OFFSETS), "users": KEYS, "words": KEYS})
         (outputs["ads"].sum() + outputs["words"].sum()).backward()
         steps = {name: any_ps.describe_table(name).steps for name in ("ads", "users", "words")}

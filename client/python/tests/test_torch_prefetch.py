@@ -262,9 +262,7 @@ def test_gradients_of_several_batches_are_pushed_as_in_the_plain_loop(ps: slotwi
 
 
 def counting(ps: slotwise.Client, **options: Any) -> Any:
-    ps.create_table(
-        "count", dim=1, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(0.0)
-    )
+    ps.create_table("count", dim=1, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(0.0))
     return st.EmbeddingBag(ps, "count", **options)
 
 
@@ -403,9 +401,7 @@ def test_without_pushes_all_is_looked_up_ahead(fake: FakeServer, fake_ps: slotwi
     assert len(fake.requests("Lookup")) == 6 and fake.tables["count"].rows == {}
 
 
-def test_rows_that_were_looked_up_without_inserting_are_not_for_training(
-    ps: slotwise.Client,
-) -> None:
+def test_rows_that_were_looked_up_without_inserting_are_not_for_training(ps: slotwise.Client) -> None:
     ps.create_table("fives", dim=1, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(5.0))
     bag = st.EmbeddingBag(ps, "fives").eval()
     for _ in st.Prefetch([ONE], bag):
@@ -475,9 +471,7 @@ def test_a_server_that_went_back_is_looked_up_anew(tmp_path: Path) -> None:
     assert run(True) == run(False) == [0, 1, 2, 3, 4, 5, 3, 4, 5]
 
 
-def test_what_the_trainer_does_to_tables_between_batches_is_as_in_the_plain_loop(
-    ps: slotwise.Client,
-) -> None:
+def test_what_the_trainer_does_to_tables_between_batches_is_as_in_the_plain_loop(ps: slotwise.Client) -> None:
     def steps(kind: Kind, batches: Any) -> Any:
         bag: Any = kind.module
         sums = []
@@ -725,9 +719,7 @@ def test_a_server_that_stays_busy_ends_the_loop_with_an_error(
     def busy(_: int, method: str, __: Any) -> None:
         if method in ("Lookup", "Push") and fake.tables["count"].steps == 2:
             longer_than_the_timeout = 3_600_000
-            raise Refused(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=longer_than_the_timeout
-            )
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=longer_than_the_timeout)
 
     fake.before = busy
     with pytest.raises(slotwise.ResourceExhausted, match="no answer from"):

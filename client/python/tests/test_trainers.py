@@ -33,9 +33,7 @@ def start(ps: slotwise.Client, number: int, session: int, die_at: int = 0) -> su
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_two_trainers_in_step_are_one_trainer_on_the_whole_batch(
-    start_real: StartReal, ranks: int
-) -> None:
+def test_two_trainers_in_step_are_one_trainer_on_the_whole_batch(start_real: StartReal, ranks: int) -> None:
     print(f"seed {trainer.SEED}")
     with empty_client(start_real(ranks)) as ps:
         trainer.make_table(ps, "alone")

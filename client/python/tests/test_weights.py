@@ -60,12 +60,8 @@ def test_weighted_bags_train_as_the_oracle_says(any_ps: slotwise.Client, combine
 
 
 @pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
-def test_nothing_comes_of_a_pushed_bag_whose_divisor_is_0(
-    any_ps: slotwise.Client, combiner: str
-) -> None:
-    any_ps.create_table(
-        "ads", dim=2, combiner=combiner, optimizer=slotwise.FTRL(0.1, weight_decay=0.5)
-    )
+def test_nothing_comes_of_a_pushed_bag_whose_divisor_is_0(any_ps: slotwise.Client, combiner: str) -> None:
+    any_ps.create_table("ads", dim=2, combiner=combiner, optimizer=slotwise.FTRL(0.1, weight_decay=0.5))
     any_ps.lookup("ads", [1, 2])
     before = any_ps.digest("ads")
     weights = np.array([0.5, -0.5] if combiner == "mean" else [0, 0], np.float32)
@@ -81,9 +77,7 @@ def test_nothing_comes_of_a_pushed_bag_whose_divisor_is_0(
 def test_weights_of_one_change_nothing(any_ps: slotwise.Client) -> None:
     keys, offsets, _, gradients = make_batch(np.random.default_rng(SEED))
     for table, weights in (("plain", None), ("ones", np.ones(len(keys), np.float32))):
-        any_ps.create_table(
-            table, dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.Adam(0.1)
-        )
+        any_ps.create_table(table, dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.Adam(0.1))
         any_ps.lookup(table, keys, offsets, weights=weights)
         any_ps.push(table, keys, offsets, gradients, weights=weights)
     assert any_ps.digest("plain") == any_ps.digest("ones")
@@ -121,9 +115,7 @@ def test_a_table_without_a_combiner_takes_keys_of_any_shape(any_ps: slotwise.Cli
     row = any_ps.lookup("ads", [7, 8, 9])
     assert row.shape == (3, 3)
     keys = np.array([[[7, 8]], [[9, 7]]])
-    np.testing.assert_array_equal(
-        any_ps.lookup("ads", keys), row[[0, 1, 2, 0]].reshape(2, 1, 2, 3)
-    )
+    np.testing.assert_array_equal(any_ps.lookup("ads", keys), row[[0, 1, 2, 0]].reshape(2, 1, 2, 3))
     np.testing.assert_array_equal(any_ps.lookup("ads", np.int64(8)), row[1])
     np.testing.assert_array_equal(any_ps.lookup("ads", [8, 9], [0, 1, 2]), row[1:])
     doubled = any_ps.lookup("ads", [7, 8], weights=np.array([2, -1], np.float32))
@@ -134,9 +126,7 @@ def test_a_table_without_a_combiner_takes_keys_of_any_shape(any_ps: slotwise.Cli
     np.testing.assert_allclose(any_ps.lookup("ads", [7, 8, 9]), expected, rtol=1e-6)
 
 
-def test_a_table_without_a_combiner_has_one_slot_and_one_key_a_bag(
-    any_ps: slotwise.Client,
-) -> None:
+def test_a_table_without_a_combiner_has_one_slot_and_one_key_a_bag(any_ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="slots"):
         any_ps.create_table("two", dim=3, slots=2, combiner="none", optimizer=slotwise.SGD(0.5))
     any_ps.create_table("ads", dim=3, combiner="none", optimizer=slotwise.SGD(0.5))

@@ -25,9 +25,7 @@ def ps(fake_ps: slotwise.Client) -> slotwise.Client:
     return fake_ps
 
 
-def test_a_lookup_is_the_one_that_protobuf_would_write(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_a_lookup_is_the_one_that_protobuf_would_write(fake: FakeServer, ps: slotwise.Client) -> None:
     plain = pb.LookupRequest(
         table="ads",
         mode=pb.LOOKUP_MODE_EVAL,
@@ -54,9 +52,7 @@ def test_a_lookup_is_the_one_that_protobuf_would_write(
     ]
 
 
-def test_a_push_is_the_one_that_protobuf_would_write(
-    fake: FakeServer, ps: slotwise.Client
-) -> None:
+def test_a_push_is_the_one_that_protobuf_would_write(fake: FakeServer, ps: slotwise.Client) -> None:
     gradients = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
     session = slotwise.Session(2**64 - 1, parts=2)
     for _ in range(4):
@@ -159,9 +155,7 @@ def test_a_reply_is_read_in_any_order_of_fields(fake: FakeServer, ps: slotwise.C
         pb.LookupReply(width=1, data_type=pb.DATA_TYPE_FLOAT16, values=b"abcd").SerializeToString(),
     ],
 )
-def test_a_reply_that_is_none_is_an_error(
-    fake: FakeServer, ps: slotwise.Client, message: bytes
-) -> None:
+def test_a_reply_that_is_none_is_an_error(fake: FakeServer, ps: slotwise.Client, message: bytes) -> None:
     fake.spoil = lambda method, reply: message if method == "Lookup" else reply
     with pytest.raises(slotwise.Error, match="the reply"):
         ps.lookup("one", [1])
@@ -178,9 +172,7 @@ def test_a_reply_of_another_shape_is_an_error(fake: FakeServer, ps: slotwise.Cli
 
 
 @pytest.mark.parametrize("message", [b"", b"\x0a\x00", b"\x0a\x05a", b"\x0a\x00\x0a\x00\x0a\x00"])
-def test_replies_to_many_are_as_many(
-    fake: FakeServer, ps: slotwise.Client, message: bytes
-) -> None:
+def test_replies_to_many_are_as_many(fake: FakeServer, ps: slotwise.Client, message: bytes) -> None:
     fake.spoil = lambda method, reply: message if method.endswith("Many") else reply
     one = np.zeros((1, 1), np.float32)
     with pytest.raises(slotwise.Error, match="the reply"):

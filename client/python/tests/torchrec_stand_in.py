@@ -53,9 +53,7 @@ class JaggedTensor:
 class KeyedJaggedTensor:
     """The bags of several features: feature f owns `stride` lengths, one after the other."""
 
-    def __init__(
-        self, keys: list[str], values: Tensor, weights: Tensor | None, lengths: Tensor
-    ) -> None:
+    def __init__(self, keys: list[str], values: Tensor, weights: Tensor | None, lengths: Tensor) -> None:
         self._keys, self._values, self._weights, self._lengths = keys, values, weights, lengths
 
     def keys(self) -> list[str]:

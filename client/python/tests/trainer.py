@@ -25,9 +25,7 @@ def make_table(ps: slotwise.Client, name: str) -> None:
     ps.create_table(name, dim=DIM, slots=SLOTS, optimizer=slotwise.AdaGrad(0.1))
 
 
-def train_step(
-    ps: slotwise.Client, table: str, session: slotwise.Session, step: int, share: slice
-) -> float:
+def train_step(ps: slotwise.Client, table: str, session: slotwise.Session, step: int, share: slice) -> float:
     """A step on a share of a batch; the sum of its losses. Each sample's arithmetic is its own."""
     random = np.random.default_rng(SEED + step)
     keys = random.integers(0, 40, (SAMPLES, SLOTS))[share]  # with repetitions
