@@ -12,9 +12,8 @@ import slotwise
 
 @pytest.fixture
 def fake() -> Iterator[FakeServer]:
-    server = FakeServer(ranks=2)
-    yield server
-    server.stop()
+    with FakeServer(ranks=2) as server:
+        yield server
 
 
 @pytest.fixture
@@ -50,22 +49,17 @@ def real(start_real: StartReal) -> RealServer:
     return start_real(2)
 
 
-@pytest.fixture(params=["fake", "real"])
-def ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
-    """A client of a server of two ranks without tables: once the fake one, once the real one."""
-    if request.param == "fake":
-        yield request.getfixturevalue("fake_ps")
-        return
-    with empty_client(request.getfixturevalue("real")) as client:
-        yield client
-
-
-@pytest.fixture(params=["fake", "real-1", "real-2", "real-4"] if LONG_FORMS else ["fake", "real-4"])
-def any_ps(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
-    """A client of a server without tables: the fake one, and the real one of some ranks."""
+def client_of(request: pytest.FixtureRequest) -> Iterator[slotwise.Client]:
+    """A client without tables of the fake server, or of the real one of so many ranks: "real-4"."""
     if request.param == "fake":
         yield request.getfixturevalue("fake_ps")
         return
     start_real: StartReal = request.getfixturevalue("start_real")
     with empty_client(start_real(int(request.param[5:]))) as client:
         yield client
+
+
+ps = pytest.fixture(params=["fake", "real-2"], name="ps")(client_of)
+RANKS = ["real-1", "real-2", "real-4"] if LONG_FORMS else ["real-4"]
+any_ps = pytest.fixture(params=["fake", *RANKS], name="any_ps")(client_of)
+real_ps = pytest.fixture(params=["real-1", "real-2"] if LONG_FORMS else ["real-2"], name="real_ps")(client_of)

@@ -17,20 +17,10 @@ from oracle import OracleTable
 from slotwise_proto import admin_pb2, embedding_pb2, rows_pb2
 
 METHODS = {
-    "Admin": [
-        "CreateTable",
-        "DropTable",
-        "ListTables",
-        "DescribeTable",
-        "SetLearningRate",
-        "GetTopology",
-        "Digest",
-        "SaveCheckpoint",
-        "ListCheckpoints",
-        "DescribeCheckpoint",
-        "VerifyCheckpoint",
-        "LoadCheckpoint",
-    ],
+    "Admin": (
+        "CreateTable DropTable ListTables DescribeTable SetLearningRate GetTopology Digest "
+        "SaveCheckpoint ListCheckpoints DescribeCheckpoint VerifyCheckpoint LoadCheckpoint"
+    ).split(),
     "Embedding": ["Lookup", "Push", "LookupMany", "PushMany"],
     "Rows": ["Export", "Import", "Erase"],
 }
@@ -51,6 +41,41 @@ class Refused(Exception):
 
 # Called with (rank, method, request) before or after a call is served; raises Refused to fail it.
 Fault = Callable[[int, str, Any], None]
+EVERY = 1 << 30  # times
+
+
+def refuse(
+    method: str,
+    code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE,
+    message: str = "as the test wishes",
+    times: int = EVERY,
+    retry_after_ms: int | None = None,
+    of: Callable[[int, Any], bool] = lambda rank, request: True,
+) -> Fault:
+    """Refuses calls of a method: the first so many, of which `of`, given rank and request, holds."""
+    lock, left = threading.Lock(), times
+
+    def fault(rank: int, called: str, request: Any) -> None:
+        nonlocal left
+        if called != method or not of(rank, request):
+            return
+        with lock:
+            if left == 0:
+                return
+            left -= 1
+        raise Refused(code, message, retry_after_ms)
+
+    return fault
+
+
+def all_of(*faults: Fault) -> Fault:
+    """Does one after the other."""
+
+    def fault(rank: int, method: str, request: Any) -> None:
+        for each in faults:
+            each(rank, method, request)
+
+    return fault
 
 
 @dataclass
@@ -77,6 +102,12 @@ class FakeServer:
         self._changed = threading.Condition()
         self._servers = [self._start(rank, first_port) for rank in range(ranks)]
 
+    def __enter__(self) -> FakeServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         for server in self._servers:
             server.stop(grace=None).wait()
@@ -84,6 +115,10 @@ class FakeServer:
     def requests(self, method: str) -> list[Any]:
         """The logged requests of a method."""
         return [request for _, name, request in self.log if name == method]
+
+    def answer(self, method: str, reply: bytes) -> None:
+        """Has calls of a method answered with these bytes, and all others as they are."""
+        self.spoil = lambda called, real: reply if called == method else real
 
     def _start(self, rank: int, first_port: int) -> grpc.Server:
         options = [("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
@@ -170,16 +205,9 @@ class FakeServer:
         table = self._table(request.table)
         shards = [admin_pb2.ShardInfo(rows=len(table.rows), cells=2048, bytes=65536), admin_pb2.ShardInfo()]
         rate = table.learning_rate(table.steps + 1)
-        options, steps = table.options, table.steps
-        rounds = admin_pb2.TravelledRounds(owned_bags=steps)
-        return {
-            "options": options,
-            "steps": steps,
-            "shards": shards,
-            "learning_rate": rate,
-            "base_learning_rate": table.rate,
-            "rounds": rounds,
-        }
+        rounds = admin_pb2.TravelledRounds(owned_bags=table.steps)
+        rates = {"learning_rate": rate, "base_learning_rate": table.rate}
+        return {"options": table.options, "steps": table.steps, "shards": shards, "rounds": rounds, **rates}
 
     def _SetLearningRate(self, request: Any) -> dict[str, Any]:
         if not (0 < request.learning_rate < np.inf):
@@ -196,11 +224,9 @@ class FakeServer:
         return {"digest": table.digest(), "rows": len(table.rows), "steps": table.steps}
 
     def _SaveCheckpoint(self, _: Any) -> dict[str, Any]:
-        """As a server without a data folder; the other calls about checkpoints likewise."""
-        raise Refused(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            "the server keeps nothing: it was started without a data folder (--data)",
-        )
+        """As a server without a data folder; so are the other calls about checkpoints."""
+        said = "the server keeps nothing: it was started without a data folder (--data)"
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, said)
 
     _ListCheckpoints = _DescribeCheckpoint = _VerifyCheckpoint = _LoadCheckpoint = _SaveCheckpoint
 
@@ -231,8 +257,7 @@ class FakeServer:
     def _take_part(self, request: Any) -> PendingStep:
         table = self._table(request.table)
         keys, offsets, weights = _csr(request, table.options)
-        bags, dim = len(offsets) - 1, table.options.dim
-        gradients = widen(request.gradients, request.data_type).reshape(bags, dim)
+        gradients = widen(request.gradients, request.data_type).reshape(len(offsets) - 1, table.options.dim)
         if not np.isfinite(gradients).all():
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "gradients: not finite")
         name = (request.table, request.step.session, request.step.number)
@@ -294,6 +319,26 @@ class FakeServer:
                 erased += table.rows.pop(key, None) is not None
                 table.state.pop(key, None)
         return {"rows": erased}
+
+
+class Gate:
+    """Holds a method's calls at the fake server, of all ranks or one, until it is opened."""
+
+    def __init__(self, fake: FakeServer, held: str, rank: int | None = None) -> None:
+        self.opened, self.reached = threading.Event(), threading.Semaphore(0)
+        self.passed = 0  # calls that were held and went on
+
+        def hold(of: int, method: str, _: Any) -> None:
+            if method == held and rank in (None, of):
+                self.reached.release()
+                self.opened.wait(20)
+                self.passed += 1
+
+        fake.before = hold
+
+    def wait_for_call(self) -> None:
+        """Returns once a call is held."""
+        assert self.reached.acquire(timeout=20)
 
 
 def narrow(values: Any, data_type: int) -> bytes:

@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from numpy.typing import NDArray
 from slotwise_proto import admin_pb2 as pb
 
+from slotwise import Client
 from slotwise.options import TableOptions, options_to_json
 
 Keys = NDArray[np.uint64]
@@ -22,8 +23,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 def proto_of(options: TableOptions) -> pb.TableOptions:
     """A table's options as their message."""
-    message: pb.TableOptions = json_format.ParseDict(options_to_json(options), pb.TableOptions())
-    return message
+    return json_format.ParseDict(options_to_json(options), pb.TableOptions())
 
 
 class OracleTable:
@@ -35,6 +35,17 @@ class OracleTable:
         self.rate = options.optimizer.learning_rate
         self.rows: dict[int, Floats] = {}
         self.state: dict[int, Floats] = {}  # in the order of docs/semantics.md
+
+    @classmethod
+    def with_rows_of(cls, ps: Client, options: TableOptions, keys: Keys) -> OracleTable:
+        """A table with the server's first rows of these keys."""
+        table = cls(proto_of(options))
+        bags = np.minimum(np.arange(len(keys) * options.slots + 1), len(keys))
+        rows = ps.lookup(options.name, keys, bags).reshape(-1, options.dim)
+        for key, row in zip(keys.tolist(), rows):
+            table.insert(key)
+            table.rows[key] = row.copy()
+        return table
 
     def lookup(self, keys: Keys, offsets: Offsets, train: bool, weights: Floats | None = None) -> Floats:
         """The pooled rows, [bags, dim]."""

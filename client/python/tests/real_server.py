@@ -8,8 +8,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import slotwise
 
@@ -56,13 +60,8 @@ class RealServer:
         command += ["--config", self._config.name]
         environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self._output = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-        )
+        to = {"stdin": subprocess.DEVNULL, "stdout": self._output, "stderr": subprocess.STDOUT}
+        self._process = subprocess.Popen(command, env=environment, **to)
         try:
             self.address = self._wait_until_ready(ranks)
         except BaseException:
@@ -118,6 +117,28 @@ def empty_client(server: RealServer) -> slotwise.Client:
     for table in client.list_tables():
         client.drop_table(table.name)
     return client
+
+
+@contextmanager
+def serving(ranks: int = 2, **options: Any) -> Iterator[slotwise.Client]:
+    """A client of a server of this process; the options are those of slotwise.serve()."""
+    with slotwise.serve(ranks, threads=1, **options) as server, slotwise.connect(server.address) as ps:
+        yield ps
+
+
+def all_rows(ps: slotwise.Client, table: str, **options: Any) -> slotwise.Rows:
+    """What export_rows() gives as one, in the order of keys."""
+    chunks = list(ps.export_rows(table, **options))
+    assert all(len(chunk.keys) for chunk in chunks)
+    order = np.argsort(np.concatenate([chunk.keys for chunk in chunks]))
+    arrays = zip(*chunks, strict=True)
+    return slotwise.Rows(*(None if part[0] is None else np.concatenate(part)[order] for part in arrays))
+
+
+def make_anew(ps: slotwise.Client, table: str, **options: Any) -> None:
+    """Makes a table, and drops what has its name."""
+    ps.drop_table(table, missing_ok=True)
+    ps.create_table(table, **options)
 
 
 StartReal = Callable[[int], RealServer]

@@ -9,10 +9,9 @@ import weakref
 from concurrent.futures import CancelledError, wait
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, Gate, refuse
 from slotwise_proto import admin_pb2
 from waiting import LIMIT, PATIENT, connect_briefly, wait_until
 
@@ -23,24 +22,14 @@ ONES = np.ones((1, 2), dtype=np.float32)
 
 @pytest.fixture
 def ads(ps: slotwise.Client) -> slotwise.Client:
-    """Of the fake server, and of the real one."""
     ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     return ps
 
 
-class Gate:
-    """Holds a method's calls at the fake server until it is opened."""
-
-    def __init__(self, fake: FakeServer, held: str) -> None:
-        self.opened = threading.Event()
-        self.reached = threading.Semaphore(0)
-
-        def hold(_: int, method: str, __: Any) -> None:
-            if method == held:
-                self.reached.release()
-                self.opened.wait(20)
-
-        fake.before = hold
+@pytest.fixture
+def fake_ads(fake_ps: slotwise.Client) -> slotwise.Client:
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+    return fake_ps
 
 
 def test_many_lookups_and_pushes_are_in_flight_at_once(ads: slotwise.Client) -> None:
@@ -63,23 +52,18 @@ def test_futures_can_be_awaited_and_gathered(ads: slotwise.Client) -> None:
     assert sorted(asyncio.run(train())) == [1, 2, 3, 4, 5]
 
 
-def test_the_first_call_of_a_table_does_not_wait_for_its_shape(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_the_first_calls_do_not_wait_for_a_tables_shape(fake: FakeServer, fake_ads: slotwise.Client) -> None:
+    """And a push without a step draws its client's next when it is sent."""
     gate = Gate(fake, "DescribeTable")
     with slotwise.connect(fake.addresses[0], timeout=20) as other:
-        future = other.lookup_async("ads", [1])
-        assert gate.reached.acquire(timeout=20)
-        assert not future.done()
+        lookup, push = other.lookup_async("ads", [1]), other.push_async("ads", [1], None, ONES)
+        gate.wait_for_call()
+        named = other.session.next()
+        assert not lookup.done() and not push.done()
         gate.opened.set()
-        assert future.result(20).shape == (1, 2)
-
-
-def test_a_result_goes_where_the_caller_wants_it(ads: slotwise.Client) -> None:
-    out = np.empty((2, 2), dtype=np.float32)
-    assert ads.lookup_async("ads", [1, 2], out=out).result(20) is out
-    np.testing.assert_array_equal(out, ads.lookup("ads", [1, 2]))
+        assert lookup.result(20).shape == (1, 2) and push.result(20) == 1
+    (sent,) = fake.requests("Push")
+    assert (sent.step.session, sent.step.number) == (named.session, named.number + 1)
 
 
 def test_an_error_comes_with_the_result(ads: slotwise.Client) -> None:
@@ -99,56 +83,35 @@ def test_an_error_comes_with_the_result(ads: slotwise.Client) -> None:
         asyncio.run(fail())
 
 
-def test_a_table_that_was_made_anew_is_noticed_after_one_error(ads: slotwise.Client) -> None:
-    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
-    with slotwise.connect(*[rank.address for rank in ads.topology().ranks]) as other:
-        other.drop_table("ads")
-        other.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.5))
-    with pytest.raises(slotwise.Error):
-        ads.lookup_async("ads", [1]).result(20)
-    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 3)
-
-
-def test_a_cancelled_call_ends_while_the_server_is_silent(fake: FakeServer) -> None:
+def test_a_cancelled_call_ends_and_lets_its_arrays_go_while_the_server_is_silent(fake: FakeServer) -> None:
     ps = slotwise.connect(fake.addresses[0], timeout=PATIENT)
     ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-    gate = Gate(fake, "Lookup")
-    future = ps.lookup_async("ads", [1])
-    assert gate.reached.acquire(timeout=20)
-    assert future.cancel() and future.cancelled()
+    gate, keys = Gate(fake, "Lookup"), np.arange(3)
+    alive, future = weakref.ref(keys), ps.lookup_async("ads", keys)
+    gate.wait_for_call()
+    assert future.cancel() and future.cancel() and future.cancelled()
+    assert wait([future], 10).done == {future}
     with pytest.raises(CancelledError):
         future.result(20)
+    del keys, future
+
+    def has_gone() -> bool:
+        gc.collect()
+        return alive() is None
+
+    wait_until(has_gone, "the call lets its keys go")
     closing = threading.Thread(target=ps.close)  # waits for what is in flight
     closing.start()
     wait_until(lambda: not closing.is_alive(), "the client is closed")
+    assert gate.passed == 0
     gate.opened.set()
 
 
-def test_a_cancelled_call_lets_its_arrays_go_while_the_server_is_silent(fake: FakeServer) -> None:
-    with slotwise.connect(fake.addresses[0], timeout=PATIENT) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-        gate = Gate(fake, "Lookup")
-        keys = np.arange(3)
-        alive = weakref.ref(keys)
-        future = ps.lookup_async("ads", keys)
-        assert gate.reached.acquire(timeout=20)
-        assert future.cancel()
-        del keys, future
-
-        def has_gone() -> bool:
-            gc.collect()
-            return alive() is None
-
-        wait_until(has_gone, "the call lets its keys go")
-        gate.opened.set()
-
-
-def test_a_task_that_is_cancelled_cancels_its_call(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_a_task_that_is_cancelled_cancels_its_call(fake: FakeServer, fake_ads: slotwise.Client) -> None:
     gate = Gate(fake, "Push")
 
     async def push() -> None:
-        future = fake_ps.push_async("ads", [1], None, ONES)
+        future = fake_ads.push_async("ads", [1], None, ONES)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.wrap_future(future), 0.2)
         assert future.cancelled()
@@ -157,11 +120,12 @@ def test_a_task_that_is_cancelled_cancels_its_call(fake: FakeServer, fake_ps: sl
     gate.opened.set()
 
 
-def test_cancelling_what_is_done_does_nothing(ads: slotwise.Client) -> None:
-    future = ads.lookup_async("ads", [1])
-    values = future.result(20)
-    assert not future.cancel() and not future.cancelled()
-    np.testing.assert_array_equal(future.result(0), values)
+def test_a_result_goes_where_the_caller_wants_it_and_is_not_cancelled(ads: slotwise.Client) -> None:
+    out = np.empty((2, 2), dtype=np.float32)
+    future = ads.lookup_async("ads", [1, 2], out=out)
+    assert future.result(20) is out
+    np.testing.assert_array_equal(out, ads.lookup("ads", [1, 2]))
+    assert not future.cancel() and not future.cancelled() and future.result(0) is out
 
 
 def test_a_future_that_nobody_holds_is_answered_all_the_same(ads: slotwise.Client) -> None:
@@ -172,23 +136,21 @@ def test_a_future_that_nobody_holds_is_answered_all_the_same(ads: slotwise.Clien
     assert ads.describe_table("ads").steps == 1
 
 
-def test_closing_fails_what_is_in_flight(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_closing_fails_what_is_in_flight(fake: FakeServer, fake_ads: slotwise.Client) -> None:
     gate = Gate(fake, "Lookup")
-    futures = [fake_ps.lookup_async("ads", [i]) for i in range(8)]
-    assert gate.reached.acquire(timeout=20)
-    fake_ps.close()
+    futures = [fake_ads.lookup_async("ads", [i]) for i in range(8)]
+    gate.wait_for_call()
+    fake_ads.close()
     assert not wait(futures, 20).not_done
     for future in futures:
         with pytest.raises(slotwise.FailedPrecondition, match="closed"):
             future.result(0)
     with pytest.raises(slotwise.FailedPrecondition, match="closed"):
-        fake_ps.lookup_async("ads", [1]).result(20)
+        fake_ads.lookup_async("ads", [1]).result(20)
     gate.opened.set()
 
 
-def test_a_call_ends_at_its_timeout(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_a_call_ends_at_its_timeout(fake: FakeServer, fake_ads: slotwise.Client) -> None:
     gate = Gate(fake, "Lookup")
     with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
         with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
@@ -196,72 +158,51 @@ def test_a_call_ends_at_its_timeout(fake: FakeServer, fake_ps: slotwise.Client) 
         gate.opened.set()
 
 
-def test_an_async_push_is_sent_again_as_the_same_step(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-    left = iter([True, True])
-
-    def refuse(_: int, method: str, __: Any) -> None:
-        if method == "Push" and next(left, False):
-            raise Refused(grpc.StatusCode.UNAVAILABLE)
-
-    fake.before = refuse
-    step = fake_ps.session.next()
-    assert fake_ps.push_async("ads", [1], None, ONES, step=step).result(20) == 1
+def test_an_async_push_is_sent_again_as_the_same_step(fake: FakeServer, fake_ads: slotwise.Client) -> None:
+    fake.before = refuse("Push", times=2)
+    step = fake_ads.session.next()
+    assert fake_ads.push_async("ads", [1], None, ONES, step=step).result(20) == 1
     assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3
 
 
-def test_a_callback_that_raises_stops_nobody_else(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_a_callback_that_raises_and_a_future_that_its_user_has_ended_stop_nobody_else(
+    fake: FakeServer, fake_ads: slotwise.Client
+) -> None:
     gate = Gate(fake, "Lookup")
 
     def leave(_: Any) -> None:
         raise SystemExit(3)
 
-    future = fake_ps.lookup_async("ads", [1])
+    future, mine = (fake_ads.lookup_async("ads", [key]) for key in (1, 2))
     future.add_done_callback(leave)  # before it is done, or it would be called here
+    gate.wait_for_call()
+    mine.set_result(np.zeros((1, 2), np.float32))
     gate.opened.set()
     future.result(20)
     for _ in range(3):
-        assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
+        assert fake_ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
 
 
-def test_a_future_that_its_user_has_ended_stops_nobody_else(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-    gate = Gate(fake, "Lookup")
-    mine = fake_ps.lookup_async("ads", [1])
-    assert gate.reached.acquire(timeout=20)
-    mine.set_result(np.zeros((1, 2), np.float32))
-    gate.opened.set()
-    fake.before = lambda rank, method, request: None
-    assert fake_ps.lookup_async("ads", [1]).result(20).shape == (1, 2)
-
-
-def test_a_callback_that_would_wait_for_ever_is_told_so(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    ads = fake_ps
-    ads.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_a_callback_that_would_wait_for_ever_is_told_so(fake: FakeServer, fake_ads: slotwise.Client) -> None:
     said: list[BaseException | None] = []
     told = threading.Event()
 
     def wait_for_another(_: Any) -> None:
         try:
-            ads.lookup_async("ads", [2]).result()
+            fake_ads.lookup_async("ads", [2]).result()
         except RuntimeError as error:
             said.append(error)
         told.set()
 
     gate = Gate(fake, "Lookup")
-    first = ads.lookup_async("ads", [1])
+    first = fake_ads.lookup_async("ads", [1])
     first.add_done_callback(wait_for_another)  # before it is done, or it would be called here
     gate.opened.set()
     assert told.wait(20) and "may not wait" in str(said[0])
-    assert ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
+    assert fake_ads.lookup_async("ads", [1]).result(20).shape == (1, 2)
 
 
-def test_ctrl_c_while_a_call_is_being_started_is_raised(
-    ads: slotwise.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_amid_a_calls_start_is_raised(ads: slotwise.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     ads.lookup("ads", [1])
 
     def interrupt(*_: Any) -> None:
@@ -289,40 +230,11 @@ def test_an_array_goes_when_its_future_goes(ads: slotwise.Client) -> None:
         gc.enable()
 
 
-def test_a_push_without_a_step_draws_its_clients_next_when_it_is_sent(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-    gate = Gate(fake, "DescribeTable")
-    with slotwise.connect(fake.addresses[0], timeout=20) as other:
-        future = other.push_async("ads", [1], None, ONES)
-        assert gate.reached.acquire(timeout=20)
-        named = other.session.next()
-        gate.opened.set()
-        assert future.result(20) == 1
-    (push,) = fake.requests("Push")
-    assert (push.step.session, push.step.number) == (named.session, named.number + 1)
-
-
-def test_a_cancelled_future_is_done_for_whoever_waits(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
-    gate = Gate(fake, "Lookup")
-    future = fake_ps.lookup_async("ads", [1])
-    assert gate.reached.acquire(timeout=20)
-    assert future.cancel() and future.cancel()
-    assert wait([future], 10).done == {future}
-    gate.opened.set()
-
-
-def test_a_server_that_describes_another_table_is_an_error(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
+def test_a_description_of_another_table_is_an_error(fake: FakeServer, fake_ads: slotwise.Client) -> None:
     reply = admin_pb2.DescribeTableReply(options=fake.tables["ads"].options)
     reply.options.name = "other"
-    fake.spoil = lambda method, said: reply.SerializeToString() if method == "DescribeTable" else said
+    fake.answer("DescribeTable", reply.SerializeToString())
     with slotwise.connect(fake.addresses[0], timeout=10) as ps:
-        with pytest.raises(slotwise.Error, match='describes the table "other", not "ads"'):
-            ps.lookup_async("ads", [1]).result(20)
-        with pytest.raises(slotwise.Error, match='describes the table "other", not "ads"'):
-            ps.lookup("ads", [1])
+        for call in (lambda: ps.lookup_async("ads", [1]).result(20), lambda: ps.lookup("ads", [1])):
+            with pytest.raises(slotwise.Error, match='describes the table "other", not "ads"'):
+                call()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,35 +11,22 @@ import pytest
 from fake_server import FakeServer
 from real_server import RealServer, empty_client
 from slotwise_proto import admin_pb2, errors_pb2
+from waiting import run_at_once
 
 import slotwise
 from slotwise import core
 
 
 def test_a_table_is_made_described_listed_and_dropped(ps: slotwise.Client) -> None:
-    made = ps.create_table(
-        "ads",
-        dim=4,
-        slots=3,
-        combiner="mean",
-        optimizer=slotwise.AdaGrad(lr=0.05, initial_accumulator=0.1),
-        initializer=slotwise.Uniform(-0.1, 0.2),
-        seed=2**64 - 1,
-        initial_rows=10,
-    )
-    assert made == slotwise.TableOptions(
-        name="ads",
-        dim=4,
-        slots=3,
-        combiner="mean",
-        optimizer=slotwise.AdaGrad(lr=0.05, initial_accumulator=0.1),
-        initializer=slotwise.Uniform(-0.1, 0.2),
-        seed=2**64 - 1,
-        initial_rows=10,
-        max_rows=2**30,
-        max_load=0.5,
-    )
+    given: dict[str, Any] = {"dim": 4, "slots": 3, "combiner": "mean", "seed": 2**64 - 1, "initial_rows": 10}
+    given["optimizer"] = slotwise.AdaGrad(lr=0.05, initial_accumulator=0.1)
+    given["initializer"] = slotwise.Uniform(-0.1, 0.2)
+    made = ps.create_table("ads", **given)
+    assert made == slotwise.TableOptions(name="ads", **given, max_rows=2**30, max_load=0.5)
     assert ps.list_tables() == [made]
+    assert ps.create_table("ads", **given) == made, "to make it again is fine unless it differs"
+    with pytest.raises(slotwise.AlreadyExists):
+        ps.create_table("ads", **given | {"dim": 8})
     info = ps.describe_table("ads")
     assert (info.options, info.steps, info.rows, len(info.shards)) == (made, 0, 0, 2)
     assert (info.shards[0].rows, info.shards[0].cells) == (0, 2048)
@@ -55,7 +43,7 @@ def test_rounds_of_both_kinds_are_told_apart(fake: FakeServer, fake_ps: slotwise
     fake_ps.create_table("ads", dim=1, optimizer=slotwise.SGD(0.1))
     reply = admin_pb2.DescribeTableReply(options=fake.tables["ads"].options)
     reply.rounds.all_bags, reply.rounds.owned_bags = 2, 3
-    fake.spoil = lambda method, _: reply.SerializeToString()
+    fake.answer("DescribeTable", reply.SerializeToString())
     info = fake_ps.describe_table("ads")
     assert info.rounds == slotwise.TravelledRounds(all_bags=2, owned_bags=3)
 
@@ -76,13 +64,6 @@ def test_optimizers_come_back_as_they_were_given(
     assert ps.describe_table("ads").options.optimizer == optimizer
 
 
-def test_making_a_table_again_is_fine_unless_it_differs(ps: slotwise.Client) -> None:
-    first = ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
-    assert ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1)) == first
-    with pytest.raises(slotwise.AlreadyExists):
-        ps.create_table("ads", dim=8, optimizer=slotwise.SGD(lr=0.1))
-
-
 def test_a_missing_table_is_not_found(ps: slotwise.Client) -> None:
     keys, gradients = np.zeros(1, dtype=np.uint64), np.zeros((1, 4), dtype=np.float32)
     for call in (
@@ -97,31 +78,28 @@ def test_a_missing_table_is_not_found(ps: slotwise.Client) -> None:
     ps.drop_table("ads", missing_ok=True)
 
 
-def test_bad_options_are_refused(ps: slotwise.Client) -> None:
-    with pytest.raises(slotwise.InvalidArgument, match="dim"):
-        ps.create_table("ads", dim=0, optimizer=slotwise.SGD(lr=0.1))
-    with pytest.raises(slotwise.InvalidArgument, match="combiner is 'median'"):
-        ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), combiner="median")
-    with pytest.raises(slotwise.InvalidArgument, match=r"seed is -1: must be an integer of 0 to 2\*\*64"):
-        ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.1), seed=-1)
-    for name, value in {"dim": 2.5, "slots": -1, "max_rows": 2**64, "initial_rows": "many"}.items():
-        with pytest.raises(slotwise.InvalidArgument, match=f"{name} is {value!r}: must be an integer"):
-            options = {"dim": 1, name: value}
-            ps.create_table("ads", optimizer=slotwise.SGD(lr=0.1), **options)  # type: ignore[arg-type]
+NO_INTEGERS = {"dim": 2.5, "slots": -1, "max_rows": 2**64, "initial_rows": "many"}
+NO_OPTIMIZERS = {"lamb": "'lamb'", slotwise.AdaGrad: "AdaGrad", 0.1: "0.1"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"dim": 0}, "dim"),
+    ({"combiner": "median"}, "combiner is 'median'"),
+    ({"seed": -1}, r"seed is -1: must be an integer of 0 to 2\*\*64"),
+    ({"initializer": "zeros"}, "initializer is 'zeros': must be .* Uniform, Normal"),
+    *(({name: value}, f"{name} is {value!r}: must be an integer") for name, value in NO_INTEGERS.items()),
+    *(
+        ({"optimizer": given}, f"optimizer is {said}: must be an object .* SGD, .*, FTRL$")
+        for given, said in NO_OPTIMIZERS.items()
+    ),
+]
 
 
-def test_what_is_no_optimizer_is_told_what_is_one(fake_ps: slotwise.Client) -> None:
-    for given, said in {"lamb": "'lamb'", slotwise.AdaGrad: "AdaGrad", 0.1: "0.1"}.items():
-        with pytest.raises(
-            slotwise.InvalidArgument, match=f"optimizer is {said}: must be an object .* SGD, .*, FTRL$"
-        ):
-            fake_ps.create_table("ads", dim=1, optimizer=given)  # type: ignore[arg-type]
+@pytest.mark.parametrize("options, message", REFUSED, ids=lambda given: str(given)[:30])
+def test_wrong_options_are_refused(ps: slotwise.Client, options: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"dim": 1, "optimizer": slotwise.SGD(lr=0.1)}
+    with pytest.raises(slotwise.InvalidArgument, match=message):
+        ps.create_table("ads", **given | options)
     with pytest.raises(slotwise.InvalidArgument, match=r"optimizer is missing: .*slotwise.AdaGrad\(lr="):
-        fake_ps.create_table("ads", dim=1)
-    with pytest.raises(slotwise.InvalidArgument, match="initializer is 'zeros': must be .* Uniform, Normal"):
-        fake_ps.create_table(
-            "ads", dim=1, optimizer=slotwise.SGD(0.1), initializer="zeros"  # type: ignore[arg-type]
-        )
+        ps.create_table("ads", dim=1)
 
 
 def test_the_version_is_one() -> None:
@@ -153,9 +131,7 @@ def test_an_eval_lookup_inserts_nothing_and_sees_zeros(ps: slotwise.Client) -> N
     assert ps.describe_table("ads").rows == 1
 
 
-def test_lookups_and_pushes_that_alternate_reach_every_rank(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_alternating_lookups_and_pushes_reach_every_rank(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(lr=1))
     for _ in range(4):
         fake_ps.lookup("words", [1])
@@ -170,9 +146,13 @@ def test_a_lookup_into_given_memory_returns_it(ps: slotwise.Client) -> None:
     out = np.full((2, 3), np.nan, dtype=np.float32)
     assert ps.lookup("ads", [1, 2], out=out) is out
     np.testing.assert_array_equal(out, ps.lookup("ads", [1, 2]))
-    for wrong in (np.empty((2, 4), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
+    read_only = np.zeros((2, 3), np.float32)
+    read_only.flags.writeable = False
+    not_contiguous = np.empty((3, 2), np.float32).T, out[:, :1]
+    for wrong in (np.empty((2, 4), np.float32), np.empty((2, 3)), *not_contiguous, read_only):
         with pytest.raises(slotwise.InvalidArgument, match="out: "):
             ps.lookup("ads", [1, 2], out=wrong)
+    assert not read_only.any()
 
 
 def test_a_batch_of_no_samples_or_only_empty_bags_is_legal(ps: slotwise.Client) -> None:
@@ -216,32 +196,34 @@ def test_a_step_pushed_again_is_not_applied_again(ps: slotwise.Client) -> None:
         (np.zeros((2, 4, 1), np.float32), "gradients: shape"),
     ],
 )
-def test_gradients_of_a_wrong_shape_or_dtype_are_refused(
-    ps: slotwise.Client, gradients: object, message: str
-) -> None:
+def test_wrong_gradients_are_refused(ps: slotwise.Client, gradients: object, message: str) -> None:
     ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(lr=0.5))
     with pytest.raises(slotwise.InvalidArgument, match=message):
         ps.push("ads", [1, 2, 3, 4], None, gradients)  # type: ignore[arg-type]
     assert ps.describe_table("ads").steps == 0
 
 
-def test_a_large_batch_in_parts_equals_the_same_in_one(ps: slotwise.Client) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_large_batch_in_parts_equals_the_same_in_one(ps: slotwise.Client, weighted: bool) -> None:
     random = np.random.default_rng(3)
     samples, slots, dim = 3000, 3, 16
     offsets = np.concatenate([[0], np.cumsum(random.integers(0, 3, samples * slots))])
     keys = random.integers(0, 200, int(offsets[-1]), dtype=np.uint64)
+    weights = random.integers(-2, 3, len(keys)).astype(np.float32) if weighted else None
     gradients = random.integers(-3, 4, (samples, slots * dim)).astype(np.float32)
     whole = slotwise.Session(7, parts=1)
     for table, step in (("parts", None), ("whole", whole.next())):
         ps.create_table(table, dim=dim, slots=slots, optimizer=slotwise.AdaGrad(lr=0.1))
-        ps.lookup(table, keys, offsets)
-        ps.push(table, keys, offsets, gradients, step=step)
+        ps.lookup(table, keys, offsets, weights=weights)
+        ps.push(table, keys, offsets, gradients, weights=weights, step=step)
     assert ps.digest("parts") == ps.digest("whole")
-    pooled = ps.lookup("parts", keys, offsets)
+    pooled = ps.lookup("parts", keys, offsets, weights=weights)
     for first in range(0, samples, 1000):  # too small to be cut
         bags = offsets[first * slots : (first + 200) * slots + 1]
-        some = ps.lookup("parts", keys[bags[0] : bags[-1]], bags - bags[0])
-        np.testing.assert_array_equal(pooled[first : first + 200], some)
+        some = slice(bags[0], bags[-1])
+        of_some = None if weights is None else weights[some]
+        found = ps.lookup("parts", keys[some], bags - bags[0], weights=of_some)
+        np.testing.assert_array_equal(pooled[first : first + 200], found)
 
 
 def test_trainers_that_share_a_session_make_one_step(ps: slotwise.Client) -> None:
@@ -254,41 +236,23 @@ def test_trainers_that_share_a_session_make_one_step(ps: slotwise.Client) -> Non
         session = slotwise.Session(99, trainer=trainer, trainers=2, parts=3)
         assert ps.push("shared", keys[rows], None, gradients[rows], step=session.next()) == 1
 
-    other = threading.Thread(target=train, args=(1, slice(1, 3)))
-    other.start()
-    train(0, slice(0, 1))
-    other.join()
+    run_at_once(partial(train, 1, slice(1, 3)), partial(train, 0, slice(0, 1)))
     assert ps.digest("shared") == ps.digest("alone")
 
 
-def test_many_threads_may_share_a_client(ps: slotwise.Client) -> None:
-    ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=1.0))
-    ones = np.ones((1, 2), dtype=np.float32)
-    before = ps.lookup("ads", list(range(8)))
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_table_made_anew_with_another_shape_is_noticed(ps: slotwise.Client, waits: bool) -> None:
+    def look_up() -> Any:
+        return ps.lookup("ads", [1, 2]) if waits else ps.lookup_async("ads", [1, 2]).result(20)
 
-    def work(key: int) -> None:
-        for _ in range(5):
-            ps.lookup("ads", [key])
-            ps.push("ads", [key], None, ones)
-
-    threads = [threading.Thread(target=work, args=(key,)) for key in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    np.testing.assert_allclose(ps.lookup("ads", list(range(8))), before - 5, atol=1e-5)
-    assert ps.describe_table("ads").steps == 40
-
-
-def test_a_table_made_anew_with_another_shape_is_noticed(ps: slotwise.Client) -> None:
     ps.create_table("ads", dim=2, slots=2, optimizer=slotwise.SGD(lr=1.0))
-    assert ps.lookup("ads", [1, 2]).shape == (1, 4)
+    assert look_up().shape == (1, 4)
     with slotwise.connect(ps.topology().ranks[1].address) as other:
         other.drop_table("ads")
         other.create_table("ads", dim=3, slots=1, optimizer=slotwise.SGD(lr=1.0))
     with pytest.raises(slotwise.Error):
-        ps.lookup("ads", [1, 2])
-    assert ps.lookup("ads", [1, 2]).shape == (2, 3)
+        look_up()
+    assert look_up().shape == (2, 3)
 
 
 def test_reasons_are_those_of_the_wire() -> None:
@@ -302,23 +266,24 @@ def test_reasons_are_those_of_the_wire() -> None:
 
 
 def test_an_error_has_the_servers_reason(real: RealServer) -> None:
+    three, sgd = np.arange(3, dtype=np.uint64), slotwise.SGD(lr=0.5)
     with empty_client(real) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5), max_rows=2)
-        with pytest.raises(slotwise.ResourceExhausted) as full:
-            ps.lookup("ads", np.arange(3, dtype=np.uint64))
-        assert full.value.reason is slotwise.Reason.TABLE_FULL
-        with pytest.raises(slotwise.NotFound) as missing:
-            ps.lookup("no table", np.arange(3, dtype=np.uint64))
-        assert missing.value.reason is slotwise.Reason.NO_TABLE
-        with pytest.raises(slotwise.AlreadyExists) as other:
-            ps.create_table("ads", dim=3, optimizer=slotwise.SGD(lr=0.5))
-        assert other.value.reason is slotwise.Reason.OTHER_OPTIONS
-        with pytest.raises(slotwise.InvalidArgument) as field:
-            ps.create_table("bad", dim=0, optimizer=slotwise.SGD(lr=0.5))
-        assert field.value.reason is slotwise.Reason.INVALID_VALUE
-        with pytest.raises(slotwise.FailedPrecondition) as kept:
-            ps.save()
-        assert kept.value.reason is slotwise.Reason.NO_DATA_FOLDER
+        ps.create_table("ads", dim=2, optimizer=sgd, max_rows=2)
+        calls: dict[slotwise.Reason, tuple[type[slotwise.Error], Callable[[], object]]] = {
+            slotwise.Reason.TABLE_FULL: (slotwise.ResourceExhausted, lambda: ps.lookup("ads", three)),
+            slotwise.Reason.NO_TABLE: (slotwise.NotFound, lambda: ps.lookup("no table", three)),
+            slotwise.Reason.OTHER_OPTIONS: (
+                slotwise.AlreadyExists, lambda: ps.create_table("ads", dim=3, optimizer=sgd)
+            ),
+            slotwise.Reason.INVALID_VALUE: (
+                slotwise.InvalidArgument, lambda: ps.create_table("bad", dim=0, optimizer=sgd)
+            ),
+            slotwise.Reason.NO_DATA_FOLDER: (slotwise.FailedPrecondition, ps.save),
+        }
+        for reason, (kind, call) in calls.items():
+            with pytest.raises(kind) as refused:
+                call()
+            assert refused.value.reason is reason
 
 
 @pytest.mark.parametrize("name", [None, 5, "a\0b", "\ud800"])

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_server import FakeServer, Refused
-
+from fake_server import FakeServer, refuse
 import grpc
 
 import slotwise
 import slotwise.rows
 
 KEYS = np.array([0, 3, 2**63, 2**64 - 1, *range(50, 90)], dtype=np.uint64)
+ONES = np.ones((len(KEYS), 4), np.float32)
 EVERY_OPTIMIZER = [
     slotwise.SGD(1.0),
     slotwise.Momentum(1.0),
@@ -29,6 +29,11 @@ EVERY_OPTIMIZER = [
     slotwise.FTRL(1.0),
 ]
 OPTIMIZER = slotwise.Adam(0.1, schedule=slotwise.Schedule(warmup_steps=5))
+
+
+@pytest.fixture(params=["npy", "parquet"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def train(ps: slotwise.Client) -> slotwise.TableDigest:
@@ -51,10 +56,7 @@ def load(ps: slotwise.Client, kind: str, table: str, path: Path, **options: Any)
     return int(getattr(slotwise.rows, f"load_{kind}")(ps, table, path, **options))
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_a_saved_table_is_made_again_by_loading_it(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
-) -> None:
+def test_loading_a_saved_table_makes_it_again(any_ps: slotwise.Client, tmp_path: Path, kind: str) -> None:
     digest = train(any_ps)
     saved = tmp_path / "new" / "ads" if kind == "npy" else tmp_path / "ads.parquet"
     assert save(any_ps, kind, saved) == len(KEYS)
@@ -66,11 +68,10 @@ def test_a_saved_table_is_made_again_by_loading_it(
     assert load(any_ps, kind, "copy", saved) == len(KEYS)  # again does no harm
     assert any_ps.digest("copy") == digest  # with the count of steps
     for table in ("ads", "copy"):  # so Adam and the schedule go on as if nothing had happened
-        any_ps.push(table, KEYS, None, np.ones((22, 8), dtype=np.float32))
+        any_ps.push(table, KEYS, None, ONES.reshape(22, 8))
     assert any_ps.digest("copy") == any_ps.digest("ads") != digest
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_state_may_be_left_out_of_the_file_or_in_it(
     any_ps: slotwise.Client, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,7 +92,6 @@ def test_state_may_be_left_out_of_the_file_or_in_it(
     np.testing.assert_array_equal(rows.state, np.zeros((1, 8)))
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_loading_into_a_table_that_is_there_keeps_its_options_and_other_rows(
     any_ps: slotwise.Client, tmp_path: Path, kind: str
 ) -> None:
@@ -107,20 +107,14 @@ def test_loading_into_a_table_that_is_there_keeps_its_options_and_other_rows(
     assert any_ps.digest("wide").rows == 0
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-@pytest.mark.parametrize("with_state", [False, True])
-def test_a_table_without_rows_is_saved_too(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str, with_state: bool
-) -> None:
-    any_ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5))
-    assert save(any_ps, kind, tmp_path / "ads", with_state=with_state) == 0
-    assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
-    assert any_ps.describe_table("copy").options.dim == 4
-
-
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_a_learning_rate_that_was_set_is_kept(any_ps: slotwise.Client, tmp_path: Path, kind: str) -> None:
     train(any_ps)
+    save(any_ps, kind, tmp_path / "never set")
+    any_ps.create_table("another", dim=4, optimizer=slotwise.Adam(0.5))
+    any_ps.set_learning_rate("another", 0.75)
+    load(any_ps, kind, "another", tmp_path / "never set")
+    assert any_ps.describe_table("another").base_learning_rate == 0.75
+
     any_ps.set_learning_rate("ads", 0.25)
     for with_state in (False, True):
         save(any_ps, kind, tmp_path / "ads", with_state=with_state)
@@ -130,7 +124,7 @@ def test_a_learning_rate_that_was_set_is_kept(any_ps: slotwise.Client, tmp_path:
     assert made.learning_rate == ads.learning_rate == pytest.approx(0.25 * 2 / 5)  # warm-up goes on
     assert made.options.optimizer == OPTIMIZER  # so creating it as it was made finds it
     for table in ("ads", "madeTrue"):
-        any_ps.push(table, KEYS, None, np.ones((22, 8), dtype=np.float32))
+        any_ps.push(table, KEYS, None, ONES.reshape(22, 8))
     assert any_ps.digest("madeTrue") == any_ps.digest("ads")
 
     any_ps.create_table("other", dim=4, optimizer=slotwise.Adam(0.5))
@@ -140,24 +134,9 @@ def test_a_learning_rate_that_was_set_is_kept(any_ps: slotwise.Client, tmp_path:
     assert any_ps.describe_table("other").base_learning_rate == 0.25  # it goes on
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_a_learning_rate_that_was_never_set_is_no_other_tables(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
-) -> None:
-    train(any_ps)
-    save(any_ps, kind, tmp_path / "ads")
-    any_ps.create_table("other", dim=4, optimizer=slotwise.Adam(0.5))
-    any_ps.set_learning_rate("other", 0.75)
-    load(any_ps, kind, "other", tmp_path / "ads")
-    assert any_ps.describe_table("other").base_learning_rate == 0.75
-
-
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_state_of_another_optimizer_is_refused_by_name(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
-) -> None:
+def test_another_optimizers_state_is_refused(any_ps: slotwise.Client, tmp_path: Path, kind: str) -> None:
     any_ps.create_table("ads", dim=4, optimizer=slotwise.Momentum(0.5))
-    any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
+    any_ps.push("ads", KEYS, None, ONES)
     any_ps.set_learning_rate("ads", 0.25)
     save(any_ps, kind, tmp_path / "ads")
     any_ps.create_table("other", dim=4, optimizer=slotwise.AdaGrad(0.5))  # with as much state
@@ -171,34 +150,23 @@ def test_state_of_another_optimizer_is_refused_by_name(
     assert load(any_ps, kind, "same", tmp_path / "ads") == len(KEYS)  # its constants may differ
 
 
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-@pytest.mark.parametrize("optimizer", [slotwise.SGD(0.5), slotwise.Adam(0.5)])
-def test_a_table_without_rows_keeps_its_count_of_steps(
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER, ids=lambda o: type(o).__name__)
+def test_a_table_keeps_its_count_of_steps_without_state_and_without_rows(
     any_ps: slotwise.Client, tmp_path: Path, kind: str, optimizer: slotwise.Optimizer
 ) -> None:
     any_ps.create_table("ads", dim=4, optimizer=optimizer)
     for _ in range(3):
-        any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
-    any_ps.erase("ads", KEYS)
-    save(any_ps, kind, tmp_path / "ads")
-    assert load(any_ps, kind, "copy", tmp_path / "ads") == 0
-    assert any_ps.digest("copy") == any_ps.digest("ads")
-    assert any_ps.digest("copy").steps == 3
+        any_ps.push("ads", KEYS, None, ONES)
+    for copy, rows in (("whole", len(KEYS)), ("empty", 0)):
+        save(any_ps, kind, tmp_path / "ads")
+        assert load(any_ps, kind, copy, tmp_path / "ads") == rows
+        assert any_ps.digest(copy) == any_ps.digest("ads")
+        assert any_ps.digest(copy).steps == 3 and any_ps.describe_table(copy).options.dim == 4
+        any_ps.erase("ads", KEYS)
     load(any_ps, kind, "anew", tmp_path / "ads", with_state=False)
     save(any_ps, kind, tmp_path / "without", with_state=False)
-    load(any_ps, kind, "without", tmp_path / "without")
+    assert load(any_ps, kind, "without", tmp_path / "without") == 0
     assert any_ps.digest("anew").steps == any_ps.digest("without").steps == 0
-
-
-@pytest.mark.parametrize("kind", ["npy", "parquet"])
-def test_a_table_of_an_optimizer_without_state_keeps_its_count_of_steps(
-    any_ps: slotwise.Client, tmp_path: Path, kind: str
-) -> None:
-    any_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.5))
-    any_ps.push("ads", KEYS, None, np.ones((len(KEYS), 4), np.float32))
-    save(any_ps, kind, tmp_path / "ads")
-    load(any_ps, kind, "copy", tmp_path / "ads")
-    assert any_ps.digest("copy") == any_ps.digest("ads")
 
 
 @pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER, ids=lambda o: type(o).__name__)
@@ -345,30 +313,20 @@ def test_a_folder_is_replaced_whole_or_not_at_all(
     target = tmp_path / "ads"
     save(fake_ps, "npy", target)
     saved = {path.name: path.read_bytes() for path in target.iterdir()}
-
-    def break_at_the_end(rank: int, method: str, _: Any) -> None:
-        if method == "Export":
-            raise Refused(grpc.StatusCode.INTERNAL)
-
-    fake.after = break_at_the_end
+    fake.after = refuse("Export", grpc.StatusCode.INTERNAL, times=1)
     with pytest.raises(slotwise.Error):
         save(fake_ps, "npy", target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == saved
     assert [path.name for path in tmp_path.iterdir()] == ["ads"]
-
-    fake.after = lambda rank, method, request: None
     save(fake_ps, "npy", target, with_state=False)
     assert sorted(path.name for path in target.iterdir()) == ["keys.npy", "table.json", "values.npy"]
     assert [path.name for path in tmp_path.iterdir()] == ["ads"]
-
-
-def test_a_folder_of_something_else_is_left_alone(fake_ps: slotwise.Client, tmp_path: Path) -> None:
-    train(fake_ps)
-    (tmp_path / "ads").mkdir()
-    (tmp_path / "ads" / "thesis.tex").write_text("precious")
+    other = tmp_path / "of something else"
+    other.mkdir()
+    (other / "thesis.tex").write_text("precious")
     with pytest.raises(FileExistsError, match="is no saved table"):
-        save(fake_ps, "npy", tmp_path / "ads")
-    assert (tmp_path / "ads" / "thesis.tex").read_text() == "precious"
+        save(fake_ps, "npy", other)
+    assert (other / "thesis.tex").read_text() == "precious"
 
 
 def test_parquet_columns_are_as_promised(fake: FakeServer, fake_ps: slotwise.Client, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from oracle import OracleTable, proto_of
+from oracle import OracleTable
 
 import slotwise
 
@@ -53,10 +53,7 @@ def test_a_schedule_is_followed(any_ps: slotwise.Client, schedule: slotwise.Sche
 def test_the_oracle_follows_the_same_schedule(any_ps: slotwise.Client) -> None:
     optimizer = slotwise.Adam(0.5, schedule=SCHEDULE)
     options = any_ps.create_table("ads", dim=2, optimizer=optimizer)
-    oracle = OracleTable(proto_of(options))
-    for key, row in zip(KEYS.tolist(), any_ps.lookup("ads", KEYS), strict=True):
-        oracle.insert(key)
-        oracle.rows[key] = row.copy()
+    oracle = OracleTable.with_rows_of(any_ps, options, KEYS)
     for _ in range(12):
         any_ps.push("ads", KEYS, None, ONES)
         oracle.push(KEYS, np.arange(4, dtype=np.uint32), ONES)

@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, Refused
-from real_server import RealServer
+from fake_server import FakeServer, all_of, refuse
+from real_server import RealServer, empty_client
 
 import slotwise
 import slotwise.rows
@@ -29,9 +29,7 @@ def small(request: pytest.FixtureRequest) -> Iterator[RealServer]:
 
 @pytest.fixture
 def ps(small: RealServer) -> Iterator[slotwise.Client]:
-    with slotwise.connect(small.address) as client:
-        for table in client.list_tables():
-            client.drop_table(table.name)
+    with empty_client(small) as client:
         yield client
 
 
@@ -89,38 +87,34 @@ def test_rows_by_key_are_cut(ps: slotwise.Client) -> None:
     assert ps.erase("ads", keys) == len(keys)
 
 
-def test_a_step_larger_than_a_round_is_refused_by_the_limits_name(ps: slotwise.Client) -> None:
+def test_what_is_larger_than_a_round_is_refused_by_the_limits_name(ps: slotwise.Client) -> None:
     ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=0.5))
     ps.lookup("ads", np.arange(20_000))
     before = ps.digest("ads")
     gradients = np.ones((20_000, 16), np.float32)
-    with pytest.raises(
-        slotwise.ResourceExhausted,
-        match=r"the step of table ads takes \d+ bytes in a round, more than .* of limits.max_round_mib",
-    ):
+    said = r"the step of table ads takes \d+ bytes in a round, more than .* of limits.max_round_mib"
+    with pytest.raises(slotwise.ResourceExhausted, match=said):
         ps.push("ads", np.arange(20_000), None, gradients)
     assert ps.digest("ads") == before
     assert ps.push("ads", np.arange(10_000), None, gradients[:10_000]) == 1
-
-
-def test_a_sample_larger_than_a_round_is_refused_by_the_limits_name(ps: slotwise.Client) -> None:
-    ps.create_table("ads", dim=4096, slots=65, optimizer=slotwise.SGD(lr=0.5))
-    with pytest.raises(
-        slotwise.ResourceExhausted, match=r"sample 0 takes \d+ bytes in a round, .* of limits.max_round_mib$"
-    ):
-        ps.lookup("ads", np.arange(130))
-    assert ps.describe_table("ads").rows == 0
-
-
-def test_a_part_that_several_trainers_agreed_on_is_refused_by_the_limits_name(ps: slotwise.Client) -> None:
-    ps.create_table("ads", dim=1, optimizer=slotwise.SGD(lr=0.5))
-    session = slotwise.Session(5, trainer=1, trainers=2)
+    ps.create_table("wide", dim=4096, slots=65, optimizer=slotwise.SGD(lr=0.5))
+    said = r"sample 0 takes \d+ bytes in a round, .* of limits.max_round_mib$"
+    with pytest.raises(slotwise.ResourceExhausted, match=said):
+        ps.lookup("wide", np.arange(130))
+    assert ps.describe_table("wide").rows == 0
+    ps.create_table("shared", dim=1, optimizer=slotwise.SGD(lr=0.5))
+    step = slotwise.Session(5, trainer=1, trainers=2).next()  # of two parts, as all have agreed
     with pytest.raises(slotwise.ResourceExhausted, match="limits.max_round_mib"):
-        ps.push("ads", np.arange(90_000), None, np.ones((90_000, 1), np.float32), step=session.next())
+        ps.push("shared", np.arange(90_000), None, np.ones((90_000, 1), np.float32), step=step)
 
 
 def test_a_full_tables_refusal_says_how_much_of_a_cut_lookup_was_answered(ps: slotwise.Client) -> None:
     ps.create_table("ads", dim=16, max_rows=30_000, optimizer=slotwise.SGD(lr=0.5))
+    ps.create_table("small", dim=1, max_rows=100, optimizer=slotwise.SGD(lr=0.5))
+    with pytest.raises(slotwise.ResourceExhausted, match="is full") as refused:
+        ps.lookup("small", np.arange(101))
+    assert "answered" not in refused.value.message, "one request, which has changed nothing"
+    assert ps.describe_table("small").rows == 0
     with pytest.raises(slotwise.ResourceExhausted, match="is full") as refused:
         ps.lookup("ads", np.arange(200_000))
     said = re.search(
@@ -139,14 +133,6 @@ def test_a_full_tables_refusal_says_how_much_of_a_cut_lookup_was_answered(ps: sl
     ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=0.5))
     keys = np.array(sorted(found)[:10_000], dtype=np.uint64)
     np.testing.assert_array_equal(ps.lookup("ads", keys), [found[int(key)] for key in keys])
-
-
-def test_a_full_tables_refusal_of_one_request_changed_nothing(ps: slotwise.Client) -> None:
-    ps.create_table("ads", dim=1, max_rows=100, optimizer=slotwise.SGD(lr=0.5))
-    with pytest.raises(slotwise.ResourceExhausted) as refused:
-        ps.lookup("ads", np.arange(101))
-    assert "answered" not in refused.value.message
-    assert ps.describe_table("ads").rows == 0
 
 
 def test_a_full_tables_refusal_says_how_many_rows_of_an_import_were_written(ps: slotwise.Client) -> None:
@@ -183,15 +169,10 @@ def test_what_a_busy_server_says_of_time_reaches_who_loads_a_file(
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(lr=0.5))
     fake_ps.lookup("ads", np.arange(30))
     slotwise.rows.save_npy(fake_ps, "ads", tmp_path / "ads")
-    hour, imports = 3_600_000, []
-
-    def refuse_the_second(_: int, method: str, __: object) -> None:
-        if method == "Import":
-            imports.append(method)
-            if len(imports) > 1:
-                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=hour)
-
-    fake.before = refuse_the_second
+    hour, exhausted = 3_600_000, grpc.StatusCode.RESOURCE_EXHAUSTED
+    fake.before = refuse(
+        "Import", exhausted, retry_after_ms=hour, of=lambda *_: len(fake.requests("Import")) > 1
+    )
     with pytest.raises(slotwise.ResourceExhausted, match="10 earlier rows of .* were written") as refused:
         slotwise.rows.load_npy(fake_ps, "ads", tmp_path / "ads")
     assert refused.value.retry_after == hour / 1000
@@ -201,11 +182,8 @@ def test_a_refused_part_of_several_tables_says_so(fake: FakeServer, fake_ps: slo
     for table in ("ads", "words"):
         fake_ps.create_table(table, dim=2, optimizer=slotwise.SGD(lr=0.5))
 
-    def refuse(_: int, method: str, __: object) -> None:
-        if method.startswith("Lookup"):
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "the table is full")
-
-    fake.before = refuse
+    exhausted, full = grpc.StatusCode.RESOURCE_EXHAUSTED, "the table is full"
+    fake.before = all_of(refuse("Lookup", exhausted, full), refuse("LookupMany", exhausted, full))
     with pytest.raises(slotwise.ResourceExhausted, match="keys of the call's other tables may have got"):
         fake_ps.lookup_many({"ads": ([1],), "words": ([2],)})
     with pytest.raises(slotwise.ResourceExhausted, match="the table is full$"):

@@ -9,18 +9,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import wait
+from functools import partial
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, Gate, refuse
 from free_ports import free_ports
 from judged_times import LONG_FORMS
 from real_server import RealServer, empty_client
-from waiting import LIMIT, NO_ANSWER, connect_briefly, wait_until
+from waiting import LIMIT, NO_ANSWER, connect_briefly, run_at_once, wait_until
 
 import slotwise
 
@@ -38,50 +37,22 @@ def run(program: str, limit: float = 60) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_ctrl_c_ends_the_call_that_the_main_thread_is_in(fake: FakeServer) -> None:
-    reached = threading.Event()
-
-    def hold(_: int, method: str, __: Any) -> None:
-        if method == "Digest":
-            reached.set()
-            time.sleep(3)
-
-    fake.before = hold
-    with slotwise.connect(fake.addresses[0], timeout=20) as ps:
-        main = threading.main_thread().ident
-        assert main is not None
-        interrupt = threading.Thread(
-            target=lambda: (reached.wait(20), signal.pthread_kill(main, signal.SIGINT))
-        )
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            ps.digest("ads")
-        interrupt.join()
-        assert ps.list_tables() == []
-
-
 @pytest.mark.parametrize("method", ["Digest", "Export"])
-def test_ctrl_c_does_not_wait_for_the_server(fake: FakeServer, method: str) -> None:
-    reached, released = threading.Event(), threading.Event()
-    ended: list[str] = []
-
-    def hold(_: int, name: str, __: Any) -> None:
-        if name == method:
-            reached.set()
-            released.wait(10)
-            ended.append(name)
-
-    fake.before = hold
-    main = threading.main_thread().ident
+def test_ctrl_c_ends_the_call_that_the_main_thread_is_in(fake: FakeServer, method: str) -> None:
+    """It does not wait for the server, and the client goes on."""
+    gate, main = Gate(fake, method), threading.main_thread().ident
     assert main is not None
-    interrupt = threading.Thread(target=lambda: (reached.wait(10), signal.pthread_kill(main, signal.SIGINT)))
+    interrupt = threading.Thread(
+        target=lambda: (gate.wait_for_call(), signal.pthread_kill(main, signal.SIGINT))
+    )
     with slotwise.connect(fake.addresses[0], timeout=20) as ps:
         interrupt.start()
         with pytest.raises(KeyboardInterrupt):
             ps.digest("ads") if method == "Digest" else list(ps.export_rows("ads"))
-        assert not ended
-        released.set()
+        assert gate.passed == 0
+        gate.opened.set()
         interrupt.join()
+        assert ps.list_tables() == []
 
 
 def test_ctrl_c_ends_connecting(fake: FakeServer) -> None:
@@ -235,24 +206,14 @@ def test_64_threads_share_a_client(real: RealServer) -> None:
     with empty_client(real) as ps:
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
         first = ps.lookup("ads", np.arange(64))
-        errors: list[BaseException] = []
 
         def train(thread: int) -> None:
-            try:
-                ones = np.ones((1, 4), dtype=np.float32)
-                for _ in range(20):
-                    assert ps.lookup("ads", [thread]).shape == (1, 4)
-                    ps.push("ads", [thread], None, ones)
-                    ps.lookup_async("ads", [thread]).result(30)
-            except BaseException as error:
-                errors.append(error)
+            for _ in range(20):
+                assert ps.lookup("ads", [thread]).shape == (1, 4)
+                ps.push("ads", [thread], None, np.ones((1, 4), dtype=np.float32))
+                ps.lookup_async("ads", [thread]).result(30)
 
-        threads = [threading.Thread(target=train, args=(i,)) for i in range(64)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        run_at_once(*(partial(train, thread) for thread in range(64)))
         assert ps.describe_table("ads").steps == 64 * 20
         np.testing.assert_allclose(ps.lookup("ads", np.arange(64)), first - 20, atol=1e-4)
 
@@ -306,12 +267,8 @@ def test_results_are_torchs_without_a_copy(real: RealServer) -> None:
 
 
 def test_importing_loads_neither_torch_nor_grpc() -> None:
-    program = """
-import sys
-import slotwise
-print([name for name in ("torch", "grpc", "google.protobuf") if name in sys.modules])
-"""
-    ended = run(program)
+    names = "sorted({name.partition('.')[0] for name in sys.modules} & {'torch', 'grpc', 'google'})"
+    ended = run(f"import sys, slotwise; print({names})")
     assert ended.stdout == "[]\n", ended.stdout + ended.stderr
 
 
@@ -328,11 +285,7 @@ def test_a_handler_of_the_logger_may_wait_and_call(fake: FakeServer, what: str) 
                 other.list_tables()
             handled.set()
 
-    def refuse(_: int, method: str, __: Any) -> None:
-        if method == "Digest":
-            raise Refused(grpc.StatusCode.UNAVAILABLE)
-
-    fake.before = refuse
+    fake.before = refuse("Digest")
     logger, handler = logging.getLogger("slotwise"), Handler()
     logger.addHandler(handler)
     logger.setLevel("INFO")
@@ -352,13 +305,7 @@ def test_a_handler_of_the_logger_may_wait_and_call(fake: FakeServer, what: str) 
 
 
 def test_retries_are_logged(fake: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
-    left = iter([True, True])
-
-    def refuse(_: int, method: str, __: Any) -> None:
-        if method == "ListTables" and next(left, False):
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "as the test wishes")
-
-    fake.before = refuse
+    fake.before = refuse("ListTables", times=2)
     caplog.set_level("INFO", logger="slotwise")
     with slotwise.connect(fake.addresses[0], timeout=20) as ps:
         assert ps.list_tables() == []

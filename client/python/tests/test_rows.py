@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, Gate, all_of, refuse
+from real_server import all_rows
 from slotwise_proto import rows_pb2
 from waiting import connect_briefly, wait_until
 
@@ -24,17 +26,12 @@ STATE_SIZES = {
 }
 
 
-def everything(ps: slotwise.Client, table: str, **options: Any) -> slotwise.Rows:
-    """All chunks as one, by key."""
-    chunks = list(ps.export_rows(table, **options))
-    assert all(len(chunk.keys) for chunk in chunks)
-    keys = np.concatenate([chunk.keys for chunk in chunks])
-    order = np.argsort(keys)
-    values = np.concatenate([chunk.values for chunk in chunks])[order]
-    state = None
-    if chunks[0].state is not None:
-        state = np.concatenate([c.state for c in chunks if c.state is not None])[order]
-    return slotwise.Rows(keys[order], values, state)
+@pytest.fixture
+def ads(fake_ps: slotwise.Client) -> slotwise.Client:
+    """A client of the fake server, with ten rows of the table "ads"."""
+    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+    fake_ps.lookup("ads", list(range(10)))
+    return fake_ps
 
 
 def train(ps: slotwise.Client, table: str, optimizer: Any, keys: Any) -> None:
@@ -48,7 +45,7 @@ def train(ps: slotwise.Client, table: str, optimizer: Any, keys: Any) -> None:
 def test_what_is_exported_and_imported_is_the_table(any_ps: slotwise.Client, optimizer: Any) -> None:
     keys = np.array([0, 1, 5, 2**63, 2**64 - 1, *range(100, 150)], dtype=np.uint64)
     train(any_ps, "ads", optimizer, keys)
-    rows = everything(any_ps, "ads", with_state=True)
+    rows = all_rows(any_ps, "ads", with_state=True)
     np.testing.assert_array_equal(rows.keys, np.sort(keys))
     np.testing.assert_array_equal(rows.values, any_ps.lookup("ads", rows.keys, train=False))
     assert rows.state is not None and rows.state.shape == (len(keys), STATE_SIZES[optimizer])
@@ -64,10 +61,10 @@ def test_what_is_exported_and_imported_is_the_table(any_ps: slotwise.Client, opt
 def test_without_state_rows_have_that_of_new_ones(any_ps: slotwise.Client) -> None:
     optimizer = slotwise.AdaGrad(0.1, initial_accumulator=0.5)
     train(any_ps, "ads", optimizer, np.arange(9, dtype=np.uint64))
-    rows = everything(any_ps, "ads")
+    rows = all_rows(any_ps, "ads")
     assert rows.state is None
     any_ps.import_rows("ads", rows.keys, rows.values)
-    with_state = everything(any_ps, "ads", with_state=True)
+    with_state = all_rows(any_ps, "ads", with_state=True)
     np.testing.assert_array_equal(with_state.values, rows.values)
     np.testing.assert_array_equal(with_state.state, np.full((9, 4), 0.5))
 
@@ -85,7 +82,7 @@ def test_import_overwrites_and_the_last_of_repeated_keys_counts(any_ps: slotwise
 def test_only_the_asked_keys_that_have_rows_are_exported(any_ps: slotwise.Client) -> None:
     any_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
     values = any_ps.lookup("ads", list(range(20)))
-    rows = everything(any_ps, "ads", keys=[[3, 17], [99, 3]])
+    rows = all_rows(any_ps, "ads", keys=[[3, 17], [99, 3]])
     assert rows.keys.tolist() == [3, 17]
     np.testing.assert_array_equal(rows.values, values[[3, 17]])
     assert list(any_ps.export_rows("ads", np.empty(0, np.uint64))) == []
@@ -138,26 +135,12 @@ def test_rows_that_do_not_fit_are_refused(
     assert any_ps.digest("ads").rows == 0
 
 
-def test_many_rows_go_in_messages_of_1_mib_to_all_ranks(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=1000, optimizer=slotwise.SGD(0.5))
-    fake.rows_a_chunk = 100
-    keys = np.arange(3000, dtype=np.uint64)
-    values = np.repeat(keys.astype(np.float32)[:, None], 1000, axis=1)
-    assert fake_ps.import_rows("ads", keys, values) == 3000
-    sent = [(rank, request) for rank, method, request in fake.log if method == "Import"]
-    assert {rank for rank, _ in sent} == {0, 1}
-    assert max(request.ByteSize() for _, request in sent) <= (1 << 20) + 100
-    assert sum(len(request.keys) // 8 for _, request in sent) == 3000
-    rows = everything(fake_ps, "ads")
-    np.testing.assert_array_equal(rows.values, values)
-
-
 def test_large_tables_travel_whole(any_ps: slotwise.Client) -> None:
     any_ps.create_table("ads", dim=64, optimizer=slotwise.SGD(0.5))
     keys = np.random.default_rng(SEED).permutation(20_000).astype(np.uint64)
     values = np.repeat(keys.astype(np.float32)[:, None], 64, axis=1)
     assert any_ps.import_rows("ads", keys, values) == 20_000
-    rows = everything(any_ps, "ads")
+    rows = all_rows(any_ps, "ads")
     np.testing.assert_array_equal(rows.keys, np.arange(20_000))
     np.testing.assert_array_equal(rows.values[:, 0], np.arange(20_000))
     assert any_ps.erase("ads", keys[:7000]) == 7000
@@ -175,172 +158,97 @@ def test_an_export_may_be_left_early(any_ps: slotwise.Client) -> None:
     assert any_ps.digest("ads").rows == 10_000
 
 
-def test_an_export_that_cannot_begin_is_tried_again_at_the_same_rank(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    fake_ps.lookup("ads", list(range(10)))
-    failed: list[int] = []
-
-    def fail_each_rank_once(rank: int, method: str, _: Any) -> None:
-        if method == "Export" and rank not in failed:
-            failed.append(rank)
-            raise Refused(grpc.StatusCode.UNAVAILABLE)
-
-    fake.before = fail_each_rank_once
-    assert everything(fake_ps, "ads").keys.tolist() == list(range(10))
-    assert sorted(failed) == [0, 1]
+def test_an_export_that_cannot_begin_is_tried_again_there(fake: FakeServer, ads: slotwise.Client) -> None:
+    once = [refuse("Export", times=1, of=lambda rank, _, only=only: rank == only) for only in (0, 1)]
+    fake.before = all_of(*once)
+    assert all_rows(ads, "ads").keys.tolist() == list(range(10))
+    assert sorted(rank for rank, method, _ in fake.log if method == "Export") == [0, 0, 1, 1]
 
 
-def test_an_export_that_breaks_later_is_an_error(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    fake_ps.lookup("ads", list(range(10)))
-
-    def break_at_the_end(rank: int, method: str, _: Any) -> None:
-        if method == "Export" and rank == 1:
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "the rank is gone")
-
-    fake.after = break_at_the_end
-    with pytest.raises(slotwise.Unavailable, match="the rank is gone"):
-        list(fake_ps.export_rows("ads"))
-
-
-def test_what_a_busy_rank_says_of_time_reaches_who_exports(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    hour = 3_600_000
-
-    def refuse(_: int, method: str, __: Any) -> None:
-        if method == "Export":
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=hour)
-
-    fake.before = refuse
-    with pytest.raises(slotwise.ResourceExhausted, match="no answer from") as caught:
-        list(fake_ps.export_rows("ads"))
-    assert caught.value.retry_after == hour / 1000
-
-
-def test_a_rank_that_never_answers_an_export_is_given_up_in_time(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    released = threading.Event()
-
-    def wait(rank: int, method: str, _: Any) -> None:
-        if method == "Export" and rank == 1:
-            released.wait(20)
-
-    fake.before = wait
-    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
-        with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
-            list(ps.export_rows("ads"))
-    released.set()
-
-
-def test_an_import_is_sent_again(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    lost = [True]
-
-    def lose_the_first(_: int, method: str, __: Any) -> None:
-        if method == "Import" and lost and lost.pop():
-            raise Refused(grpc.StatusCode.UNAVAILABLE)
-
-    fake.after = lose_the_first
-    assert fake_ps.import_rows("ads", [1, 2], np.ones((2, 2), np.float32)) == 2
-    assert len(fake.requests("Import")) == 2 and len(fake.tables["ads"].rows) == 2
-
-
-def test_a_closed_client_says_so(fake_ps: slotwise.Client) -> None:
-    fake_ps.close()
-    with pytest.raises(slotwise.FailedPrecondition, match="closed"):
-        list(fake_ps.export_rows("ads"))
-
-
-def test_requests_of_rows_go_to_all_ranks_and_stay_below_what_the_server_takes() -> None:
-    fake = FakeServer(ranks=2, max_message_bytes=20_000)
-    fake.rows_a_chunk = 1000
-    keys = np.arange(5000, dtype=np.uint64)
-    with slotwise.connect(fake.addresses[0]) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-        assert ps.import_rows("ads", keys, np.zeros((5000, 2), np.float32)) == 5000
-        assert everything(ps, "ads", keys=keys[::-1]).keys.tolist() == keys.tolist()
-        assert ps.erase("ads", keys) == 5000
-    for method in ("Import", "Export", "Erase"):
-        sent = [(rank, request) for rank, name, request in fake.log if name == method]
-        assert len(sent) > 2 and {rank for rank, _ in sent} == {0, 1}
-        assert max(request.ByteSize() for _, request in sent) <= 20_000
-    fake.stop()
-
-
-def test_some_messages_of_an_import_are_in_flight_at_once_and_the_others_wait() -> None:
-    fake = FakeServer(ranks=1, max_message_bytes=20_000)
-    most, reached, released = 4, threading.Semaphore(0), threading.Event()
-    early: list[int] = []  # messages that came beside `most` others
-
-    def hold(_: int, method: str, __: Any) -> None:
-        if method == "Import":
-            if len(fake.requests("Import")) > most and not released.is_set():
-                early.append(len(fake.requests("Import")))
-            reached.release()
-            released.wait(20)
-
-    fake.before = hold
-    keys = np.arange(10_000, dtype=np.uint64)
-    with slotwise.connect(fake.addresses[0]) as ps:
-        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-        written: list[int] = []
-        values = np.zeros((10_000, 2), np.float32)
-        thread = threading.Thread(target=lambda: written.append(ps.import_rows("ads", keys, values)))
-        thread.start()
-        for _ in range(most):
-            assert reached.acquire(timeout=10)
-        assert not reached.acquire(timeout=0.2) and not early
-        released.set()
-        thread.join()
-    assert written == [10_000] and len(fake.requests("Import")) > 2 * most
-    fake.stop()
-
-
-def test_an_export_is_not_begun_again_once_rows_were_seen(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    fake_ps.lookup("ads", list(range(10)))
-    left = [True]
-
-    def break_once(rank: int, method: str, _: Any) -> None:
-        if method == "Export" and rank == 1 and left and left.pop():
+def test_an_export_that_breaks_later_is_an_error_at_once(fake: FakeServer, ads: slotwise.Client) -> None:
+    def has_broken(rank: int, _: Any) -> bool:
+        if rank == 1:
             wait_until(lambda: len(fake.requests("Export")) == 2, "rank 0 has its request")
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "the rank is gone")
+        return rank == 1
 
-    fake.after = break_once
+    fake.after = refuse("Export", message="the rank is gone", times=1, of=has_broken)
     with pytest.raises(slotwise.Unavailable, match="the rank is gone"):
-        list(fake_ps.export_rows("ads"))
+        list(ads.export_rows("ads"))
     assert len(fake.requests("Export")) == 2
 
 
-def test_a_rank_that_refuses_an_export_ends_it_at_the_others(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    reached, released = threading.Event(), threading.Event()
-    ended: list[int] = []
+def test_what_a_busy_rank_says_of_time_reaches_who_exports(fake: FakeServer, ads: slotwise.Client) -> None:
+    hour = 3_600_000
+    fake.before = refuse("Export", grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after_ms=hour)
+    with pytest.raises(slotwise.ResourceExhausted, match="no answer from") as caught:
+        list(ads.export_rows("ads"))
+    assert caught.value.retry_after == hour / 1000
 
-    def refuse_at_one(rank: int, method: str, _: Any) -> None:
-        if method != "Export":
-            return
-        if rank == 1:
-            reached.wait(20)
-            raise Refused(grpc.StatusCode.NOT_FOUND, "the table was dropped")
-        reached.set()
-        released.wait(20)
-        ended.append(rank)
 
-    fake.before = refuse_at_one
+def test_a_rank_that_never_answers_an_export_is_given_up(fake: FakeServer, ads: slotwise.Client) -> None:
+    held = Gate(fake, "Export", rank=1)
+    with connect_briefly(fake.addresses[0], timeout=0.5) as ps:
+        with pytest.raises(slotwise.DeadlineExceeded, match="within 0.5 s"):
+            list(ps.export_rows("ads"))
+    held.opened.set()
+
+
+def test_an_import_is_sent_again(fake: FakeServer, ads: slotwise.Client) -> None:
+    fake.after = refuse("Import", times=1)
+    assert ads.import_rows("ads", [1, 12], np.ones((2, 2), np.float32)) == 2
+    assert len(fake.requests("Import")) == 2 and len(fake.tables["ads"].rows) == 11
+
+
+@pytest.mark.parametrize(
+    "most, keys, dim", [(20_000, 5000, 2), (64 << 20, 3000, 1000)], ids=["of the server", "of 1 MiB"]
+)
+def test_requests_of_rows_go_to_all_ranks_and_stay_below_the_limit(most: int, keys: int, dim: int) -> None:
+    every = np.arange(keys, dtype=np.uint64)
+    values = np.repeat(every.astype(np.float32)[:, None], dim, axis=1)
+    with FakeServer(ranks=2, max_message_bytes=most) as fake, slotwise.connect(fake.addresses[0]) as ps:
+        fake.rows_a_chunk = 1000
+        ps.create_table("ads", dim=dim, optimizer=slotwise.SGD(0.5))
+        assert ps.import_rows("ads", every, values) == keys
+        rows = all_rows(ps, "ads", keys=every[::-1])
+        np.testing.assert_array_equal(rows.keys, every)
+        np.testing.assert_array_equal(rows.values, values)
+        assert ps.erase("ads", every) == keys
+    for method in ("Import", "Export", "Erase"):
+        sent = [(rank, request) for rank, name, request in fake.log if name == method]
+        assert {rank for rank, _ in sent} == {0, 1} or len(sent) == 1
+        assert len(sent) > 2 or most > 20_000
+        assert max(request.ByteSize() for _, request in sent) <= min(most, (1 << 20) + 100)
+
+
+def test_some_messages_of_an_import_are_in_flight_at_once_and_the_others_wait() -> None:
+    most, keys = 4, np.arange(10_000, dtype=np.uint64)
+    with FakeServer(ranks=1, max_message_bytes=20_000) as fake, slotwise.connect(*fake.addresses) as ps:
+        held = Gate(fake, "Import")
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
+        with ThreadPoolExecutor() as threads:
+            written = threads.submit(ps.import_rows, "ads", keys, np.zeros((10_000, 2), np.float32))
+            for _ in range(most):
+                held.wait_for_call()
+            assert not held.reached.acquire(timeout=0.2)
+            held.opened.set()
+            assert written.result() == 10_000
+        assert len(fake.requests("Import")) > 2 * most
+
+
+def test_a_rank_that_refuses_an_export_ends_it_at_the_others(fake: FakeServer, ads: slotwise.Client) -> None:
+    held = Gate(fake, "Export", rank=0)
+    gone = refuse(
+        "Export", grpc.StatusCode.NOT_FOUND, "the table was dropped",
+        of=lambda rank, _: rank == 1 and held.reached.acquire(timeout=20),
+    )
+    fake.before = all_of(fake.before, gone)
     with pytest.raises(slotwise.NotFound, match="the table was dropped"):
-        list(fake_ps.export_rows("ads"))
-    fake_ps.close()  # waits for what is in flight
-    assert not ended
-    released.set()
+        list(ads.export_rows("ads"))
+    ads.close()  # waits for what is in flight
+    assert held.passed == 0
+    held.opened.set()
+    with pytest.raises(slotwise.FailedPrecondition, match="closed"):
+        list(ads.export_rows("ads"))
 
 
 def test_the_time_that_the_caller_takes_between_rows_does_not_count(fake: FakeServer) -> None:
@@ -387,35 +295,28 @@ def test_a_rank_waits_until_the_caller_takes_its_rows(fake: FakeServer, fake_ps:
     fake_ps.close()  # waits for what is in flight
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [rows_pb2.ExportReply(dim=3), rows_pb2.ExportReply(state_size=1), rows_pb2.ExportReply(state=b"abcd")],
-)
+@pytest.mark.parametrize("wrong", [{"dim": 3}, {"state_size": 1}, {"state": b"abcd"}], ids=list)
 def test_a_reply_of_rows_whose_sizes_differ_is_an_error(
-    fake: FakeServer, fake_ps: slotwise.Client, wrong: rows_pb2.ExportReply
+    fake: FakeServer, ads: slotwise.Client, wrong: dict[str, Any]
 ) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    fake_ps.lookup("ads", list(range(10)))
-    later = wrong.SerializeToString()  # the last of several fields wins
+    later = rows_pb2.ExportReply(**wrong).SerializeToString()  # the last of several fields wins
     fake.spoil = lambda method, reply: reply + later if method == "Export" else reply
     with pytest.raises(slotwise.Error, match="the reply is not a valid ExportReply"):
-        list(fake_ps.export_rows("ads"))
+        list(ads.export_rows("ads"))
 
 
-def test_a_reply_without_rows_is_not_the_end(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=2, optimizer=slotwise.SGD(0.5))
-    fake_ps.lookup("ads", [0, 2, 4, 6])
+def test_a_reply_without_rows_is_not_the_end(fake: FakeServer, ads: slotwise.Client) -> None:
     first = iter([True])
     empty = rows_pb2.ExportReply(dim=2).SerializeToString()
-    fake.spoil = lambda method, reply: (empty if method == "Export" and next(first, False) else reply)
-    assert sum(len(some.keys) for some in fake_ps.export_rows("ads")) == 2
+    fake.spoil = lambda method, reply: empty if method == "Export" and next(first, False) else reply
+    assert sum(len(some.keys) for some in ads.export_rows("ads")) == 8
 
 
 def test_rows_may_be_imported_from_arrays_that_are_not_contiguous(fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(0.5))
     values = np.arange(8, dtype=np.float32).reshape(2, 4).T
     assert fake_ps.import_rows("ads", np.arange(8)[::2], values, values + 1) == 4
-    rows = everything(fake_ps, "ads", with_state=True)
+    rows = all_rows(fake_ps, "ads", with_state=True)
     assert rows.keys.tolist() == [0, 2, 4, 6]
     np.testing.assert_array_equal(rows.values, values)
     np.testing.assert_array_equal(rows.state, values + 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracle import OracleTable, proto_of
+from oracle import OracleTable
 
 import slotwise
 
@@ -23,18 +23,6 @@ def make_batch(random: np.random.Generator) -> tuple[Any, ...]:
     return keys, offsets, weights, gradients
 
 
-def twin(ps: slotwise.Client, options: slotwise.TableOptions) -> OracleTable:
-    """An oracle's table with the server's first rows for the keys below 12."""
-    table = OracleTable(proto_of(options))
-    keys = np.arange(12, dtype=np.uint64)
-    bags = np.minimum(np.arange(len(keys) * options.slots + 1), len(keys))
-    rows = ps.lookup(options.name, keys, bags).reshape(-1, options.dim)
-    for key, row in zip(keys.tolist(), rows, strict=False):
-        table.insert(key)
-        table.rows[key] = row.copy()
-    return table
-
-
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_weighted_bags_train_as_the_oracle_says(any_ps: slotwise.Client, combiner: str) -> None:
     print(f"seed {SEED}")
@@ -42,7 +30,7 @@ def test_weighted_bags_train_as_the_oracle_says(any_ps: slotwise.Client, combine
     options = any_ps.create_table(
         "ads", dim=DIM, slots=SLOTS, combiner=combiner, optimizer=slotwise.AdaGrad(0.1)
     )
-    oracle = twin(any_ps, options)
+    oracle = OracleTable.with_rows_of(any_ps, options, np.arange(12, dtype=np.uint64))
     for step in range(1, 4):
         keys, offsets, weights, gradients = make_batch(random)
         weights[offsets[3] : offsets[4]] = 0  # divisor 0: zeros, and no gradient
@@ -93,22 +81,6 @@ def test_a_weight_that_is_not_finite_is_refused(any_ps: slotwise.Client) -> None
     assert any_ps.digest("ads").rows == 0
 
 
-def test_weights_are_cut_with_the_batch(any_ps: slotwise.Client) -> None:
-    random = np.random.default_rng(SEED)
-    samples, dim = 3000, 32
-    offsets = np.concatenate([[0], np.cumsum(random.integers(0, 4, samples))])
-    keys = random.integers(0, 100, int(offsets[-1]), dtype=np.uint64)
-    weights = random.integers(-2, 3, len(keys)).astype(np.float32)
-    gradients = random.integers(-3, 4, (samples, dim)).astype(np.float32)
-    digests = []
-    for table, step in (("parts", None), ("whole", slotwise.Session(7, parts=1).next())):
-        any_ps.create_table(table, dim=dim, optimizer=slotwise.AdaGrad(0.1))
-        any_ps.lookup(table, keys, offsets, weights=weights)
-        any_ps.push(table, keys, offsets, gradients, weights=weights, step=step)
-        digests.append(any_ps.digest(table))
-    assert digests[0] == digests[1]
-
-
 def test_a_table_without_a_combiner_takes_keys_of_any_shape(any_ps: slotwise.Client) -> None:
     options = any_ps.create_table("ads", dim=3, combiner="none", optimizer=slotwise.SGD(0.5))
     assert options.combiner == "none" and options.slots == 1
@@ -132,6 +104,8 @@ def test_a_table_without_a_combiner_has_one_slot_and_one_key_a_bag(any_ps: slotw
     any_ps.create_table("ads", dim=3, combiner="none", optimizer=slotwise.SGD(0.5))
     with pytest.raises(slotwise.InvalidArgument, match="every bag has one key"):
         any_ps.lookup("ads", [1, 2], [0, 2])
+    with pytest.raises(slotwise.InvalidArgument, match=r"offsets\[1\] is 0: must be 1"):
+        any_ps.lookup("ads", [1, 2], [0, 0, 2])
     with pytest.raises(slotwise.InvalidArgument, match=r"gradients: shape is \(2, 3\)"):
         any_ps.push("ads", [[1], [2]], None, np.zeros((2, 3), np.float32))
 

@@ -26,30 +26,15 @@ def ps(fake_ps: slotwise.Client) -> slotwise.Client:
 
 
 def test_a_lookup_is_the_one_that_protobuf_would_write(fake: FakeServer, ps: slotwise.Client) -> None:
-    plain = pb.LookupRequest(
-        table="ads",
-        mode=pb.LOOKUP_MODE_EVAL,
-        samples=2,
-        data_type=pb.DATA_TYPE_BFLOAT16,
-        keys=KEYS.tobytes(),
-        offsets=OFFSETS.astype(np.uint32).tobytes(),
-        weights=WEIGHTS.tobytes(),
-    )
+    common = {"mode": pb.LOOKUP_MODE_EVAL, "data_type": pb.DATA_TYPE_BFLOAT16, "keys": KEYS.tobytes()}
+    bags = {"offsets": OFFSETS.astype(np.uint32).tobytes(), "weights": WEIGHTS.tobytes()}
+    plain = pb.LookupRequest(table="ads", samples=2, **common, **bags)
     ps.lookup("ads", KEYS, OFFSETS, weights=WEIGHTS, train=False, wire_dtype="bfloat16")
     assert fake.requests("Lookup") == [plain]
-    bags = (KEYS, OFFSETS, WEIGHTS)
-    ps.lookup_many({"ads": bags, "one": (KEYS,)}, train=False, wire_dtype="bfloat16")
+    lookups = {"ads": (KEYS, OFFSETS, WEIGHTS), "one": (KEYS,)}
+    ps.lookup_many(lookups, train=False, wire_dtype="bfloat16")  # type: ignore[arg-type]
     (many,) = fake.requests("LookupMany")
-    assert list(many.lookups) == [
-        plain,
-        pb.LookupRequest(
-            table="one",
-            mode=pb.LOOKUP_MODE_EVAL,
-            samples=6,
-            data_type=pb.DATA_TYPE_BFLOAT16,
-            keys=KEYS.tobytes(),
-        ),
-    ]
+    assert list(many.lookups) == [plain, pb.LookupRequest(table="one", samples=6, **common)]
 
 
 def test_a_push_is_the_one_that_protobuf_would_write(fake: FakeServer, ps: slotwise.Client) -> None:
@@ -138,35 +123,27 @@ def test_a_reply_is_read_in_any_order_of_fields(fake: FakeServer, ps: slotwise.C
         pb.LookupReply(values=values.tobytes()).SerializeToString(),
     ]
     for order in itertools.permutations(fields):
-        message = b"".join(order)
-        fake.spoil = lambda method, reply: message if method == "Lookup" else reply
+        fake.answer("Lookup", b"".join(order))
         np.testing.assert_array_equal(ps.lookup("ads", [1, 2]), values.reshape(1, 6))
 
 
 @pytest.mark.parametrize(
     "message",
-    [
-        b"\x7a",
-        b"\x7a\x05abcd",
-        b"\x08",
-        b"\x08\x80",
-        b"\x0b",
-        b"\x08" + b"\xff" * 11,
-        pb.LookupReply(width=1, data_type=pb.DATA_TYPE_FLOAT16, values=b"abcd").SerializeToString(),
-    ],
+    [b"\x7a", b"\x7a\x05abcd", b"\x08", b"\x08\x80", b"\x0b", b"\x08" + b"\xff" * 11]
+    + [pb.LookupReply(width=1, data_type=pb.DATA_TYPE_FLOAT16, values=b"abcd").SerializeToString()],
 )
 def test_a_reply_that_is_none_is_an_error(fake: FakeServer, ps: slotwise.Client, message: bytes) -> None:
-    fake.spoil = lambda method, reply: message if method == "Lookup" else reply
+    fake.answer("Lookup", message)
     with pytest.raises(slotwise.Error, match="the reply"):
         ps.lookup("one", [1])
-    fake.spoil = lambda method, reply: reply
+    fake.answer("no method", b"")
     assert ps.lookup("one", [1]).shape == (1, 1)
 
 
 def test_a_reply_of_another_shape_is_an_error(fake: FakeServer, ps: slotwise.Client) -> None:
     for samples, width, floats in [(2, 3, 6), (1, 1, 2), (1, 2, 1), (1, 2, 0)]:
         reply = pb.LookupReply(samples=samples, width=width, values=b"\0\0\0\0" * floats)
-        fake.spoil = lambda method, _: reply.SerializeToString() if method == "Lookup" else _
+        fake.answer("Lookup", reply.SerializeToString())
         with pytest.raises(slotwise.FailedPrecondition, match="made anew"):
             ps.lookup("one", [1])
 
@@ -175,9 +152,10 @@ def test_a_reply_of_another_shape_is_an_error(fake: FakeServer, ps: slotwise.Cli
 def test_replies_to_many_are_as_many(fake: FakeServer, ps: slotwise.Client, message: bytes) -> None:
     fake.spoil = lambda method, reply: message if method.endswith("Many") else reply
     one = np.zeros((1, 1), np.float32)
-    with pytest.raises(slotwise.Error, match="the reply"):
+    said = "the reply" if message else "0 messages, not one for each of the request's 2"
+    with pytest.raises(slotwise.Error, match=said):
         ps.lookup_many({"one": ([1],), "ads": ([1, 2],)})
-    with pytest.raises(slotwise.Error, match="the reply"):
+    with pytest.raises(slotwise.Error, match=said):
         ps.push_many({"one": ([1], None, one), "ads": ([1, 2], None, np.zeros((1, 6), np.float32))})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import slotwise
 
@@ -29,3 +30,10 @@ def connect_briefly(*addresses: str, timeout: float, door: str = "best") -> slot
             return slotwise.connect(*addresses, timeout=timeout, door=door)
         except NO_ANSWER:
             assert time.monotonic() < deadline, f"no connection within {LIMIT} s"
+
+
+def run_at_once(*calls: Callable[[], object]) -> None:
+    """Runs each call in a thread of its own, to its end; raises what one of them raised."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        for ended in [threads.submit(call) for call in calls]:
+            ended.result()
