@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from real_server import all_rows, serving
 
 import slotwise
 from slotwise import checkpoint_command, checkpoint_files, checkpoint_manifest
@@ -32,7 +33,7 @@ _INITIALIZERS = [slotwise.Uniform(-1, 1), slotwise.Normal(1, 0.5), slotwise.Cons
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A server with a table of each optimizer, and a chain of a base and two deltas of them."""
     data = tmp_path_factory.mktemp("data")
-    with slotwise.serve(2, threads=1, data=data) as server, slotwise.connect(server.address) as ps:
+    with serving(data=data) as ps:
         generator = np.random.default_rng(7)
         names = []
         for number, optimizer in enumerate(_OPTIMIZERS):
@@ -52,20 +53,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
         yield SimpleNamespace(ps=ps, names=names, folders=folders, last=folders[-1])
 
 
-def _of_server(ps: slotwise.Client, table: str) -> slotwise.Rows:
-    """All rows of a table, in the order of their keys."""
-    chunks = list(ps.export_rows(table, with_state=True))
-    keys, values, state = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
-    order = np.argsort(keys)
-    return slotwise.Rows(keys[order], values[order], state[order])
-
-
 def test_a_chain_has_the_servers_rows(saved: SimpleNamespace) -> None:
     files = checkpoint_files.open(saved.last)
     assert sorted(files) == sorted(saved.names) and len(files) == len(saved.names)
     assert files.chain == tuple(saved.folders)
     for name, table in files.items():
-        theirs, ours = _of_server(saved.ps, name), table.read()
+        theirs, ours = all_rows(saved.ps, name, with_state=True), table.read()
         np.testing.assert_array_equal(ours.keys, theirs.keys)
         np.testing.assert_array_equal(ours.values, theirs.values)
         np.testing.assert_array_equal(ours.state, theirs.state)
@@ -74,12 +67,9 @@ def test_a_chain_has_the_servers_rows(saved: SimpleNamespace) -> None:
         assert table.info.options == info.options
         assert (table.info.steps, table.info.lineage) == (info.steps, info.lineage)
         assert table.state_size == ours.state.shape[1]
-
-
-def test_an_older_checkpoint_is_read_as_it_was(saved: SimpleNamespace) -> None:
-    files = checkpoint_files.open(saved.folders[0])
-    assert len(files.chain) == 1
-    assert files["SGD"].info.steps == 1 and files["SGD"].read().state.shape[1] == 0
+    older = checkpoint_files.open(saved.folders[0])
+    assert len(older.chain) == 1
+    assert older["SGD"].info.steps == 1 and older["SGD"].read().state.shape[1] == 0
 
 
 def test_checksums_are_compared_if_there_is_a_hasher(
@@ -182,18 +172,14 @@ def test_torch_modules_get_a_tables_rows_and_give_them_back(
     saved: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     torch = pytest.importorskip("torch")
-    theirs = _of_server(saved.ps, "AdaGrad")
+    theirs = all_rows(saved.ps, "AdaGrad", with_state=True)
     places = {int(key): i for i, key in enumerate(theirs.keys[::-1])}
     weights = checkpoint_files.to_state_dict(saved.last, {"AdaGrad": places, "SGD": 60}, absent=-1.0)
-    model = torch.nn.ModuleDict(
-        {
-            "AdaGrad": torch.nn.EmbeddingBag(len(places), 3, mode="sum"),
-            "SGD": torch.nn.EmbeddingBag(60, 3, mode="sum"),
-        }
-    )
+    sizes = {"AdaGrad": len(places), "SGD": 60}
+    model = torch.nn.ModuleDict({name: torch.nn.EmbeddingBag(size, 3) for name, size in sizes.items()})
     model.load_state_dict(weights)
     np.testing.assert_array_equal(model["AdaGrad"].weight.detach().numpy(), theirs.values[::-1])
-    sgd = _of_server(saved.ps, "SGD")
+    sgd = all_rows(saved.ps, "SGD", with_state=True)
     expected = np.full((60, 3), -1, np.float32)
     expected[sgd.keys.astype(np.int64)] = sgd.values
     np.testing.assert_array_equal(model["SGD"].weight.detach().numpy(), expected)
@@ -204,7 +190,7 @@ def test_torch_modules_get_a_tables_rows_and_give_them_back(
     assert checkpoint_files.from_state_dict(ps, state, {"AdaGrad-back": places}) == {
         "AdaGrad-back": len(places)
     }
-    back = _of_server(ps, "AdaGrad-back")
+    back = all_rows(ps, "AdaGrad-back")
     np.testing.assert_array_equal(back.keys, theirs.keys)
     np.testing.assert_array_equal(back.values, theirs.values)
     assert "starts anew" not in caplog.text, "SGD keeps no state"
@@ -217,15 +203,16 @@ def test_torch_modules_get_a_tables_rows_and_give_them_back(
 
 def test_what_fits_no_module_is_refused(saved: SimpleNamespace) -> None:
     torch = pytest.importorskip("torch")
-    key = int(_of_server(saved.ps, "SGD").keys[-1])
-    with pytest.raises(slotwise.InvalidArgument, match=f"key {key} of the table has no row among {key}"):
-        checkpoint_files.to_state_dict(saved.last, {"SGD": key})
-    with pytest.raises(slotwise.InvalidArgument, match="has no row"):
-        checkpoint_files.to_state_dict(saved.last, {"SGD": {}})
-    with pytest.raises(slotwise.InvalidArgument, match="two keys have one row"):
-        checkpoint_files.to_state_dict(saved.last, {"SGD": {1: 0, 2: 0}})
-    with pytest.raises(slotwise.NotFound, match="no table 'ads'"):
-        checkpoint_files.to_state_dict(saved.last, {"ads": 10})
+    key = int(all_rows(saved.ps, "SGD").keys[-1])
+    asked: list[tuple[type[slotwise.Error], str, dict[str, Any]]] = [
+        (slotwise.InvalidArgument, f"key {key} of the table has no row among {key}", {"SGD": key}),
+        (slotwise.InvalidArgument, "has no row", {"SGD": {}}),
+        (slotwise.InvalidArgument, "two keys have one row", {"SGD": {1: 0, 2: 0}}),
+        (slotwise.NotFound, "no table 'ads'", {"ads": 10}),
+    ]
+    for kind, said, places in asked:
+        with pytest.raises(kind, match=said):
+            checkpoint_files.to_state_dict(saved.last, places)
     with pytest.raises(slotwise.NotFound, match="no SGD.weight"):
         checkpoint_files.from_state_dict(saved.ps, {}, {"SGD": 10})
     with pytest.raises(slotwise.InvalidArgument, match=r"shape \(4, 3\), not \(10, dim\)"):
@@ -234,11 +221,11 @@ def test_what_fits_no_module_is_refused(saved: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("value_dtype", ["float16", "bfloat16"])
 def test_rounded_values_are_read(tmp_path: Path, value_dtype: str) -> None:
-    with slotwise.serve(data=tmp_path, threads=1) as server, slotwise.connect(server.address) as ps:
+    with serving(1, data=tmp_path) as ps:
         ps.create_table("ads", dim=5, optimizer=slotwise.AdaGrad(lr=0.5))
         keys = np.arange(100, dtype=np.uint64)
         ps.push("ads", keys, None, ps.lookup("ads", keys) * 3)
-        theirs = _of_server(ps, "ads")
+        theirs = all_rows(ps, "ads", with_state=True)
         id = ps.save(value_dtype=value_dtype).id
     ours = checkpoint_files.open(tmp_path / "checkpoints" / id)["ads"].read()
     most = 2.0**-8 if value_dtype == "bfloat16" else 2.0**-10

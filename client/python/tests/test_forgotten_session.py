@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from real_server import RealServer
+from real_server import RealServer, empty_client
 
 import slotwise
 
@@ -24,9 +24,7 @@ def server() -> Iterator[RealServer]:
 
 @pytest.fixture
 def ps(server: RealServer) -> Iterator[slotwise.Client]:
-    with slotwise.connect(server.address) as client:
-        for table in client.list_tables():
-            client.drop_table(table.name)
+    with empty_client(server) as client:
         client.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.5))
         client.create_table("users", dim=4, optimizer=slotwise.SGD(lr=0.5))
         yield client
@@ -55,9 +53,7 @@ def test_a_push_without_a_step_goes_on(server: RealServer, ps: slotwise.Client) 
     assert ps.push_async("ads", KEYS, None, ONES).result() == step + 2
 
 
-def test_a_step_that_was_named_raises_and_the_next_one_does_not(
-    server: RealServer, ps: slotwise.Client
-) -> None:
+def test_a_named_step_raises_and_the_next_one_does_not(server: RealServer, ps: slotwise.Client) -> None:
     shared = ps.new_session()
     ps.push("ads", KEYS, None, ONES, step=shared.next())
     ps.push("ads", KEYS, None, ONES)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from lightning_on_debian import lightning
+from real_server import serving
 from torch import Tensor, nn
 
 import slotwise
@@ -38,8 +39,7 @@ class Model(nn.Module):
     def forward(self, keys: Tensor) -> Tensor:
         """Returns a number a bag."""
         offsets = torch.arange(0, keys.numel() + 1, keys.shape[1])
-        out: Tensor = self.dense(self.bags(keys.reshape(-1), offsets)).squeeze(1)
-        return out
+        return self.dense(self.bags(keys.reshape(-1), offsets)).squeeze(1)
 
     def optimizer(self) -> torch.optim.Optimizer:
         """Returns one of all weights and rows."""
@@ -56,11 +56,10 @@ def of_torch() -> Model:
 
 @pytest.fixture
 def ps(tmp_path: Path) -> Iterator[slotwise.Client]:
-    with slotwise.serve(1, threads=1, data=tmp_path / "data") as running:
-        with slotwise.connect(running.address) as client:
-            client.create_table("a", dim=DIM, combiner="sum", optimizer=slotwise.SGD(RATE))
-            client.import_rows("a", np.arange(ROWS), WEIGHTS.numpy())
-            yield client
+    with serving(1, data=tmp_path / "data") as client:
+        client.create_table("a", dim=DIM, combiner="sum", optimizer=slotwise.SGD(RATE))
+        client.import_rows("a", np.arange(ROWS), WEIGHTS.numpy())
+        yield client
 
 
 def assert_same(ps: slotwise.Client, ours: Model, theirs: Model, steps: int) -> None:

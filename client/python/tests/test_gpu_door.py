@@ -6,12 +6,12 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from judged_times import LONG_FORMS
-from real_server import RealServer
+from real_server import RealServer, make_anew
+from waiting import wait_until
 
 import slotwise
 
@@ -43,10 +43,8 @@ def train(
     random = torch.Generator().manual_seed(SEED)
     found = []
     with slotwise.connect(address, door=door, wire_dtype=wire_dtype) as ps:
-        for table in ("bags", "rows"):
-            ps.drop_table(table, missing_ok=True)
-        ps.create_table("bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
-        ps.create_table("rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
+        make_anew(ps, "bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
+        make_anew(ps, "rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         bag = st.EmbeddingBag(ps, "bags", in_flight=in_flight)
         rows = st.Embedding(ps, "rows", in_flight=in_flight)
         both = st.EmbeddingBags(ps, ["bags", "rows"], in_flight=in_flight)
@@ -74,8 +72,7 @@ def train(
         bag.flush()
         bag.eval()
         found.append(bag(keys, offsets))
-        used = sum(rank.gpu_arena_bytes for rank in ps.stats())
-        assert (used > 0) == (door == "gpu")
+        assert (used_by(ps) > 0) == (door == "gpu")
         return found, ps.digest("bags").digest + ps.digest("rows").digest
 
 
@@ -90,12 +87,16 @@ def test_it_gives_the_same_bytes_as_a_socket(server: RealServer, wire_dtype: str
             assert torch.equal(one, other)
 
 
+def used_by(ps: slotwise.Client) -> int:
+    """Returns the bytes of all arenas."""
+    return sum(rank.gpu_arena_bytes for rank in ps.stats())
+
+
 def errors_of(address: str, door: str) -> list[str]:
     """What calls are refused with."""
     said = []
     with slotwise.connect(address, door=door) as ps:
-        ps.drop_table("errors", missing_ok=True)
-        ps.create_table("errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50)
+        make_anew(ps, "errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50)
         bag = st.EmbeddingBag(ps, "errors")
         keys = torch.arange(10, device=DEVICE)
         offsets = torch.tensor([0, 2, 4, 7, 10], device=DEVICE)
@@ -129,8 +130,7 @@ def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
 def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
     """A quarter of the arenas has room for a few results: those that nobody has make room."""
     with slotwise.connect(server.address, door="gpu") as ps:
-        ps.drop_table("kept", missing_ok=True)
-        ps.create_table("kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        make_anew(ps, "kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "kept")
         rows.eval()
         keys = torch.arange(4096, device=DEVICE)  # a result of 1 MiB
@@ -155,8 +155,7 @@ def test_without_room_it_goes_another_way(server: RealServer, caplog: pytest.Log
     if DEVICE.type == "cpu":
         pytest.skip("the best door uses no stand-in")
     with slotwise.connect(server.address) as ps, caplog.at_level(logging.WARNING, "slotwise"):
-        ps.drop_table("wide", missing_ok=True)
-        ps.create_table("wide", dim=1024, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        make_anew(ps, "wide", dim=1024, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "wide")
         out = rows(torch.arange(1 << 14, device=DEVICE))  # of 64 MiB
         out.backward(torch.ones_like(out))
@@ -176,9 +175,8 @@ with slotwise.connect(sys.argv[1], door="gpu") as ps:
 def test_a_trainer_that_is_gone_leaves_nothing(server: RealServer) -> None:
     """What processes were given counts until they end: then others may have it."""
     with slotwise.connect(server.address) as ps:
-        ps.drop_table("gone", missing_ok=True)
-        ps.create_table("gone", dim=8, combiner="none", optimizer=slotwise.SGD(lr=1.0))
-        before = sum(rank.gpu_arena_bytes for rank in ps.stats())
+        make_anew(ps, "gone", dim=8, combiner="none", optimizer=slotwise.SGD(lr=1.0))
+        before = used_by(ps)
         for _ in range(5):  # more than have room at once
             trainer = subprocess.Popen(
                 [sys.executable, "-c", _TRAINER, server.address, str(DEVICE)],
@@ -187,10 +185,7 @@ def test_a_trainer_that_is_gone_leaves_nothing(server: RealServer) -> None:
             )
             assert trainer.stdout is not None
             assert trainer.stdout.readline() == b"looked up\n"
-            assert sum(rank.gpu_arena_bytes for rank in ps.stats()) > before
+            assert used_by(ps) > before
             trainer.kill()
             trainer.communicate()
-            deadline = time.monotonic() + 60
-            while sum(rank.gpu_arena_bytes for rank in ps.stats()) > before:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: used_by(ps) <= before, "the memory's return")

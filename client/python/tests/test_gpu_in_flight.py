@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from real_server import RealServer
+from real_server import RealServer, make_anew
 from test_gpu_door import DEVICE
 
 import slotwise
@@ -42,8 +42,7 @@ def ps(client: slotwise.Client) -> slotwise.Client:
 
 def make_tables(ps: slotwise.Client) -> None:
     for table in ("one", "other"):
-        ps.drop_table(table, missing_ok=True)
-        ps.create_table(table, dim=DIM, combiner="none", optimizer=slotwise.AdaGrad(lr=0.5))
+        make_anew(ps, table, dim=DIM, combiner="none", optimizer=slotwise.AdaGrad(lr=0.5))
 
 
 def in_flight(ps: slotwise.Client, table: str = "one") -> Any:
@@ -90,9 +89,7 @@ def test_an_error_is_the_next_backwards_too(ps: slotwise.Client) -> None:
     others.flush()
 
 
-def test_a_step_that_is_refused_goes_by_the_host_once(
-    ps: slotwise.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_step_goes_by_the_host_once(ps: slotwise.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the device's memory has no room for arrives by the host's, under the same step.
 
     Here it has arrived before it is said to be refused: so a step that were another would count twice.

@@ -70,18 +70,20 @@ def test_they_have_one_server_and_leave_nothing(group: dict[str, str], tmp_path:
     assert not list(tmp_path.glob("slotwise-*"))
 
 
-def test_a_process_that_waits_in_vain_says_what_is_wanted(
+def test_a_process_that_waits_in_vain_and_processes_on_several_hosts_are_refused(
     group: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     waits = "process 1 of torchrun waits for the server of process 0"
     with pytest.raises(slotwise.DeadlineExceeded, match=waits):
         slotwise.connect("local", timeout=0.1)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    with pytest.raises(slotwise.FailedPrecondition, match="torchrun has started 6, of which 3 are here"):
+        slotwise.connect("local")
 
 
-def test_what_a_former_group_has_left_does_not_count(
-    group: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_former_groups_file_does_not_count(group: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     _host_group.tell("127.0.0.1:1")
     path = _host_group._path()
     assert _host_group.await_address(1) == "127.0.0.1:1"
@@ -102,15 +104,6 @@ def test_a_child_of_the_first_process_uses_the_groups_server(
         with slotwise.connect("local") as ps:
             assert ps.topology().ranks[0].address == server.address
         assert local_server._shared is None
-
-
-def test_processes_on_several_hosts_are_refused(
-    group: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "6")
-    with pytest.raises(slotwise.FailedPrecondition, match="torchrun has started 6, of which 3 are here"):
-        slotwise.connect("local")
 
 
 @pytest.mark.parametrize("kind", ["link", "other words", "folder"])

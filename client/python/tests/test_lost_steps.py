@@ -116,9 +116,7 @@ def test_a_table_that_its_client_drops_loses_nothing(server: tuple[str, Restart]
             push(other)  # this client was not asked
 
 
-def test_a_table_that_was_replaced_by_an_import_is_no_lost_step(
-    server: tuple[str, Restart], tmp_path: Path
-) -> None:
+def test_a_table_replaced_by_an_import_is_no_lost_step(server: tuple[str, Restart], tmp_path: Path) -> None:
     address, _ = server
     with slotwise.connect(address) as trainer, slotwise.connect(address) as operator:
         for _ in range(3):

@@ -7,7 +7,6 @@ import random
 import re
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from real_server import serving
 from torch import nn
 
 import slotwise
 import slotwise.torch as st
-from slotwise import _pair, _plain_values, checkpoint_files
+from slotwise import _pair, checkpoint_files
 
 _STEPS = 9
 
@@ -35,15 +35,7 @@ class Model(nn.Module):
     def forward(self, keys: torch.Tensor) -> torch.Tensor:
         """Returns one number a sample."""
         pooled = self.embedding({"ads": keys, "words": keys % 97})
-        out: torch.Tensor = self.dense(torch.cat([pooled["ads"], pooled["words"]], 1))
-        return out
-
-
-@contextmanager
-def server(data: Path, ranks: int = 2, **options: Any) -> Iterator[slotwise.Client]:
-    with slotwise.serve(ranks, threads=1, data=data, **options) as running:
-        with slotwise.connect(running.address) as ps:
-            yield ps
+        return self.dense(torch.cat([pooled["ads"], pooled["words"]], 1))
 
 
 def make_tables(ps: slotwise.Client) -> None:
@@ -57,12 +49,21 @@ def make(ps: slotwise.Client, **options: Any) -> tuple[Model, torch.optim.Optimi
     return model, torch.optim.Adam(model.dense.parameters(), lr=0.01)
 
 
-def step(model: Model, optimizer: torch.optim.Optimizer, number: int) -> None:
-    """Trains on the batch of that number."""
-    keys = torch.randint(0, 1 << 40, (32, 1), generator=torch.Generator().manual_seed(number))
-    optimizer.zero_grad()
-    model(keys).square().mean().backward()  # pushes
-    optimizer.step()
+def step(model: Model, optimizer: torch.optim.Optimizer, *numbers: int) -> None:
+    """Trains on the batches of those numbers."""
+    for number in numbers:
+        keys = torch.randint(0, 1 << 40, (32, 1), generator=torch.Generator().manual_seed(number))
+        optimizer.zero_grad()
+        model(keys).square().mean().backward()  # pushes
+        optimizer.step()
+
+
+@contextmanager
+def trainer(data: Path, **options: Any) -> Iterator[tuple[slotwise.Client, Model, torch.optim.Optimizer]]:
+    """A server with the model's tables, and a model."""
+    with serving(data=data, **options) as ps:
+        make_tables(ps)
+        yield (ps, *make(ps))
 
 
 def state(ps: slotwise.Client, model: Model, optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -73,19 +74,17 @@ def state(ps: slotwise.Client, model: Model, optimizer: torch.optim.Optimizer) -
     return [ps.digest("ads"), ps.digest("words"), *(tensor.numpy().tobytes() for tensor in tensors)]
 
 
-def undisturbed(data: Path, steps: int = _STEPS) -> list[Any]:
-    """The state after so many steps of a trainer that nothing happens to."""
-    with server(data) as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
-        for number in range(1, steps + 1):
-            step(model, optimizer, number)
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The state after the steps of a trainer that nothing happens to."""
+    with trainer(tmp_path_factory.mktemp("undisturbed") / "data") as (ps, model, optimizer):
+        step(model, optimizer, *range(1, _STEPS + 1))
         return state(ps, model, optimizer)
 
 
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return undisturbed(tmp_path_factory.mktemp("undisturbed") / "data")
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.pt"
 
 
 def pinned(ps: slotwise.Client) -> list[str]:
@@ -93,24 +92,18 @@ def pinned(ps: slotwise.Client) -> list[str]:
 
 
 def test_a_trainer_goes_on_in_another_process_as_if_nothing_had_been(
-    tmp_path: Path, expected: list[Any]
+    tmp_path: Path, path: Path, expected: list[Any]
 ) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
-        for number in range(1, 5):
-            step(model, optimizer, number)
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
+        step(model, optimizer, *range(1, 5))
         st.save(path, model, optimizer, {"next": 5, "order": [3, 1], "seen": torch.arange(3)})
         # The same server, and another process of the trainer.
         with slotwise.connect(ps.topology().ranks[1].address) as again:
-            session = ps.session.id
             model, optimizer = make(again)
             loader = st.load(path, model, optimizer)
             assert loader["next"] == 5 and loader["order"] == [3, 1] and len(loader["seen"]) == 3
-            assert again.session.id == session and again.describe_session().last_step == 4
-            for number in range(loader["next"], _STEPS + 1):
-                step(model, optimizer, number)
+            assert again.session.id == ps.session.id and again.describe_session().last_step == 4
+            step(model, optimizer, *range(loader["next"], _STEPS + 1))
             assert state(again, model, optimizer) == expected
             assert again.describe_session().last_step == _STEPS
 
@@ -119,17 +112,17 @@ def train_past_a_save(ps: slotwise.Client, path: Path) -> slotwise.Checkpoint:
     """Saves behind step 3, and takes a step more."""
     make_tables(ps)
     model, optimizer = make(ps)
-    for number in range(1, 4):
-        step(model, optimizer, number)
+    step(model, optimizer, 1, 2, 3)
     saved = st.save(path, model, optimizer, 4)
     step(model, optimizer, 4)
     return saved
 
 
-def test_a_server_that_is_further_is_refused_and_brought_back(tmp_path: Path, expected: list[Any]) -> None:
+def test_a_server_that_is_further_is_refused_and_brought_back(
+    tmp_path: Path, path: Path, expected: list[Any]
+) -> None:
     """The trainer is killed between a push and the save that would have had it."""
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data", durability="sync") as ps:
+    with serving(data=tmp_path / "data", durability="sync") as ps:
         saved = train_past_a_save(ps, path)
         session = ps.session.id
         with slotwise.connect(ps.topology().ranks[0].address) as again:
@@ -147,20 +140,18 @@ def test_a_server_that_is_further_is_refused_and_brought_back(tmp_path: Path, ex
     assert command and Path(command[2]).name == saved.id
     words = command[1].replace("python3", sys.executable).replace("NEW", str(tmp_path / "new")).split()
     subprocess.run(words, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
-    with server(tmp_path / "new", ranks=1) as ps:
+    with serving(data=tmp_path / "new", ranks=1) as ps:
         model, optimizer = make(ps)
-        for number in range(st.load(path, model, optimizer), _STEPS + 1):
-            step(model, optimizer, number)
+        step(model, optimizer, *range(st.load(path, model, optimizer), _STEPS + 1))
         assert state(ps, model, optimizer) == expected
 
 
 @pytest.mark.parametrize("all_tables", [False, True])
 def test_a_server_that_is_further_goes_back_if_it_is_told_to(
-    tmp_path: Path, expected: list[Any], all_tables: bool
+    tmp_path: Path, path: Path, expected: list[Any], all_tables: bool
 ) -> None:
     """The model's own tables go back, and others only if told; the names of steps go with the latter."""
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data", durability="sync") as ps:
+    with serving(data=tmp_path / "data", durability="sync") as ps:
         ps.create_table("others", dim=4, optimizer=slotwise.Adam(lr=0.05))
         train_past_a_save(ps, path)
         gradients = torch.ones((1, 4)).numpy()
@@ -170,8 +161,7 @@ def test_a_server_that_is_further_goes_back_if_it_is_told_to(
             model, optimizer = make(again)
             loader = st.load(path, model, optimizer, go_back=True, all_tables=all_tables)
             assert (ps.digest("others") == theirs) is not all_tables
-            for number in range(loader, _STEPS + 1):
-                step(model, optimizer, number)
+            step(model, optimizer, *range(loader, _STEPS + 1))
             assert state(again, model, optimizer) == expected
             others = 0 if all_tables else 2  # the step that was taken back, and that of the other table
             assert again.describe_session().last_step == _STEPS + others
@@ -179,31 +169,29 @@ def test_a_server_that_is_further_goes_back_if_it_is_told_to(
             ps.push("others", [7], None, gradients)  # whose trainer hears of nothing
 
 
-def test_trainers_of_one_session_go_back_and_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("go_back", [False, True])
+def test_trainers_of_one_session_go_on(tmp_path: Path, path: Path, go_back: bool) -> None:
     """Each goes on behind the newest number of the session, whichever of them took the tables back."""
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data") as ps:
+    with serving(data=tmp_path / "data") as ps:
         make_tables(ps)
         session = ps.new_session()
         model, optimizer = make(ps, session=session)
         step(model, optimizer, 1)
         st.save(path, model, optimizer)
-        step(model, optimizer, 2)
+        if go_back:
+            step(model, optimizer, 2)
         after = state(ps, model, optimizer)
-        for _ in range(2):
+        for _ in range(2 if go_back else 1):
             again = slotwise.Session(session.id, epoch=session.epoch)
             model, optimizer = make(ps, session=again)
-            st.load(path, model, optimizer, go_back=True)
+            st.load(path, model, optimizer, go_back=go_back)
             step(model, optimizer, 2)
-            assert state(ps, model, optimizer) == after
-        assert ps.describe_session(session).last_step == 4
+            assert (state(ps, model, optimizer) == after) is go_back
+        assert ps.describe_session(session).last_step == (4 if go_back else 2)
 
 
-def test_a_model_of_another_shape_takes_no_server_back(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_a_model_of_another_shape_takes_no_server_back(tmp_path: Path, path: Path) -> None:
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
         step(model, optimizer, 1)
         st.save(path, model, optimizer)
         step(model, optimizer, 2)
@@ -218,11 +206,8 @@ def test_a_model_of_another_shape_takes_no_server_back(tmp_path: Path) -> None:
         assert ps.digest("ads") == before
 
 
-def test_a_pinned_checkpoint_outlives_newer_ones_until_the_file_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_a_checkpoint_outlives_newer_ones_until_its_file_is_replaced(tmp_path: Path, path: Path) -> None:
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
         first = st.save(path, model, optimizer)
         assert pinned(ps) == [first.id]
         for number in range(1, 5):
@@ -243,11 +228,8 @@ def test_a_pinned_checkpoint_outlives_newer_ones_until_the_file_is_replaced(tmp_
                     call(id)
 
 
-def test_a_save_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_a_save_that_fails_leaves_the_file_before(tmp_path: Path, path: Path) -> None:
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
         first = st.save(path, model, optimizer, {"next": 1})
         before = path.read_bytes()
         step(model, optimizer, 1)
@@ -261,10 +243,8 @@ def test_a_save_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
         assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
 
-def test_a_push_amid_a_save_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_a_push_amid_a_save_is_noticed(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
         save = ps.save
 
         def save_and_push(**options: Any) -> slotwise.Checkpoint:
@@ -274,30 +254,22 @@ def test_a_push_amid_a_save_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
 
         monkeypatch.setattr(ps, "save", save_and_push)
         with pytest.raises(slotwise.FailedPrecondition, match="step 1 of session .* was applied while"):
-            st.save(tmp_path / "model.pt", model, optimizer)
-        assert not (tmp_path / "model.pt").exists() and pinned(ps) == []
+            st.save(path, model, optimizer)
+        assert not path.exists() and pinned(ps) == []
 
 
-def test_another_server_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data", ranks=1) as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_another_server_is_refused(tmp_path: Path, path: Path) -> None:
+    with trainer(tmp_path / "data", ranks=1) as (_, model, optimizer):
         saved = st.save(path, model, optimizer)
-    with server(tmp_path / "other", ranks=1) as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+    with trainer(tmp_path / "other", ranks=1) as (_, model, optimizer):
         with pytest.raises(slotwise.FailedPrecondition) as refused:
             st.load(path, model, optimizer)
     assert f"the server has no checkpoint {saved.id}" in str(refused.value)
     assert re.search(r"table ads is of lineage \w{16}, and in the checkpoint of \w{16}", str(refused.value))
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data", ranks=1) as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path, path: Path) -> None:
+    with trainer(tmp_path / "data", ranks=1) as (_, model, optimizer):
         st.save(path, model, optimizer)
         whole = path.read_bytes()
         for damaged in (b"", whole[:100], whole[: len(whole) // 2], b"x" * 1000):
@@ -321,54 +293,19 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         st.load(path, model, optimizer)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        True,
-        [1 << 70, -0.1, 1e-320, float("inf"), "text", b"\0\xff", (), (1, [2]), {3, 4}],
-        {1: "int", "1": "text", (2, 3): {}, None: OrderedDict([("b", 1), ("a", 2)])},
-        {"dict": 1, "tensor": 0, "tuple": []},
-        torch.get_rng_state(),
-    ],
-)
-def test_values_come_back_as_they_were(value: Any) -> None:
-    text, tensors = _plain_values.encode(value, "value")
-    again = _plain_values.decode(text, tensors)
-    assert type(again) is type(value) and repr(again) == repr(value)
-
-
-def test_reading_a_file_runs_nothing_of_its(tmp_path: Path) -> None:
+def test_reading_a_file_runs_nothing_of_its(tmp_path: Path, path: Path) -> None:
     class Harm:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "harm"),)
 
-    path = tmp_path / "model.pt"
     torch.save({"format": "slotwise.torch 1", "values": "1", "tensors": [Harm()]}, path)
     with pytest.raises(slotwise.DataLoss):
         _pair.read(path)
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_session_that_was_given_goes_on_too(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    with server(tmp_path / "data", ranks=1) as ps:
-        make_tables(ps)
-        shared = ps.new_session()
-        model, optimizer = make(ps, session=shared)
-        step(model, optimizer, 1)
-        st.save(path, model, optimizer)
-        session = slotwise.Session(shared.id, epoch=shared.epoch)
-        model, optimizer = make(ps, session=session)
-        st.load(path, model, optimizer)
-        step(model, optimizer, 2)
-        assert ps.describe_session(session).last_step == 2
-
-
 def test_a_copy_of_a_chain_is_a_data_folder(tmp_path: Path) -> None:
-    with server(tmp_path / "data") as ps:
-        make_tables(ps)
-        model, optimizer = make(ps)
+    with trainer(tmp_path / "data") as (ps, model, optimizer):
         base = st.save(tmp_path / "base.pt", model, optimizer)
         step(model, optimizer, 1)
         delta = st.save(tmp_path / "delta.pt", model, optimizer, delta=True)
@@ -378,5 +315,5 @@ def test_a_copy_of_a_chain_is_a_data_folder(tmp_path: Path) -> None:
         assert checkpoint_files.copy(folder, tmp_path / "copy") == [base.id, delta.id]
         with pytest.raises(slotwise.InvalidArgument, match="is not empty"):
             checkpoint_files.copy(folder, tmp_path / "copy")
-    with server(tmp_path / "copy", ranks=1) as ps:
+    with serving(data=tmp_path / "copy", ranks=1) as ps:
         assert ps.digest("ads") == digest

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from real_server import RealServer
+from real_server import RealServer, empty_client
 from torch import Tensor
 
 import slotwise
@@ -70,6 +70,14 @@ SPARSE: dict[str, tuple[slotwise.optimizers.Optimizer, MakeOptimizer]] = {
         slotwise.Adam(0.01, beta1=0.7, beta2=0.95, epsilon=1e-3),
         lambda p: torch.optim.SparseAdam(p, lr=0.01, betas=(0.7, 0.95), eps=1e-3),
     ),
+    "rowwise-adagrad, where a row's gradients are equal": (
+        slotwise.RowWiseAdaGrad(0.05, initial_accumulator=0.1),
+        lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1),
+    ),
+    # McMahan 2011: FTRL-proximal is then gradient descent at the rate lr / (beta + sqrt(n)).
+    "ftrl without penalties, from zero": (
+        slotwise.FTRL(0.1, beta=0.5), lambda p: torch.optim.Adagrad(p, lr=0.1, eps=0.5)
+    ),
 }
 
 
@@ -107,10 +115,8 @@ class Twins:
 @pytest.fixture
 def server(real: RealServer) -> Iterator[slotwise.Client]:
     """A client of the real server, without tables."""
-    with slotwise.connect(real.address) as client:
-        client.drop_table("ads", missing_ok=True)
+    with empty_client(real) as client:
         yield client
-        client.drop_table("ads", missing_ok=True)
 
 
 @pytest.mark.parametrize("kind", DENSE)
@@ -129,35 +135,15 @@ def test_rows_that_are_in_every_step_move_as_torchs(server: slotwise.Client, kin
 @pytest.mark.parametrize("kind", SPARSE)
 def test_rows_that_are_in_some_steps_move_as_torchs(server: slotwise.Client, kind: str) -> None:
     optimizer, make = SPARSE[kind]
-    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=slotwise.Normal())
+    begin = slotwise.Constant(0) if kind.startswith("ftrl") else slotwise.Normal()
+    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=begin)
     twins = Twins(server, make)
     for _ in range(STEPS):
         which = twins.generator.integers(0, len(KEYS), size=6)
-        twins.step(which, twins.random_gradients(6), sparse=True)
-        twins.expect_equal()
-    twins.expect_moved()
-
-
-def test_rowwise_adagrad_is_adagrad_where_a_rows_gradients_are_equal(server: slotwise.Client) -> None:
-    optimizer = slotwise.RowWiseAdaGrad(0.05, initial_accumulator=0.1)
-    server.create_table("ads", dim=DIM, optimizer=optimizer)
-    twins = Twins(server, lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1))
-    for _ in range(STEPS):
-        which = twins.generator.integers(0, len(KEYS), size=6)
-        gradients = np.repeat(twins.random_gradients(6)[:, :1], DIM, axis=1)
+        gradients = twins.random_gradients(6)
+        if kind.startswith("rowwise"):
+            gradients = np.repeat(gradients[:, :1], DIM, axis=1)
         twins.step(which, gradients, sparse=True)
-        twins.expect_equal()
-    twins.expect_moved()
-
-
-def test_ftrl_without_penalties_is_adagrad_from_zero(server: slotwise.Client) -> None:
-    """McMahan 2011: FTRL-proximal is then gradient descent at the rate lr / (beta + sqrt(n))."""
-    optimizer = slotwise.FTRL(0.1, beta=0.5)
-    server.create_table("ads", dim=DIM, optimizer=optimizer, initializer=slotwise.Constant(0))
-    twins = Twins(server, lambda p: torch.optim.Adagrad(p, lr=0.1, eps=0.5))
-    for _ in range(STEPS):
-        which = twins.generator.integers(0, len(KEYS), size=6)
-        twins.step(which, twins.random_gradients(6), sparse=True)
         twins.expect_equal()
     twins.expect_moved()
 

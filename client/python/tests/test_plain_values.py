@@ -8,14 +8,14 @@ import pickle
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_model_files import make as make_trainer
-from test_model_files import make_tables, server
+from test_model_files import trainer
 from torch import nn
 from torch.optim import lr_scheduler, swa_utils
 
@@ -32,6 +32,12 @@ def through_a_file(value: Any) -> Any:
 @pytest.mark.parametrize(
     "value",
     [
+        None,
+        True,
+        [1 << 70, -0.1, 1e-320, float("inf"), "text", b"\0\xff", (), (1, [2]), {3, 4}],
+        {1: "int", "1": "text", (2, 3): {}, None: OrderedDict([("b", 1), ("a", 2)])},
+        {"dict": 1, "tensor": 0, "tuple": []},
+        torch.get_rng_state(),
         1 - 2j,
         bytearray(b"\0\xff"),
         frozenset({("a", 1)}),
@@ -179,38 +185,33 @@ def test_schedules_go_on_where_they_were(kind: MakeSchedule) -> None:
     assert rates(*again, 6) == expected and len(set(expected)) > 1
 
 
-def test_a_schedule_that_has_something_else_says_which_key() -> None:
-    _, schedule = make(lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, scale_fn=lambda x: 0.5))
-    state = schedule.state_dict()
-    if callable(state["_scale_fn_custom"]):  # as torch before 2.0 has it
-        with pytest.raises(slotwise.InvalidArgument, match=r"\['_scale_fn_custom'\] is the function .*: "):
-            through_a_file(state)
-        del state["_scale_fn_custom"]
-    optimizer, again = make(
-        lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, scale_fn=lambda x: 0.5)
-    )
-    again.load_state_dict(through_a_file(state))
-    assert rates(optimizer, again, 2)[-1][0] == pytest.approx(0.055)
-
-
-def test_what_a_schedule_refers_to_can_be_left_out() -> None:
-    optimizer, schedule = make(lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3))
+@pytest.mark.parametrize(
+    "options, key, what",
+    [
+        ({"scale_fn": lambda x: 0.5}, "_scale_fn_custom", "the function .*: "),
+        ({}, "_scale_fn_ref", "of weakref.WeakMethod"),
+    ],
+    ids=["function", "reference"],
+)
+def test_what_a_schedule_refers_to_is_named_and_can_be_left_out(
+    options: dict[str, Any], key: str, what: str
+) -> None:
+    kind = partial(lr_scheduler.CyclicLR, base_lr=0.01, max_lr=0.1, step_size_up=3, **options)
+    optimizer, schedule = make(kind)
     rates(optimizer, schedule, 2)
     state = schedule.state_dict()
-    if "_scale_fn_ref" in state:  # as torch before 2.0 has it; torch.save takes no such reference
-        with pytest.raises(slotwise.InvalidArgument, match=r"\['_scale_fn_ref'\] is of weakref.WeakMethod"):
+    if callable(state.get(key)):  # as torch before 2.0 has it
+        with pytest.raises(slotwise.InvalidArgument, match=rf"\['{key}'\] is {what}"):
             through_a_file(state)
-        del state["_scale_fn_ref"]
-    again = make(lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3))
+        del state[key]
+    again = make(kind)
     again[0].load_state_dict(optimizer.state_dict())
     again[1].load_state_dict(through_a_file(state))
     assert rates(*again, 4) == rates(optimizer, schedule, 4)
 
 
 def test_a_models_file_has_them(tmp_path: Path) -> None:
-    with server(tmp_path / "data", ranks=1) as ps:
-        make_tables(ps)
-        model, optimizer = make_trainer(ps)
+    with trainer(tmp_path / "data", ranks=1) as (ps, model, optimizer):
         schedule = lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
         loader_state = {"numpy": np.random.get_state(), "schedule": schedule.state_dict()}
         st.save(tmp_path / "model.pt", model, optimizer, loader_state)

@@ -63,6 +63,9 @@ def test_bags_of_nothing_are_zeros(ps: slotwise.Client, combiner: str) -> None:
     expect_the_same(bag, copies, torch.empty(0, dtype=torch.int64), torch.tensor([0, 0, 0]))
     expect_the_same(bag, copies, torch.full((3, 2), PADDING))
     expect_the_same(bag, copies, torch.tensor([3, 7]), torch.tensor([0, 2]), torch.tensor([1.5, -1.5]))
+    ps.create_table("empty", dim=2, combiner=combiner, optimizer=slotwise.SGD(0.1))
+    empty = st.EmbeddingBag(ps, "empty").eval()
+    expect_the_same(empty, both(empty), Draw().ids(2, 3))
     for each in copies:
         assert each(torch.empty(0, 4, dtype=torch.int64)).shape == (0, DIM)
         assert not each(torch.empty(2, 0, dtype=torch.int64)).any()
@@ -107,12 +110,6 @@ def test_ids_may_be_narrow(fake_ps: slotwise.Client) -> None:
     for wrong in (torch.tensor([-5], dtype=torch.int32), torch.tensor([3.0]), torch.tensor([True])):
         with pytest.raises(ValueError, match="ids"):
             copied(wrong)
-
-
-def test_an_empty_table_gives_zeros(ps: slotwise.Client) -> None:
-    ps.create_table("ads", dim=2, combiner="mean", optimizer=slotwise.SGD(0.1))
-    bag = st.EmbeddingBag(ps, "ads").eval()
-    expect_the_same(bag, both(bag), Draw().ids(2, 3))
 
 
 def test_several_features_are_what_the_server_gives(ps: slotwise.Client) -> None:
@@ -196,19 +193,15 @@ def test_the_original_stays_as_it_is_and_goes_on(ps: slotwise.Client) -> None:
     close(st.export_module(model)(keys), model(keys))
 
 
-def test_what_modules_share_their_copies_share(fake_ps: slotwise.Client) -> None:
-    copied = st.export_module(make_model(fake_ps))
-    assert copied.others[1] is copied.ads and copied.others[0] is not copied.ads
-    assert copied.others[0].table is copied.ads.table
-    assert copied.ads.ids.tolist() == sorted([*KNOWN.tolist(), PADDING])
-
-
-def test_a_copy_is_plain(fake_ps: slotwise.Client) -> None:
+def test_a_copy_is_plain_and_shares_what_the_modules_share(fake_ps: slotwise.Client) -> None:
     """It is moved, cast, deep-copied, pickled and saved as any module, and asks no server."""
     model = make_model(fake_ps)
     keys = Draw().ids(5, 4)
     copied = st.export_module(model)
     expected = copied(keys)
+    assert copied.others[1] is copied.ads and copied.others[0] is not copied.ads
+    assert copied.others[0].table is copied.ads.table
+    assert copied.ads.ids.tolist() == sorted([*KNOWN.tolist(), PADDING])
     assert {name for name, _ in copied.named_parameters()} == {"top.0.weight", "top.0.bias"}
     assert copied.ads.table.rows.dtype == torch.float32 and not copied.ads(keys).requires_grad
     fake_ps.close()
@@ -262,6 +255,9 @@ def test_what_cannot_be_copied_is_refused(fake_ps: slotwise.Client, fake: FakeSe
     refused(nn.Linear(1, 1), "no module of slotwise.torch, and none that was adopted: copy.deepcopy")
     refused(bag, "ids is 'both': must be 'map' or 'positions'", ids="both")
     refused(Scaled(fake_ps, "ads"), "Scaled of ads has a forward\\(\\) of its own")
+    given: Any = st.EmbeddingBag(fake_ps, "ads")
+    given.forward = lambda keys: keys
+    refused(given, "EmbeddingBag of ads has a forward\\(\\) of its own")
     refused(nn.DataParallel(nn.Sequential(bag)), "within a DataParallel, .* its .module")
     for register in ("register_forward_hook", "register_forward_pre_hook"):
         hooked = st.EmbeddingBag(fake_ps, "ads")
@@ -305,12 +301,3 @@ def test_wrong_shapes_are_refused_in_words(fake_ps: slotwise.Client) -> None:
     for position in (-1, len(KNOWN) + 1):
         with pytest.raises(IndexError):
             by_position(torch.tensor([position]))
-
-
-def test_a_forward_that_an_instance_was_given_is_refused(fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("given", dim=4, combiner="none", optimizer=slotwise.SGD(1.0))
-    module: Any = st.Embedding(fake_ps, "given")
-    own = module.forward
-    module.forward = lambda keys: 3 * own(keys)
-    with pytest.raises(slotwise.InvalidArgument, match=r"has a forward\(\) of its own"):
-        st.export_module(module)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_server import RealServer, empty_client
+from real_server import RealServer, empty_client, serving
 
 import slotwise
 from slotwise import CallStats, Durations, RankStats
@@ -52,16 +52,15 @@ def test_ranks_count_what_was_done(real: RealServer, door: str) -> None:
 
 
 def test_a_journal_is_a_stage_of_pushes(tmp_path: Path) -> None:
-    with slotwise.serve(1, threads=1, data=tmp_path / "data", durability="sync") as server:
-        with slotwise.connect(server.addresses[0]) as ps:
-            ps.create_table("t", dim=2, optimizer=slotwise.SGD(lr=1.0))
-            keys, offsets = np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint32)
-            ps.push("t", keys, offsets, np.ones((3, 2), dtype=np.float32))
-            ps.lookup("t", keys, offsets)
-            (rank,) = stats_once(ps, lambda now: now[0].lookups.calls + now[0].pushes.calls == 2)
-            assert rank.pushes.stages["journal"].count == 1
-            assert rank.pushes.stages["journal"].sum_ns > 0
-            assert rank.lookups.stages["journal"].count == 0
+    with serving(1, data=tmp_path / "data", durability="sync") as ps:
+        ps.create_table("t", dim=2, optimizer=slotwise.SGD(lr=1.0))
+        keys, offsets = np.arange(3, dtype=np.uint64), np.arange(4, dtype=np.uint32)
+        ps.push("t", keys, offsets, np.ones((3, 2), dtype=np.float32))
+        ps.lookup("t", keys, offsets)
+        (rank,) = stats_once(ps, lambda now: now[0].lookups.calls + now[0].pushes.calls == 2)
+        assert rank.pushes.stages["journal"].count == 1
+        assert rank.pushes.stages["journal"].sum_ns > 0
+        assert rank.lookups.stages["journal"].count == 0
 
 
 def reading(incarnation: int, calls: int) -> RankStats:
