@@ -223,44 +223,32 @@ class HandScaler:
         """Ends the step."""
         self.factor, self._found = self.factor / 2 if self._found else self.factor, False
 
+    def get_scale(self) -> float:
+        """Returns the factor of losses."""
+        return self.factor
 
-def make_scaler() -> Any:
-    """Torch's, or what does the same."""
-    return torch.amp.GradScaler(DEVICE.type, init_scale=2.0**12) if HAS_FLOAT16 else HandScaler()
 
-
-class Unscaled:
-    """A scaler that does nothing."""
-
-    def scale(self, loss: Tensor) -> Tensor:
-        """Returns the loss."""
-        return loss
-
-    def unscale_(self, _: torch.optim.Optimizer) -> None:
-        """Does nothing."""
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Steps it."""
-        optimizer.step()
-
-    def update(self) -> None:
-        """Does nothing."""
+def make_scaler(enabled: bool = True) -> Any:
+    """Torch's, or what does the same; one that is not enabled leaves all as it is."""
+    if HAS_FLOAT16:
+        return torch.amp.GradScaler(DEVICE.type, init_scale=2.0**12, enabled=enabled)
+    return HandScaler() if enabled else torch.cuda.amp.GradScaler(enabled=False)
 
 
 def _values(gradient: Tensor) -> Tensor:
     return gradient._values() if gradient.is_sparse else gradient
 
 
-def clip(model: nn.Module, most: float) -> None:
-    """Clips as torch does; sparse gradients too, which torch's own may leave alone."""
+def clip(model: nn.Module, most: float) -> float:
+    """Clips as torch does; sparse gradients too, which torch's own may leave alone. Returns the norm."""
     weights = [weight for weight in model.parameters() if weight.grad is not None]
     if not any(weight.grad.is_sparse for weight in weights):
-        nn.utils.clip_grad_norm_(weights, most)
-        return
+        return float(nn.utils.clip_grad_norm_(weights, most))
     gradients = [each.grad.coalesce() if each.grad.is_sparse else each.grad for each in weights]
     norm = float(torch.stack([each.norm() for each in gradients]).norm())
     for weight, gradient in zip(weights, gradients):
         weight.grad = gradient * min(1.0, most / (norm + 1e-6))
+    return norm
 
 
 def autocast(cell: Cell) -> AbstractContextManager[Any]:
@@ -296,7 +284,7 @@ def train(
     Args:
         fused: steps the rows of torch's model behind each backward(), as fused optimizers do.
     """
-    scaler: Any = make_scaler() if cell.precision == "float16" else Unscaled()
+    scaler = make_scaler(cell.precision == "float16")
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(each, lambda step: 0.5 + (step % 7) / 6) for each in optimizers
     ]

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import adopted_replica
 import pytest
-import torch
 import trainers as trainers_of
 from judged_times import LONG_FORMS
 from real_server import StartReal, empty_client
 
 import slotwise
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this torch has no gloo",
-)
+pytestmark = trainers_of.needs_gloo
 
 
 LOOPS = [(2, 2, "grow"), *([(1, 2, ""), (2, 3, "")] if LONG_FORMS else [])]

@@ -11,7 +11,6 @@ from pathlib import Path
 import loop_trainer
 import loops
 import pytest
-import torch
 import trainers
 from judged_times import LONG_FORMS
 from real_server import StartReal, empty_client
@@ -38,10 +37,7 @@ def test_a_trainers_loop_means_what_torchs_means(start_real: StartReal, cell: lo
         loops.run(cell, ps)
 
 
-@pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this torch has no gloo",
-)
+@trainers.needs_gloo
 @pytest.mark.parametrize("first", range(0, len(IN_STEP), AT_ONCE))
 def test_trainers_loops_mean_what_torchs_mean(start_real: StartReal, tmp_path: Path, first: int) -> None:
     print("seed", SEED)

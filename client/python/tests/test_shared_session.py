@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shared_trainer
-import torch
 import trainers as trainers_of
 from fake_server import FakeServer
 from judged_times import LONG_FORMS
@@ -17,10 +16,7 @@ from waiting import wait_until
 import slotwise
 import slotwise.torch as st
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
-    reason="this torch has no gloo",
-)
+pytestmark = trainers_of.needs_gloo
 
 
 SMALL = [("plain", 1, 2), ("one has none", 1, 2), ("in_flight", 2, 3)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
+from twins import OPTIMIZERS, expect_equal_steps, first_rows
 
 import slotwise
 import slotwise.torch
@@ -13,12 +13,7 @@ import slotwise.torch
 DIM, SLOTS = 4, 2
 KEYS = torch.tensor([3, 3, -1, 0, 7, 11, 5, 3, 3])
 OFFSETS = torch.tensor([0, 2, 3, 3, 6, 7, 9])  # 3 samples of 2 bags
-
-OPTIMIZERS = {
-    "sgd": (slotwise.SGD(lr=0.1), lambda rows: torch.optim.SGD(rows, lr=0.1)),
-    "adagrad": (slotwise.AdaGrad(lr=0.1), lambda rows: torch.optim.Adagrad(rows, lr=0.1)),
-    "adam": (slotwise.Adam(lr=0.1), lambda rows: torch.optim.SparseAdam(rows, lr=0.1)),
-}
+ONE = torch.tensor([[1, 2]])
 
 
 def make(ps: slotwise.Client, **options: object) -> slotwise.torch.EmbeddingBag:
@@ -27,35 +22,21 @@ def make(ps: slotwise.Client, **options: object) -> slotwise.torch.EmbeddingBag:
     return slotwise.torch.EmbeddingBag(ps, "ads")
 
 
-def local_twin(ps: slotwise.Client, mode: str, sparse: bool) -> tuple[nn.EmbeddingBag, Tensor]:
-    """torch's module with the server's first rows, and KEYS as its row numbers."""
-    unique, numbers = torch.unique(KEYS, return_inverse=True)
-    bag_a_key = np.minimum(np.arange(len(unique) * SLOTS + 1), len(unique))  # the rest are empty
-    rows = torch.from_numpy(ps.lookup("ads", unique.numpy(), bag_a_key)).reshape(-1, DIM)
-    rows = rows[: len(unique)].clone()
-    return nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=mode, sparse=sparse), numbers
-
-
-@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "weighted sum"])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_it_trains_as_torchs_own_module(ps: slotwise.Client, kind: str, mode: str) -> None:
-    remote_optimizer, make_optimizer = OPTIMIZERS[kind]
-    ours = make(ps, combiner=mode, optimizer=remote_optimizer)
-    theirs, numbers = local_twin(ps, mode, sparse=kind == "adam")
-    optimizer = make_optimizer(theirs.parameters())
-    torch.manual_seed(0)
-    weights = torch.randn(SLOTS * DIM)
-
-    for step in range(4):
-        our_output = ours(KEYS, OFFSETS)
-        their_output = theirs(numbers, OFFSETS[:-1]).reshape(3, SLOTS * DIM)
-        torch.testing.assert_close(our_output, their_output, rtol=1e-5, atol=1e-6)
-
-        ((our_output * weights).sum(1) - step).square().mean().backward()
-        optimizer.zero_grad()
-        ((their_output * weights).sum(1) - step).square().mean().backward()
-        optimizer.step()
-    assert ps.describe_table("ads").steps == 4
+def test_it_trains_as_torchs_own_module(any_ps: slotwise.Client, kind: str, mode: str) -> None:
+    optimizer, make_optimizer = OPTIMIZERS[kind]
+    mode, weights = mode.split()[-1], torch.linspace(-2, 1, len(KEYS)) if " " in mode else None
+    ours = make(any_ps, combiner=mode, optimizer=optimizer)
+    rows, numbers = first_rows(any_ps, "ads", KEYS)
+    theirs = nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=mode, sparse=kind == "adam")
+    expect_equal_steps(
+        make_optimizer(theirs.parameters()),
+        lambda: ours(KEYS, OFFSETS, weights),
+        lambda: theirs(numbers, OFFSETS[:-1], weights).reshape(3, SLOTS * DIM),
+        steps=4,
+    )
+    assert any_ps.describe_table("ads").steps == 4
 
 
 def test_one_key_a_slot_needs_no_offsets(ps: slotwise.Client) -> None:
@@ -66,44 +47,23 @@ def test_one_key_a_slot_needs_no_offsets(ps: slotwise.Client) -> None:
     torch.testing.assert_close(bag(keys), bag(keys.flatten()))
 
 
-def test_eval_takes_no_gradient_and_inserts_nothing(ps: slotwise.Client) -> None:
+def test_what_takes_no_gradient_pushes_nothing_and_eval_inserts_nothing(ps: slotwise.Client) -> None:
     bag = make(ps)
-    bag.eval()
-    output = bag(torch.tensor([[1, 2]]))
-    assert not output.requires_grad
-    torch.testing.assert_close(output, torch.zeros(1, SLOTS * DIM))
+    output = bag.eval()(ONE)
+    assert not output.requires_grad and not output.any() and output.shape == (1, SLOTS * DIM)
     assert ps.describe_table("ads").rows == 0
     bag.train()
-    assert bag(torch.tensor([[1, 2]])).requires_grad
-    assert ps.describe_table("ads").rows == 2
-
-
-def test_no_backward_means_no_push(ps: slotwise.Client) -> None:
-    bag = make(ps)
     with torch.no_grad():
-        assert not bag(torch.tensor([[1, 2]])).requires_grad
-    bag(torch.tensor([[1, 2]])).sum()
-    assert ps.describe_table("ads").steps == 0
-
-
-def test_the_rows_are_no_parameters_of_the_model(ps: slotwise.Client) -> None:
-    bag = make(ps)
-    assert list(bag.parameters()) == [] and bag.state_dict() == {}
+        assert not bag(ONE).requires_grad
+    assert bag(ONE).requires_grad
+    assert ps.describe_table("ads").rows == 2 and ps.describe_table("ads").steps == 0
+    assert list(bag.parameters()) == [] and bag.state_dict() == {}, "the rows are no parameters of the model"
     assert str(bag) == "EmbeddingBag('ads', slots=2, dim=4)"
 
 
-def test_errors_of_the_push_are_raised_by_backward(ps: slotwise.Client) -> None:
-    bag = make(ps)
-    output = bag(torch.tensor([[1, 2]]))
-    ps.drop_table("ads")
-    with pytest.raises(slotwise.NotFound):
-        output.sum().backward()
-
-
 def test_keys_overwritten_before_backward_are_refused(ps: slotwise.Client) -> None:
-    bag = make(ps)
-    keys = torch.tensor([[1, 2]])
-    output = bag(keys)
+    keys = ONE.clone()
+    output = make(ps)(keys)
     keys.fill_(9)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         output.sum().backward()

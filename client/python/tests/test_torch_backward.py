@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,13 @@ import torch
 from fake_server import FakeServer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from twins import ENDS, KEYS, OPTIMIZERS, ROWS, Modules, zeros
+from waiting import run_at_once
 
 import slotwise
 import slotwise.torch as st
 from slotwise._backward import session_of
-from slotwise.optimizers import Optimizer
 
-ROWS, DIM = 12, 4
-OPTIMIZERS: dict[str, tuple[Optimizer, Callable[[Any], torch.optim.Optimizer]]] = {
-    "sgd": (slotwise.SGD(lr=0.1), lambda rows: torch.optim.SGD(rows, lr=0.1)),
-    "adagrad": (slotwise.AdaGrad(lr=0.1), lambda rows: torch.optim.Adagrad(rows, lr=0.1)),
-    "adam": (slotwise.Adam(lr=0.1), lambda rows: torch.optim.SparseAdam(rows, lr=0.1)),
-}
-HISTORY = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
-ENDS = torch.tensor([0, 3, 3, 8])  # of three bags, one of them empty
 ITEMS = torch.tensor([5, 3, 5])
 
 
@@ -38,35 +31,8 @@ def row(ps: slotwise.Client, key: int, table: str = "items") -> float:
     return float(ps.lookup(table, np.array([key]), train=False).flat[0])
 
 
-def items(ps: slotwise.Client, optimizer: Optimizer, **options: Any) -> st.Embedding:
-    """A table of rows of zeros, of one float."""
-    ps.create_table("items", dim=1, combiner="none", optimizer=optimizer, initializer=slotwise.Constant(0.0))
-    return st.Embedding(ps, "items", **options)
-
-
-class Twins:
-    """Two tables, each with a module of ours and one of torch's that has the same rows."""
-
-    def __init__(self, ps: slotwise.Client, kind: str, **options: Any) -> None:
-        torch.manual_seed(11)
-        optimizer, make_optimizer = OPTIMIZERS[kind]
-        self.ours: dict[str, Any] = {}
-        self.theirs: dict[str, Any] = {}
-        for name, combiner in (("items", "none"), ("bags", "sum")):
-            ps.create_table(name, dim=DIM, combiner=combiner, optimizer=optimizer)
-            rows = torch.randn(ROWS, DIM)
-            ps.import_rows(name, np.arange(ROWS), rows.numpy())
-            sparse = kind == "adam"
-            if name == "items":
-                self.ours[name] = st.Embedding(ps, name, **options)
-                self.theirs[name] = nn.Embedding.from_pretrained(rows, False, sparse=sparse)
-            else:
-                self.ours[name] = st.EmbeddingBag(ps, name, **options)
-                self.theirs[name] = nn.EmbeddingBag.from_pretrained(
-                    rows, False, mode="sum", sparse=sparse, include_last_offset=True
-                )
-        self.optimizer = make_optimizer([each.weight for each in self.theirs.values()])
-        self.ps = ps
+class Twins(Modules):
+    """Two tables, whose modules of ours push by backward() alone."""
 
     def run(self, loss_of: Callable[[dict[str, Any], int], Tensor], passes: int = 5) -> None:
         """Trains both, one backward() a step, and compares rows and counts of steps."""
@@ -75,52 +41,40 @@ class Twins:
             loss_of(self.theirs, step).backward()
             self.optimizer.step()
             loss_of(self.ours, step).backward()
-        self.compare(passes)
-
-    def compare(self, steps: int) -> None:
-        for name, module in self.ours.items():
-            module.flush()
-            described = self.ps.describe_table(name)
-            assert described.steps in (0, steps), name
-            rows = self.ps.lookup(name, np.arange(ROWS), train=False)
-            expected = self.theirs[name].weight.detach().numpy()
-            np.testing.assert_allclose(rows, expected, rtol=2e-5, atol=2e-6, err_msg=name)
+        self.compare(rtol=2e-5)
+        assert self.steps() == {passes}
 
 
 def user_and_items(models: dict[str, Any], step: int) -> Tensor:
     """Candidates and history of one table, and bags of another one twice, once with weights."""
-    history = models["items"](HISTORY).sum(0)
+    history = models["items"](KEYS).sum(0)
     candidates = models["items"]((ITEMS + step) % ROWS)
-    bags = models["bags"](HISTORY, ENDS)
-    weighted = models["bags"](HISTORY.flip(0), ENDS, torch.linspace(0.5, 2, len(HISTORY)))
-    result: Tensor = (candidates @ history).tanh().sum() + 0.1 * (bags * weighted.sin()).sum()
-    return result
+    bags = models["bags"](KEYS, ENDS)
+    weighted = models["bags"](KEYS.flip(0), ENDS, torch.linspace(0.5, 2, len(KEYS)))
+    return (candidates @ history).tanh().sum() + 0.1 * (bags * weighted.sin()).sum()
 
 
+def added_up(models: dict[str, Any], step: int) -> Tensor:
+    return sum((user_and_items(models, 3 * step + i) for i in range(3)), torch.zeros(()))
+
+
+@pytest.mark.parametrize("loss_of", [user_and_items, added_up], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("in_flight", [False, True])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_several_forwards_of_a_table_are_one_step_as_torchs(
-    any_ps: slotwise.Client, kind: str, in_flight: bool
+    any_ps: slotwise.Client, kind: str, in_flight: bool, loss_of: Any
 ) -> None:
-    Twins(any_ps, kind, in_flight=in_flight).run(user_and_items)
-
-
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_losses_that_are_added_up_are_one_step_as_torchs(any_ps: slotwise.Client, kind: str) -> None:
-    def loss_of(models: dict[str, Any], step: int) -> Tensor:
-        return sum((user_and_items(models, 3 * step + i) for i in range(3)), torch.zeros(()))
-
-    Twins(any_ps, kind).run(loss_of)
+    Twins(any_ps, kind, in_flight=in_flight).run(loss_of)
 
 
 def test_the_numbers_of_adagrad_and_adam(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.AdaGrad(lr=0.1))
+    module = zeros(any_ps, slotwise.AdaGrad(lr=0.1))
     key = torch.tensor([7])
     (module(key) + module(key)).sum().backward()
     assert steps_of(any_ps) == 1
     assert row(any_ps, 7) == pytest.approx(-0.1, rel=1e-6)
     any_ps.drop_table("items")
-    module = items(any_ps, slotwise.Adam(lr=0.1))
+    module = zeros(any_ps, slotwise.Adam(lr=0.1))
     for _ in range(3):
         (module(key) + module(key)).sum().backward()
     assert steps_of(any_ps) == 3
@@ -136,13 +90,13 @@ def test_a_backward_over_several_modules_is_one_request(fake: FakeServer, fake_p
 
 
 def test_a_backward_that_raises_pushes_nothing_and_keeps_nothing(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
     dense = torch.ones(1, requires_grad=True)
 
-    def refuse(_: Tensor) -> None:
+    def fail(_: Tensor) -> None:
         raise RuntimeError("no gradient today")
 
-    hook = dense.register_hook(refuse)
+    hook = dense.register_hook(fail)
     # The rows' gradient comes first, and then the pass fails.
     later = dense * 1.0
     loss = (later * later).sum() + module(torch.tensor([1, 2])).sum()
@@ -155,58 +109,48 @@ def test_a_backward_that_raises_pushes_nothing_and_keeps_nothing(any_ps: slotwis
     assert [row(any_ps, key) for key in (1, 2)] == [0.0, -1.0]
 
 
-def test_a_second_backward_over_a_graph_is_a_second_step(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
-    loss = (module(torch.tensor([1])) + module(torch.tensor([1]))).sum()
+def test_a_backward_over_a_graph_is_a_step_of_what_hooks_have_made(any_ps: slotwise.Client) -> None:
+    """A second one over the same graph is a second step."""
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
+    first, second = module(torch.tensor([1])), module(torch.tensor([1]))
+    loss = (first + second).sum()
     loss.backward(retain_graph=True)
     assert (steps_of(any_ps), row(any_ps, 1)) == (1, -2.0)
+    first.register_hook(lambda gradient: gradient * 10)
+    second.register_hook(lambda gradient: gradient * 100)
     loss.backward()
-    assert (steps_of(any_ps), row(any_ps, 1)) == (2, -4.0)
+    assert (steps_of(any_ps), row(any_ps, 1)) == (2, -112.0)
 
 
-def test_gradients_that_are_asked_for_alone_push_nothing(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
+def test_other_gradients_push_nothing(any_ps: slotwise.Client) -> None:
+    """Those that are asked for alone; a gradient of a gradient is refused."""
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
     dense = torch.ones(1, requires_grad=True)
     rows = module(torch.tensor([1]))
     (of_dense,) = torch.autograd.grad((rows * dense).sum() + dense.sum(), [dense], retain_graph=True)
-    assert of_dense == 1.0
     (of_rows,) = torch.autograd.grad((rows * 3).sum(), [rows], retain_graph=True)
-    assert of_rows == 3.0 and steps_of(any_ps) == 0
-
-
-def test_a_gradient_of_a_gradient_is_refused(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
-    dense = torch.ones(1, requires_grad=True)
+    assert (of_dense, of_rows) == (1.0, 3.0)
     with pytest.raises(slotwise.FailedPrecondition, match=r"backward\(create_graph=True\) goes through a"):
-        (module(torch.tensor([1])) * dense).sum().backward(create_graph=True)
+        (rows * dense).sum().backward(create_graph=True)
     assert steps_of(any_ps) == 0
     module(torch.tensor([1])).sum().backward()
     assert steps_of(any_ps) == 1
 
 
-def test_hooks_on_what_was_looked_up_change_what_is_pushed(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
-    first, second = module(torch.tensor([1])), module(torch.tensor([1]))
-    first.register_hook(lambda gradient: gradient * 10)
-    second.register_hook(lambda gradient: gradient * 100)
-    (first + second).sum().backward()
-    assert (steps_of(any_ps), row(any_ps, 1)) == (1, -110.0)
-
-
 def test_errors_of_the_push_come_out_of_backward_as_they_are(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
     loss = (module(torch.tensor([1])) + module(torch.tensor([2]))).sum()
     any_ps.drop_table("items")
     with pytest.raises(slotwise.NotFound, match="items") as kept:
         loss.backward()
     # Whoever keeps the error keeps nothing that the next pass would take for its own.
-    module = items(any_ps, slotwise.SGD(lr=1.0))
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
     module(torch.tensor([1])).sum().backward()
     assert steps_of(any_ps) == 1 and kept.value.code == slotwise.StatusCode.NOT_FOUND
 
 
 def test_what_is_pushed_has_the_order_of_the_forwards(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    module = items(fake_ps, slotwise.SGD(lr=1.0))
+    module = zeros(fake_ps, slotwise.SGD(lr=1.0))
     keys = [torch.tensor([[5], [1]]), torch.tensor([7], dtype=torch.int32), torch.tensor(3)]
     first, second, third = (module(each).sum() for each in keys)
     (third * 4 + first * 2 + second * 3).backward()
@@ -216,7 +160,7 @@ def test_what_is_pushed_has_the_order_of_the_forwards(fake: FakeServer, fake_ps:
 
 
 def test_modules_of_several_clients_get_a_step_each(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    module, keys = items(fake_ps, slotwise.SGD(lr=1.0)), torch.tensor([1, 1])
+    module, keys = zeros(fake_ps, slotwise.SGD(lr=1.0)), torch.tensor([1, 1])
     with slotwise.connect(fake.addresses[0], timeout=30.0) as another:
         of_another = st.Embedding(another, "items")
         (module(keys) + of_another(keys) + module(keys)).sum().backward()
@@ -224,7 +168,7 @@ def test_modules_of_several_clients_get_a_step_each(fake: FakeServer, fake_ps: s
 
 
 def test_the_clients_own_session_is_one_however_it_is_named(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
+    module = zeros(any_ps, slotwise.SGD(lr=1.0))
     named = st.Embedding(any_ps, "items", session=any_ps.session)
     (module(torch.tensor([1])) + named(torch.tensor([1]))).sum().backward()
     assert (steps_of(any_ps), row(any_ps, 1)) == (1, -2.0)
@@ -237,47 +181,31 @@ def test_the_clients_own_session_is_one_however_it_is_named(any_ps: slotwise.Cli
 
 
 def test_models_in_several_threads_make_steps_of_their_own(any_ps: slotwise.Client) -> None:
+    begin = slotwise.Constant(0.0)
     for name in "abcd":
-        any_ps.create_table(
-            name,
-            dim=1,
-            combiner="none",
-            optimizer=slotwise.SGD(lr=1.0),
-            initializer=slotwise.Constant(0.0),
-        )
-    errors: list[BaseException] = []
+        any_ps.create_table(name, dim=1, combiner="none", optimizer=slotwise.SGD(lr=1.0), initializer=begin)
 
     def train(name: str, times: int) -> None:
-        try:
-            module = st.Embedding(any_ps, name)
-            for _ in range(10):
-                rows = [module(torch.tensor([1])).sum() for _ in range(times)]
-                torch.stack(rows).sum().backward()
-        except BaseException as error:
-            errors.append(error)
+        module = st.Embedding(any_ps, name)
+        for _ in range(10):
+            rows = [module(torch.tensor([1])).sum() for _ in range(times)]
+            torch.stack(rows).sum().backward()
 
-    threads = [threading.Thread(target=train, args=(name, 1 + i)) for i, name in enumerate("abcd")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert [(steps_of(any_ps, name), row(any_ps, 1, name)) for name in "abcd"] == [
-        (10, -10.0 * (1 + i)) for i in range(4)
-    ]
+    run_at_once(*(partial(train, name, 1 + i) for i, name in enumerate("abcd")))
+    found = [(steps_of(any_ps, name), row(any_ps, 1, name)) for name in "abcd"]
+    assert found == [(10, -10.0 * (1 + i)) for i in range(4)]
 
 
 class TestCheckpointing:
     def test_what_is_computed_again_gets_the_rows_of_the_first_time(
         self, fake: FakeServer, fake_ps: slotwise.Client
     ) -> None:
-        module = items(fake_ps, slotwise.SGD(lr=1.0))
+        module = zeros(fake_ps, slotwise.SGD(lr=1.0))
         fake_ps.import_rows("items", [1, 2], np.array([[3.0], [5.0]], np.float32))
         dense = torch.ones(1, requires_grad=True)
 
         def part_of_the_model(keys: Tensor) -> Tensor:
-            result: Tensor = (module(keys) * dense).square().sum()
-            return result
+            return (module(keys) * dense).square().sum()
 
         losses = []
         for keys, rows in (([1], [7.0, 5.0]), ([2], [300.0, 500.0]), ([1], [300.0, 500.0])):
@@ -293,37 +221,27 @@ class TestCheckpointing:
         assert steps_of(fake_ps) == 1
 
     def test_what_is_computed_again_is_not_what_the_model_wrote_over(self, fake_ps: slotwise.Client) -> None:
-        module = items(fake_ps, slotwise.SGD(lr=1.0))
+        """And a graph that is gone keeps nothing."""
+        module = zeros(fake_ps, slotwise.SGD(lr=1.0))
         fake_ps.import_rows("items", [1], np.array([[3.0]], np.float32))
         dense = torch.ones(1, requires_grad=True)
 
         def model(keys: Tensor) -> Tensor:
-            result: Tensor = (module(keys).mul_(10) * dense).sum()
-            return result
+            return (module(keys).mul_(10) * dense).sum()
 
-        checkpoint(model, torch.tensor([1]), use_reentrant=False).backward()
-        assert dense.grad is not None and dense.grad.item() == 30.0
-        assert row(fake_ps, 1) == 3.0 - 10
-
-    def test_a_graph_that_is_gone_keeps_nothing(self, fake_ps: slotwise.Client) -> None:
-        module = items(fake_ps, slotwise.SGD(lr=1.0))
-
-        def model(keys: Tensor) -> Tensor:
-            result: Tensor = module(keys).square().sum()
-            return result
-
-        for _ in range(3):
+        for passes in (1, 2, 3):
+            dense.grad, before = None, row(fake_ps, 1)
             checkpoint(model, torch.tensor([1]), use_reentrant=False).backward()
-        assert sum(each() is not None for each in module._kept._kept) == 0
-        assert steps_of(fake_ps) == 3
+            assert dense.grad is not None and dense.grad.item() == 10 * before
+            assert (steps_of(fake_ps), row(fake_ps, 1)) == (passes, before - 10)
+            assert sum(each() is not None for each in module._kept._kept) == 0
 
     def test_keys_that_are_drawn_anew_are_refused(self, fake_ps: slotwise.Client) -> None:
-        module = items(fake_ps, slotwise.SGD(lr=1.0))
+        module = zeros(fake_ps, slotwise.SGD(lr=1.0))
         drawn = iter([[1, 2], [3, 4]])
 
         def model(scale: Tensor) -> Tensor:
-            result: Tensor = (module(torch.tensor(next(drawn))).squeeze() * scale).square().sum()
-            return result
+            return (module(torch.tensor(next(drawn))).squeeze() * scale).square().sum()
 
         loss = checkpoint(model, torch.ones(2, requires_grad=True), use_reentrant=False)
         # Torch wraps what its own unpacking of saved tensors raises.
@@ -334,67 +252,47 @@ class TestCheckpointing:
         assert steps_of(fake_ps) == 0
 
     def test_reentrant_checkpointing_is_refused(self, any_ps: slotwise.Client) -> None:
-        module = items(any_ps, slotwise.SGD(lr=1.0))
+        module = zeros(any_ps, slotwise.SGD(lr=1.0))
+        dense = torch.ones(2, requires_grad=True)
 
         def model(scale: Tensor) -> Tensor:
-            result: Tensor = (module(torch.tensor([1, 2])).squeeze() * scale).sum()
-            return result
+            return (module(torch.tensor([1, 2])).squeeze() * scale).sum()
 
-        loss = checkpoint(model, torch.ones(2, requires_grad=True), use_reentrant=True)
-        with pytest.raises(slotwise.FailedPrecondition, match="a backward.. inside another one"):
-            loss.backward()
+        def hook(_: Tensor) -> None:
+            with torch.enable_grad():
+                model(torch.ones(2)).backward()
+
+        outer = dense * 2
+        outer.register_hook(hook)
+        for loss in (checkpoint(model, dense, use_reentrant=True), outer.sum()):
+            with pytest.raises(slotwise.FailedPrecondition, match="a backward.. inside another one"):
+                loss.backward()
         assert steps_of(any_ps) == 0
 
 
-def test_a_backward_in_a_hook_of_another_is_refused(any_ps: slotwise.Client) -> None:
-    module = items(any_ps, slotwise.SGD(lr=1.0))
-    dense = torch.ones(1, requires_grad=True)
-    outer = dense * 2
-
-    def hook(_: Tensor) -> None:
-        with torch.enable_grad():
-            module(torch.tensor([1])).sum().backward()
-
-    outer.register_hook(hook)
-    with pytest.raises(slotwise.FailedPrecondition, match="a backward.. inside another one"):
-        outer.sum().backward()
-    assert steps_of(any_ps) == 0
+RECORDERS: dict[str, Callable[[nn.Module, Tensor], object]] = {
+    "trace": lambda model, keys: torch.jit.trace(model, keys),
+    "script": lambda model, keys: torch.jit.script(model),
+    "onnx": lambda model, keys: torch.onnx.export(model.eval(), (keys,), "/dev/null"),
+}
 
 
-def test_replicas_of_data_parallel_are_refused(fake_ps: slotwise.Client) -> None:
-    module = items(fake_ps, slotwise.SGD(lr=1.0))
-    with pytest.raises(slotwise.FailedPrecondition, match="cannot be replicated by torch.nn.DataParallel"):
-        nn.Sequential(module)[0]._replicate_for_data_parallel()
-
-
-@pytest.mark.parametrize("how", ["trace", "script", "onnx"])
+@pytest.mark.parametrize("how", RECORDERS)
 def test_a_model_is_not_recorded_with_the_rows_of_one_batch(fake_ps: slotwise.Client, how: str) -> None:
-    model = nn.Sequential(items(fake_ps, slotwise.SGD(lr=1.0)), nn.Linear(1, 1))
-    keys = torch.tensor([1, 2])
+    ours = nn.Sequential(zeros(fake_ps, slotwise.SGD(lr=1.0)), nn.Linear(1, 1))
+    with pytest.raises(slotwise.FailedPrecondition, match="cannot be replicated by torch.nn.DataParallel"):
+        ours[0]._replicate_for_data_parallel()
     with pytest.raises(slotwise.FailedPrecondition, match="traced, scripted or exported, .*export_module"):
-        record(model, keys, how)
-
-
-def record(model: nn.Module, keys: Tensor, how: str) -> None:
-    if how == "trace":
-        torch.jit.trace(model, keys)
-    elif how == "script":
-        torch.jit.script(model)
-    else:
-        torch.onnx.export(model.eval(), (keys,), "/dev/null")
-
-
-@pytest.mark.parametrize("how", ["trace", "script", "onnx"])
-def test_an_adopted_model_is_not_recorded_either(fake_ps: slotwise.Client, how: str) -> None:
-    model = nn.Sequential(nn.EmbeddingBag(9, 2), nn.Linear(2, 1))
-    st.adopt(model, fake_ps, torch.optim.SGD(model.parameters(), lr=0.1))
+        RECORDERS[how](ours, torch.tensor([1, 2]))
+    adopted = nn.Sequential(nn.EmbeddingBag(9, 2), nn.Linear(2, 1))
+    st.adopt(adopted, fake_ps, torch.optim.SGD(adopted.parameters(), lr=0.1))
     with pytest.raises(slotwise.FailedPrecondition, match="module of table 0 cannot be traced, scripted or"):
-        record(model, torch.tensor([[1, 2]]), how)
-    st.release(model)
+        RECORDERS[how](adopted, torch.tensor([[1, 2]]))
+    st.release(adopted)
 
 
 def test_float16_autocast_is_refused_where_it_trains(fake_ps: slotwise.Client) -> None:
-    module, keys = items(fake_ps, slotwise.SGD(lr=1.0)), torch.tensor([1])
+    module, keys = zeros(fake_ps, slotwise.SGD(lr=1.0)), torch.tensor([1])
     bfloat16 = torch.autocast("cpu", dtype=torch.bfloat16)
     with bfloat16:
         module(keys).sum().backward()
@@ -423,7 +321,7 @@ def autocast_to_float16() -> Iterator[None]:
 def test_a_compiled_models_graph_breaks_once_at_a_forward(fake_ps: slotwise.Client) -> None:
     import torch._dynamo
 
-    module = items(fake_ps, slotwise.SGD(lr=1.0))
+    module = zeros(fake_ps, slotwise.SGD(lr=1.0))
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -431,8 +329,7 @@ def test_a_compiled_models_graph_breaks_once_at_a_forward(fake_ps: slotwise.Clie
             self.rows = module
 
         def forward(self, keys: Tensor) -> Tensor:
-            result: Tensor = self.rows(keys * 2).sin().sum()
-            return result
+            return self.rows(keys * 2).sin().sum()
 
     explained = torch._dynamo.explain(Model())(torch.tensor([1, 2]))
     assert explained.graph_count == 2, explained  # what is before, and what is behind
@@ -443,6 +340,6 @@ def test_a_compiled_models_graph_breaks_once_at_a_forward(fake_ps: slotwise.Clie
 
 @pytest.mark.skipif(not hasattr(torch, "export"), reason="torch before 2.1 exports nothing")
 def test_torch_export_is_refused(fake_ps: slotwise.Client) -> None:
-    model = nn.Sequential(items(fake_ps, slotwise.SGD(lr=1.0)), nn.Linear(1, 1))
+    model = nn.Sequential(zeros(fake_ps, slotwise.SGD(lr=1.0)), nn.Linear(1, 1))
     with pytest.raises(slotwise.FailedPrecondition, match="cannot be traced, scripted or exported"):
         getattr(torch, "export").export(model, (torch.tensor([1, 2]),), strict=False)

@@ -10,6 +10,7 @@ import torch
 from fake_server import FakeServer
 from torch import Tensor, nn
 from torchrec_stand_in import KeyedJaggedTensor, KeyedTensor
+from twins import expect_equal_steps, first_rows
 
 import slotwise
 import slotwise.torch as st
@@ -18,42 +19,19 @@ KEYS = torch.tensor([3, 3, -1, 0, 7, 11, 5, 3, 3])
 OFFSETS = torch.tensor([0, 2, 3, 3, 6, 7, 9])
 
 
-def twin(ps: slotwise.Client, table: str, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """The server's rows of the unique keys, and the keys as numbers of those rows."""
-    unique, numbers = torch.unique(keys, return_inverse=True)
-    options = ps.describe_table(table).options
-    bags = -(-len(unique) // options.slots) * options.slots  # the last may be empty
-    bag_a_key = np.minimum(np.arange(bags + 1), len(unique))
-    rows = torch.from_numpy(ps.lookup(table, unique.numpy(), bag_a_key)).reshape(-1, options.dim)
-    return rows[: len(unique)].clone(), numbers
-
-
 def test_embedding_trains_as_torchs_own(any_ps: slotwise.Client) -> None:
     any_ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(0.1))
     ours = st.Embedding(any_ps, "words")
     keys = KEYS.reshape(3, 1, 3)
-    rows, numbers = twin(any_ps, "words", keys)
+    rows, numbers = first_rows(any_ps, "words", keys)
     theirs = nn.Embedding.from_pretrained(rows, freeze=False)
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
-    for step in range(3):
-        our_output, their_output = ours(keys), theirs(numbers)
-        assert our_output.shape == (3, 1, 3, 4)
-        torch.testing.assert_close(our_output, their_output, rtol=1e-5, atol=1e-6)
-        (our_output.sin().sum() * (step + 1)).backward()
-        optimizer.zero_grad()
-        (their_output.sin().sum() * (step + 1)).backward()
-        optimizer.step()
+    expect_equal_steps(optimizer, lambda: ours(keys), lambda: theirs(numbers))
     assert any_ps.describe_table("words").steps == 3
     assert str(ours) == "Embedding('words', dim=4)"
-    assert ours(torch.tensor(3)).shape == (4,)
+    assert ours(torch.tensor(3)).shape == (4,) and ours(keys).shape == (3, 1, 3, 4)
     ours.eval()
     assert not ours(keys).requires_grad
-
-
-def test_embedding_wants_a_table_without_a_combiner(fake_ps: slotwise.Client) -> None:
-    fake_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
-    with pytest.raises(slotwise.InvalidArgument, match="'sum', so it is for EmbeddingBag"):
-        st.Embedding(fake_ps, "ads")
 
 
 def test_offsets_may_be_as_torchs_own_are_by_default(any_ps: slotwise.Client) -> None:
@@ -61,7 +39,7 @@ def test_offsets_may_be_as_torchs_own_are_by_default(any_ps: slotwise.Client) ->
     any_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
     ours = st.EmbeddingBag(any_ps, "ads", include_last_offset=False)
     keys = torch.tensor([3, 5, 3, 9], dtype=torch.int32)
-    rows, numbers = twin(any_ps, "ads", keys.long())
+    rows, numbers = first_rows(any_ps, "ads", keys.long())
     theirs = nn.EmbeddingBag.from_pretrained(rows, mode="sum")
     for last in (3, 4):  # the last bag has a key, or none
         offsets = torch.tensor([0, 2, last], dtype=torch.int32)
@@ -70,28 +48,17 @@ def test_offsets_may_be_as_torchs_own_are_by_default(any_ps: slotwise.Client) ->
         st.EmbeddingBag(any_ps, "ads")(keys, torch.tensor([0, 2, 3]))
 
 
-def test_weighted_bags_train_as_torchs_own(any_ps: slotwise.Client) -> None:
-    any_ps.create_table("ads", dim=4, slots=2, optimizer=slotwise.AdaGrad(0.1))
-    ours = st.EmbeddingBag(any_ps, "ads")
-    rows, numbers = twin(any_ps, "ads", KEYS)
-    theirs = nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode="sum")
-    optimizer = torch.optim.Adagrad(theirs.parameters(), lr=0.1)
-    torch.manual_seed(0)
-    weights = torch.randn(len(KEYS))
-    for _ in range(3):
-        our_output = ours(KEYS, OFFSETS, weights)
-        their_output = theirs(numbers, OFFSETS[:-1], weights).reshape(3, 8)
-        torch.testing.assert_close(our_output, their_output, rtol=1e-5, atol=1e-6)
-        our_output.sin().sum().backward()
-        optimizer.zero_grad()
-        their_output.sin().sum().backward()
-        optimizer.step()
-
-
-def test_weights_that_require_a_gradient_are_refused(fake_ps: slotwise.Client) -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_may_be_floats_of_any_type_that_want_no_gradient(
+    fake_ps: slotwise.Client, dtype: torch.dtype
+) -> None:
     fake_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
     bag = st.EmbeddingBag(fake_ps, "ads")
-    weights = torch.ones(len(KEYS), requires_grad=True)
+    weights = torch.linspace(-1, 2, len(KEYS)).to(dtype)
+    torch.testing.assert_close(bag(KEYS, OFFSETS, weights), bag(KEYS, OFFSETS, weights.float()))
+    with pytest.raises(slotwise.InvalidArgument, match="weights: dtype is int64"):
+        bag(KEYS, OFFSETS, weights.long())
+    weights.requires_grad_()
     with pytest.raises(slotwise.InvalidArgument, match="per_sample_weights .* is not computed"):
         bag(KEYS, None, weights)
     assert bag(KEYS, None, weights.detach()).shape == (9, 4)
@@ -99,35 +66,24 @@ def test_weights_that_require_a_gradient_are_refused(fake_ps: slotwise.Client) -
         assert bag(KEYS, None, weights).shape == (9, 4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_weights_may_be_floats_of_any_type(fake_ps: slotwise.Client, dtype: torch.dtype) -> None:
-    fake_ps.create_table("ads", dim=4, optimizer=slotwise.SGD(0.1))
-    bag = st.EmbeddingBag(fake_ps, "ads")
-    weights = torch.linspace(-1, 2, len(KEYS)).to(dtype)
-    torch.testing.assert_close(bag(KEYS, OFFSETS, weights), bag(KEYS, OFFSETS, weights.float()))
-    with pytest.raises(slotwise.InvalidArgument, match="weights: dtype is int64"):
-        bag(KEYS, OFFSETS, torch.ones(len(KEYS), dtype=torch.int64))
-
-
 def test_padding_of_an_embedding_is_zeros_and_has_no_row(any_ps: slotwise.Client) -> None:
     any_ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.AdaGrad(0.1))
     ours = st.Embedding(any_ps, "words", padding_idx=0)
     keys = torch.tensor([[3, 0, 7], [0, 0, 3]])
-    rows, numbers = twin(any_ps, "words", torch.tensor([3, 7]))
     theirs = nn.Embedding(8, 4, padding_idx=0)
-    with torch.no_grad():
-        theirs.weight[torch.tensor([3, 7])] = rows[numbers]
+    take_rows(any_ps, "words", theirs, torch.tensor([3, 7]))
     optimizer = torch.optim.Adagrad(theirs.parameters(), lr=0.1)
-    for _ in range(3):
-        outputs = [ours(keys), theirs(keys)]
-        torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
-        for output in outputs:
-            output.cos().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    expect_equal_steps(optimizer, lambda: ours(keys), lambda: theirs(keys))
     assert any_ps.describe_table("words").rows == 2
     assert not ours(torch.zeros(2, 5, dtype=torch.int64)).any()
     assert str(ours) == "Embedding('words', dim=4, padding_idx=0)"
+
+
+def take_rows(ps: slotwise.Client, table: str, theirs: nn.Module, keys: Tensor) -> None:
+    """Gives a module of torch's the server's rows of these keys."""
+    rows, numbers = first_rows(ps, table, keys)
+    with torch.no_grad():
+        theirs.weight[keys] = rows[numbers]
 
 
 @pytest.mark.parametrize("padding", [2**64 - 2, np.uint64(2**64 - 2), -2])
@@ -154,8 +110,7 @@ def test_padding_is_no_other_id_of_a_narrow_type(fake_ps: slotwise.Client, dtype
 
 def ours_of(module: nn.Module, keys: Tensor) -> list[bool]:
     """Which keys have a row in a result."""
-    found: list[bool] = module(keys).any(1).tolist()
-    return found
+    return module(keys).any(1).tolist()
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
@@ -166,28 +121,19 @@ def test_padding_of_bags_counts_for_nothing(
 ) -> None:
     any_ps.create_table("ads", dim=4, combiner=mode, optimizer=slotwise.SGD(0.1))
     ours = st.EmbeddingBag(any_ps, "ads", padding_idx=9)
-    keys = torch.tensor([[3, 9, 7], [9, 9, 9], [5, 3, 3]])
-    rows, numbers = twin(any_ps, "ads", torch.tensor([3, 5, 7]))
+    keys, offsets = torch.tensor([[3, 9, 7], [9, 9, 9], [5, 3, 3]]), None
     theirs = nn.EmbeddingBag(10, 4, mode=mode, padding_idx=9, include_last_offset=form == "offsets")
-    with torch.no_grad():
-        theirs.weight[torch.tensor([3, 5, 7])] = rows[numbers]
+    take_rows(any_ps, "ads", theirs, torch.tensor([3, 5, 7]))
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
-    offsets = None
     weights = torch.linspace(0.5, 2, 9).reshape(3, 3)
     if form == "offsets":
         keys, weights, offsets = keys.reshape(-1), weights.reshape(-1), torch.tensor([0, 3, 5, 9])
-    for _ in range(2):
-        if weighted and mode == "mean":  # torch has none; Slotwise divides by the weights' sum
-            plain = ours(keys, offsets, torch.full_like(weights, 2.0))
-            torch.testing.assert_close(plain, ours(keys, offsets))
-            break
-        given = weights if weighted else None
-        outputs = [ours(keys, offsets, given), theirs(keys, offsets, given)]
-        torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-6)
-        for output in outputs:
-            output.cos().sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    if weighted and mode == "mean":  # torch has none; Slotwise divides by the weights' sum
+        plain = ours(keys, offsets, torch.full_like(weights, 2.0))
+        torch.testing.assert_close(plain, ours(keys, offsets))
+    else:
+        given = keys, offsets, weights if weighted else None
+        expect_equal_steps(optimizer, lambda: ours(*given), lambda: theirs(*given), steps=2)
     assert any_ps.describe_table("ads").rows == 3
     assert str(ours) == "EmbeddingBag('ads', slots=1, dim=4, padding_idx=9)"
 
@@ -209,10 +155,11 @@ def test_bags_of_one_size_may_be_rows(any_ps: slotwise.Client) -> None:
     with pytest.raises(slotwise.InvalidArgument, match="keys: shape is"):
         two(keys.reshape(2, 3, 2))
     any_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
-    with pytest.raises(slotwise.InvalidArgument, match="words has no combiner, and a bag of 5"):
-        st.EmbeddingBag(any_ps, "words", padding_idx=5)
-    with pytest.raises(slotwise.InvalidArgument, match="words has no combiner, and a bag of 5"):
-        st.EmbeddingBags(any_ps, ["one", "words"], padding_idx=5)
+    for module, tables in ((st.EmbeddingBag, "words"), (st.EmbeddingBags, ["one", "words"])):
+        with pytest.raises(slotwise.InvalidArgument, match="words has no combiner, and a bag of 5"):
+            module(any_ps, tables, padding_idx=5)  # type: ignore[arg-type]
+    with pytest.raises(slotwise.InvalidArgument, match="'sum', so it is for EmbeddingBag"):
+        st.Embedding(any_ps, "one")
 
 
 class TestFeatures:
@@ -222,34 +169,35 @@ class TestFeatures:
         ps.create_table("items", dim=4, combiner="mean", optimizer=slotwise.AdaGrad(0.1))
         ps.create_table("users", dim=3, optimizer=slotwise.SGD(0.1))
         features = {"history": "items", "user": "users", "candidate": "items"}
-        rows, _ = twin(ps, "items", torch.arange(12))
+        rows, _ = first_rows(ps, "items", torch.arange(12))
         theirs = nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode="mean", include_last_offset=True)
         return st.EmbeddingBags(ps, features), theirs, torch.optim.Adagrad(theirs.parameters(), lr=0.1)
 
-    def test_they_train_as_torchs_own(self, fake: FakeServer, fake_ps: slotwise.Client) -> None:
-        self.check_training(fake_ps)
-        assert len(fake.requests("Push")) == 3  # one a step, of both features
-
-    def test_they_train_on_the_real_server(self, any_ps: slotwise.Client) -> None:
-        self.check_training(any_ps)
-
-    def check_training(self, ps: slotwise.Client) -> None:
-        ours, theirs, optimizer = self.make(ps)
+    def test_they_train_as_torchs_own(self, any_ps: slotwise.Client) -> None:
+        ours, theirs, optimizer = self.make(any_ps)
         history, ends = torch.tensor([3, 3, 5, 7, 0]), torch.tensor([0, 2, 2, 5])
-        candidate = torch.tensor([3, 9, 11])
-        for _ in range(3):
-            user = torch.tensor([1, 2, 3])
+        candidate, user = torch.tensor([3, 9, 11]), torch.tensor([1, 2, 3])
+
+        def find() -> Tensor:
             found = ours({"candidate": candidate, "user": user, "history": (history, ends)})
             assert list(found) == ["candidate", "user", "history"]
-            expected = theirs(history, ends), theirs(candidate, torch.arange(4))
-            torch.testing.assert_close(found["history"], expected[0], rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close(found["candidate"], expected[1], rtol=1e-5, atol=1e-6)
-            for one, other in ((found["history"], found["candidate"]), expected):
-                (one * other.cos()).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        assert ps.describe_table("items").steps == 3
+            return torch.cat([found["history"], found["candidate"]])
+
+        both = torch.cat([history, candidate]), torch.cat([ends, ends[-1] + torch.arange(1, 4)])
+        expect_equal_steps(optimizer, find, lambda: theirs(*both))
+        assert any_ps.describe_table("items").steps == 3
         assert str(ours).startswith("EmbeddingBags('history': [1, 4] of 'items', 'user': [1, 3] of 'users'")
+
+    def test_they_are_looked_up_ahead_and_make_one_push_a_step(
+        self, fake: FakeServer, fake_ps: slotwise.Client
+    ) -> None:
+        ours, _, _ = self.make(fake_ps)
+        batches = [{"history": torch.arange(n + 1), "candidate": torch.arange(3)} for n in range(3)]
+        for batch in st.Prefetch(batches, ours):
+            found = ours(batch)
+            (found["history"].sum() + found["candidate"].sum()).backward()
+        assert len(fake.requests("Lookup")) == 1 + len(batches)  # the first of `make`, and none twice
+        assert len(fake.requests("Push")) == len(batches)
 
     def test_weights_and_tables_without_a_combiner(self, fake_ps: slotwise.Client) -> None:
         fake_ps.create_table("words", dim=2, combiner="none", optimizer=slotwise.SGD(0.1))
@@ -302,13 +250,6 @@ class TestFeatures:
         with pytest.raises(slotwise.InvalidArgument, match="bags are Tensor, no mapping"):
             ours(values)
 
-    def test_they_are_looked_up_ahead(self, fake: FakeServer, fake_ps: slotwise.Client) -> None:
-        ours, _, _ = self.make(fake_ps)
-        batches = [{"history": torch.arange(n + 1), "candidate": torch.arange(3)} for n in range(3)]
-        for batch in st.Prefetch(batches, ours):
-            ours(batch)["history"].sum().backward()
-        assert len(fake.requests("Lookup")) == 1 + len(batches)  # the first of `make`, and none twice
-
 
 class TestEmbeddingBags:
     """Two tables of different dims and one without a combiner."""
@@ -323,33 +264,30 @@ class TestEmbeddingBags:
         ours = self.make(any_ps)
         keys = {"ads": KEYS, "users": KEYS[:3], "words": KEYS[:6].reshape(3, 2)}
         weights = torch.tensor([0.5, -2.0, 3.0])
-        rows = {name: twin(any_ps, name, some) for name, some in keys.items()}
+        rows = {name: first_rows(any_ps, name, some) for name, some in keys.items()}
         theirs = {
             "ads": nn.EmbeddingBag.from_pretrained(rows["ads"][0], freeze=False, mode="mean"),
             "users": nn.EmbeddingBag.from_pretrained(rows["users"][0], freeze=False, mode="sum"),
             "words": nn.Embedding.from_pretrained(rows["words"][0], freeze=False),
         }
-        optimizer = torch.optim.SGD(nn.ModuleDict(theirs).parameters(), lr=0.1)
-        for _ in range(3):
-            our_outputs = ours(
-                {
-                    "ads": (KEYS, OFFSETS),
-                    "users": (keys["users"], torch.arange(4), weights),
-                    "words": keys["words"],
-                }
-            )
-            their_outputs = {
-                "ads": theirs["ads"](rows["ads"][1], OFFSETS[:-1]).reshape(3, 8),
-                "users": theirs["users"](rows["users"][1], torch.arange(3), weights),
-                "words": theirs["words"](rows["words"][1]),
+        users = keys["users"], torch.arange(4), weights
+
+        def flat(outputs: dict[str, Tensor]) -> Tensor:
+            assert {name: output.shape for name, output in outputs.items()} == {
+                "ads": (3, 8), "users": (3, 3), "words": (3, 2, 2)
             }
-            assert our_outputs.keys() == their_outputs.keys()
-            optimizer.zero_grad()
-            for outputs in (our_outputs, their_outputs):
-                torch.cat([output.flatten() for output in outputs.values()]).sin().sum().backward()
-            optimizer.step()
-            for name, output in our_outputs.items():
-                torch.testing.assert_close(output, their_outputs[name], rtol=1e-5, atol=1e-6)
+            return torch.cat([output.flatten() for output in outputs.values()])
+
+        def find_theirs() -> Tensor:
+            ads = theirs["ads"](rows["ads"][1], OFFSETS[:-1]).reshape(3, 8)
+            of_users = theirs["users"](rows["users"][1], torch.arange(3), weights)
+            return flat({"ads": ads, "users": of_users, "words": theirs["words"](rows["words"][1])})
+
+        expect_equal_steps(
+            torch.optim.SGD(nn.ModuleDict(theirs).parameters(), lr=0.1),
+            lambda: flat(ours({"ads": (KEYS, OFFSETS), "users": users, "words": keys["words"]})),
+            find_theirs,
+        )
         assert {any_ps.describe_table(name).steps for name in keys} == {3}
         assert list(ours.parameters()) == []
         assert str(ours) == "EmbeddingBags('ads': [2, 4], 'users': [1, 3], 'words': [1, 2])"

@@ -7,26 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import loops
 import numpy as np
 import pytest
 import torch
-from real_server import StartReal, empty_client
+from real_server import StartReal, empty_client, serving
 from torch import Tensor, nn
+from twins import DIM, ENDS, KEYS, OPTIMIZERS, ROWS, Modules, zeros
 
 import slotwise
 import slotwise.torch as st
 from slotwise import _rows_parameter
-from slotwise.optimizers import Optimizer
-
-ROWS, DIM = 12, 4
-KEYS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
-ENDS = torch.tensor([0, 3, 3, 8])  # of three bags, one of them empty
-WEIGHTS = torch.linspace(0.5, 2, len(KEYS))
-OPTIMIZERS: dict[str, tuple[Optimizer, Callable[[Any], torch.optim.Optimizer]]] = {
-    "sgd": (slotwise.SGD(lr=0.1), lambda rows: torch.optim.SGD(rows, lr=0.1)),
-    "adagrad": (slotwise.AdaGrad(lr=0.1), lambda rows: torch.optim.Adagrad(rows, lr=0.1)),
-    "adam": (slotwise.Adam(lr=0.1), lambda rows: torch.optim.SparseAdam(rows, lr=0.1)),
-}
 
 
 class Model(nn.Module):
@@ -44,128 +35,141 @@ class Model(nn.Module):
         history = self.items(KEYS).sum(0)
         candidates = self.items((KEYS[:3] + step) % ROWS)
         bags = self.dense(self.bags(KEYS.flip(0), ENDS))
-        result: Tensor = (candidates @ history).tanh().sum() + 0.3 * (bags * bags.sin()).sum()
-        return result
+        return (candidates @ history).tanh().sum() + 0.3 * (bags * bags.sin()).sum()
+
+
+Optimizers = list[torch.optim.Optimizer]
+Train = Callable[[Model, Optimizers, int], object]
 
 
 class Twins:
     """A model of ours, whose tables an Optimizer steps, and the same one of torch's."""
 
-    def __init__(self, ps: slotwise.Client, kind: str = "sgd", **options: Any) -> None:
-        torch.manual_seed(11)
-        self.ps, sparse = ps, kind == "adam"
-        optimizer, make = OPTIMIZERS[kind]
-        weights = []
-        for name, combiner in (("items", "none"), ("bags", "sum")):
-            ps.create_table(name, dim=DIM, combiner=combiner, optimizer=optimizer)
-            weights.append(torch.randn(ROWS, DIM))
-            ps.import_rows(name, np.arange(ROWS), weights[-1].numpy())
-        self.ours = Model(st.Embedding(ps, "items", **options), st.EmbeddingBag(ps, "bags", **options))
-        self.theirs = Model(
-            nn.Embedding.from_pretrained(weights[0], False, sparse=sparse),
-            nn.EmbeddingBag.from_pretrained(
-                weights[1], False, mode="sum", sparse=sparse, include_last_offset=True
-            ),
-        )
-        self.dense = [
-            torch.optim.Adam(model.dense.parameters(), lr=0.05) for model in (self.ours, self.theirs)
-        ]
-        self.rows = make([self.theirs.items.weight, self.theirs.bags.weight])
+    def __init__(self, ps: slotwise.Client, kind: str = "sgd", one: bool = False, **options: Any) -> None:
+        """`one` optimizer of ours steps rows and dense weights."""
+        self.modules = Modules(ps, kind, **options)
+        self.ours, self.theirs = Model(**self.modules.ours), Model(**self.modules.theirs)
+        models = (self.ours, self.theirs)
+        self.dense = [torch.optim.Adam(model.dense.parameters(), lr=0.05) for model in models]
         self.optimizer = st.Optimizer(self.ours)
+        self.of_ours: Optimizers = [self.optimizer, self.dense[0]]
+        if one:
+            self.of_ours = [st.Optimizer(self.ours, dense=self.dense[0])]
+        self.of_theirs: Optimizers = [self.modules.optimizer, self.dense[1]]
 
-    def of_ours(self) -> list[torch.optim.Optimizer]:
-        return [self.optimizer, self.dense[0]]
-
-    def of_theirs(self) -> list[torch.optim.Optimizer]:
-        return [self.rows, self.dense[1]]
-
-    def run(self, train: Callable[[Model, list[torch.optim.Optimizer], int], object], steps: int = 5) -> None:
+    def run(self, train: Train, steps: int = 5) -> None:
         """Trains both, and compares all that they compute and have."""
-        for step in range(steps):
-            told = [
-                train(model, optimizers, step)
-                for model, optimizers in ((self.theirs, self.of_theirs()), (self.ours, self.of_ours()))
-            ]
-            if told[0] is not None:
-                np.testing.assert_allclose(told[1], told[0], rtol=2e-5, atol=1e-6, err_msg=f"step {step}")
+        for number in range(steps):
+            theirs, ours = (
+                train(model, optimizers, number)
+                for model, optimizers in ((self.theirs, self.of_theirs), (self.ours, self.of_ours))
+            )
+            if theirs is not None:
+                np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-6, err_msg=f"step {number}")
         self.compare()
 
     def compare(self) -> None:
-        self.ours.items.flush()
-        for name, twin in (("items", self.theirs.items), ("bags", self.theirs.bags)):
-            rows = self.ps.lookup(name, np.arange(ROWS), train=False)
-            np.testing.assert_allclose(rows, twin.weight.detach().numpy(), rtol=2e-4, atol=2e-5, err_msg=name)
+        self.modules.compare(rtol=2e-4)
         torch.testing.assert_close(self.ours.dense.weight, self.theirs.dense.weight, rtol=2e-4, atol=2e-5)
 
     def steps(self) -> int:
-        described = {self.ps.describe_table(name).steps for name in ("items", "bags")}
-        assert len(described) == 1
-        return described.pop()
+        (steps,) = self.modules.steps()
+        return steps
 
 
-def zero(optimizers: list[torch.optim.Optimizer]) -> None:
+def call_each(optimizers: Optimizers, method: str) -> None:
+    """Calls `zero_grad` or `step` of each."""
     for optimizer in optimizers:
-        optimizer.zero_grad()
+        getattr(optimizer, method)()
 
 
-def step(optimizers: list[torch.optim.Optimizer]) -> None:
-    for optimizer in optimizers:
-        optimizer.step()
+def stepping(backward: Callable[[Model, int], object]) -> Train:
+    """Is a step of the usual loop; `backward` makes its gradients, and returns what is to be compared."""
+
+    def train(model: Model, optimizers: Optimizers, number: int) -> object:
+        call_each(optimizers, "zero_grad")
+        told = backward(model, number)
+        call_each(optimizers, "step")
+        return told
+
+    return train
 
 
-def norm_of(model: nn.Module, most: float) -> float:
-    """Clips as torch does, and returns the norm. Torch's own leaves sparse gradients alone."""
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    if not any(gradient.is_sparse for gradient in gradients):
-        return float(nn.utils.clip_grad_norm_(model.parameters(), most))
-    gradients = [each.coalesce() if each.is_sparse else each for each in gradients]
-    norm = float(torch.stack([each.norm() for each in gradients]).norm())
-    for weight, gradient in zip(model.parameters(), gradients):
-        weight.grad = gradient * min(1.0, most / (norm + 1e-6))
-    return norm
+def accumulate(model: Model, number: int) -> None:
+    for i in range(3):
+        (model(3 * number + i) / 3).backward()
 
 
+def clip_after(model: Model, number: int) -> float:
+    model(number).backward()
+    return loops.clip(model, 1.0 + number)
+
+
+@pytest.mark.parametrize("backward", [accumulate, clip_after], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("in_flight", [False, True])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_gradients_gather_until_step(any_ps: slotwise.Client, kind: str, in_flight: bool) -> None:
+def test_gradients_gather_until_step(
+    any_ps: slotwise.Client, kind: str, in_flight: bool, backward: Any
+) -> None:
     twins = Twins(any_ps, kind, in_flight=in_flight)
-
-    def accumulate(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        for i in range(3):
-            (model(3 * number + i) / 3).backward()
-        step(optimizers)
-
-    twins.run(accumulate)
+    twins.run(stepping(backward))
     assert twins.steps() == 5
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_the_rows_are_counted_and_clipped(any_ps: slotwise.Client, kind: str) -> None:
-    twins = Twins(any_ps, kind)
-
-    def clip(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> float:
-        zero(optimizers)
-        model(number).backward()
-        norm = norm_of(model, 1.0 + number)
-        step(optimizers)
-        return norm
-
-    twins.run(clip, 4)
-    assert twins.steps() == 4
+def clip_amid_accumulation(model: Model, number: int) -> list[float]:
+    norms = []
+    for i in range(3):
+        model(number + i).backward()
+        norms.append(loops.clip(model, 0.5))
+    return norms
 
 
-def test_clipping_amid_accumulation_clips_what_is_there(any_ps: slotwise.Client) -> None:
-    def clip(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> list[float]:
-        zero(optimizers)
-        norms = []
-        for i in range(3):
-            model(number + i).backward()
-            norms.append(norm_of(model, 0.5))
-        step(optimizers)
-        return norms
+def zero_infinities_by_hand(model: Model, number: int) -> None:
+    (model(number) * float("inf")).backward()
+    for weight in model.parameters():
+        gradient: Any = weight.grad
+        gradient.zero_()
+    model(number).backward()
 
-    Twins(any_ps).run(clip)
+
+def retain_graphs(model: Model, number: int) -> None:
+    loss = model(number)
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def halve_what_is_held(model: Model, number: int, inference: bool = False) -> None:
+    """A gradient that is held gathers what comes later."""
+    model(number).backward()
+    with torch.inference_mode(inference):  # as a log of norms may be written
+        held = [weight.grad for weight in model.parameters()]
+    model(number + 1).backward()
+    now = [weight.grad for weight in model.parameters()]
+    assert all(one is other for one, other in zip(held, now))
+    for gradient in held:
+        assert gradient is not None
+        gradient.mul_(0.5)
+
+
+def halve_what_inference_holds(model: Model, number: int) -> None:
+    halve_what_is_held(model, number, inference=True)
+
+
+def clip_a_norm_of_zero(model: Model, number: int) -> None:
+    """A table whose gradients are all zero keeps its rows, whatever is clipped."""
+    (model.items(KEYS).sum() * 0 + model.dense(model.bags(KEYS, ENDS)).square().sum()).backward()
+    loops.clip(model, 0.5)
+
+
+BACKWARDS = [
+    clip_amid_accumulation, zero_infinities_by_hand, retain_graphs, halve_what_is_held,
+    halve_what_inference_holds, clip_a_norm_of_zero,
+]
+
+
+@pytest.mark.parametrize("backward", BACKWARDS, ids=lambda each: each.__name__)
+def test_what_makes_gradients_means_what_torchs_means(any_ps: slotwise.Client, backward: Any) -> None:
+    Twins(any_ps).run(stepping(backward))
 
 
 @pytest.mark.parametrize("to_none", [False, True])
@@ -174,26 +178,13 @@ def test_what_is_set_to_zero_is_gone_and_no_norm_is_computed(
 ) -> None:
     monkeypatch.setattr(_rows_parameter, "_compute", None)
 
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
+    def train(model: Model, optimizers: Optimizers, number: int) -> None:
         model(0).backward()
         model.zero_grad(set_to_none=to_none)
         model(number).backward()
-        step(optimizers)
+        call_each(optimizers, "step")
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=to_none)
-
-    Twins(any_ps).run(train)
-
-
-def test_infinite_gradients_that_are_set_to_zero_by_hand_are_gone(any_ps: slotwise.Client) -> None:
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        (model(number) * float("inf")).backward()
-        for weight in model.parameters():
-            gradient: Any = weight.grad
-            gradient.zero_()
-        model(number).backward()
-        step(optimizers)
 
     Twins(any_ps).run(train)
 
@@ -201,70 +192,37 @@ def test_infinite_gradients_that_are_set_to_zero_by_hand_are_gone(any_ps: slotwi
 def test_a_second_step_applies_the_same_again(any_ps: slotwise.Client) -> None:
     twins = Twins(any_ps)
 
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        model(number).backward()
-        step(optimizers)
-        step(optimizers)
+    def train(model: Model, optimizers: Optimizers, number: int) -> None:
+        stepping(lambda model, number: model(number).backward())(model, optimizers, number)
+        call_each(optimizers, "step")
         model(number).backward()  # adds to what is there
-        step(optimizers)
+        call_each(optimizers, "step")
 
     twins.run(train, 3)
     assert twins.steps() == 9
 
 
-def test_retained_graphs_add_up(any_ps: slotwise.Client) -> None:
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        loss = model(number)
-        loss.backward(retain_graph=True)
-        loss.backward()
-        step(optimizers)
-
-    Twins(any_ps).run(train)
-
-
-@pytest.mark.parametrize("inference", [False, True])
-def test_a_gradient_that_is_held_gathers_what_comes_later(any_ps: slotwise.Client, inference: bool) -> None:
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        model(number).backward()
-        with torch.inference_mode(inference):  # as a log of norms may be written
-            held = [weight.grad for weight in model.parameters()]
-        model(number + 1).backward()
-        now = [weight.grad for weight in model.parameters()]
-        assert all(one is other for one, other in zip(held, now))
-        for gradient in held:
-            assert gradient is not None
-            gradient.mul_(0.5)
-        step(optimizers)
-
-    Twins(any_ps).run(train)
-
-
 def test_a_gradient_that_is_changed_behind_a_backward_is_refused(any_ps: slotwise.Client) -> None:
     twins = Twins(any_ps)
     for another in (False, True):
-        zero(twins.of_ours())
+        call_each(twins.of_ours, "zero_grad")
         twins.ours(0).backward()
         held = [weight.grad for weight in twins.ours.items.parameters()]
         assert held[0] is not None
         twins.ours(1).backward()
         held[0].mul_(0.5)
         with pytest.raises(slotwise.FailedPrecondition, match="table items.*after the last backward"):
-            twins.ours(2).backward() if another else step(twins.of_ours())
+            twins.ours(2).backward() if another else call_each(twins.of_ours, "step")
     twins.compare()  # nothing has moved
-    zero(twins.of_ours())
+    call_each(twins.of_ours, "zero_grad")
     twins.ours(1).backward()
     held[0].mul_(0.5)  # is no longer the gradient of anything
-    step(twins.of_ours())
+    call_each(twins.of_ours, "step")
     assert twins.steps() == 1
 
 
 def test_keys_and_gradients_may_be_overwritten_before_the_step(any_ps: slotwise.Client) -> None:
-    any_ps.create_table("items", dim=1, combiner="none", optimizer=slotwise.SGD(1.0))
-    any_ps.import_rows("items", np.arange(4), np.zeros((4, 1), np.float32))
-    module = st.Embedding(any_ps, "items")
+    module = zeros(any_ps, slotwise.SGD(1.0))
     optimizer = st.Optimizer(module)
     keys, gradient = torch.tensor([1, 2]), torch.ones(2, 1)
     torch.autograd.backward(module(keys), gradient)
@@ -274,52 +232,16 @@ def test_keys_and_gradients_may_be_overwritten_before_the_step(any_ps: slotwise.
     assert any_ps.lookup("items", np.arange(4), train=False).ravel().tolist() == [0, -1, -1, 0]
 
 
-class HandScaler:
-    """What GradScaler does, for torch before 2.3, whose own works on a GPU alone."""
-
-    def __init__(self, init_scale: float) -> None:
-        self.factor, self._found = init_scale, False
-
-    def scale(self, loss: Tensor) -> Tensor:
-        return loss * self.factor
-
-    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        for group in optimizer.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    grad = weight.grad
-                    self._found = self._found or not bool(torch.isfinite(grad).all())
-                    grad.mul_(1 / self.factor)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        if not self._found:
-            optimizer.step()
-
-    def update(self) -> None:
-        self.factor, self._found = self.factor / 2 if self._found else self.factor, False
-
-    def get_scale(self) -> float:
-        return self.factor
-
-
-def scaler(init_scale: float) -> Any:
-    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler("cpu", init_scale=init_scale)
-    return HandScaler(init_scale)
-
-
 @pytest.mark.parametrize("one", [False, True], ids=["two optimizers", "one"])
 @pytest.mark.parametrize("clips", [False, True])
 def test_a_scaler_unscales_and_skips(any_ps: slotwise.Client, clips: bool, one: bool) -> None:
-    twins = Twins(any_ps)
-    both = st.Optimizer(twins.ours, dense=twins.dense[0]) if one else None
-    scalers = {id(twins.ours): scaler(4096.0), id(twins.theirs): scaler(4096.0)}
+    twins = Twins(any_ps, one=one)
+    scalers = {id(model): loops.make_scaler() for model in (twins.ours, twins.theirs)}
 
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> list[float]:
+    def train(model: Model, optimizers: Optimizers, number: int) -> list[float]:
         own = scalers[id(model)]
-        if both is not None and model is twins.ours:
-            optimizers = [both]
-        zero(optimizers)
+
+        call_each(optimizers, "zero_grad")
         loss = model(number)
         if number == 2:
             loss = loss + 1e36 * model(1)  # its scaled gradient is infinite
@@ -328,7 +250,7 @@ def test_a_scaler_unscales_and_skips(any_ps: slotwise.Client, clips: bool, one: 
         for optimizer in optimizers:
             own.unscale_(optimizer)
         if clips and number != 2:
-            norm = norm_of(model, 1.0)
+            norm = loops.clip(model, 1.0)
         for optimizer in optimizers:
             own.step(optimizer)
         own.update()
@@ -338,22 +260,31 @@ def test_a_scaler_unscales_and_skips(any_ps: slotwise.Client, clips: bool, one: 
     assert twins.steps() == 4
 
 
-def test_schedulers_move_the_rate_of_each_step(any_ps: slotwise.Client) -> None:
-    twins = Twins(any_ps, "adam")
+@pytest.mark.parametrize("one", [False, True], ids=["two optimizers", "one"])
+def test_schedulers_move_the_rate_of_each_step(any_ps: slotwise.Client, one: bool) -> None:
+    twins = Twins(any_ps, "adam", one=one)
     schedulers = {
         id(optimizer): torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: [1, 0.5, 0, 2][epoch % 4])
-        for optimizer in twins.of_ours() + twins.of_theirs()
+        for optimizer in twins.of_ours + twins.of_theirs
     }
 
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        model(number).backward()
-        step(optimizers)
+    def train(model: Model, optimizers: Optimizers, number: int) -> float:
+        def closure() -> Tensor:
+            call_each(optimizers, "zero_grad")
+            loss = model(number)
+            loss.backward()
+            return loss
+
+        loss = optimizers[0].step(closure)
+        call_each(optimizers[1:], "step")
         for optimizer in optimizers:
             schedulers[id(optimizer)].step()
+        return float(loss)
 
-    twins.run(train, 6)
+    twins.run(train)
     assert any_ps.describe_table("items").base_learning_rate == pytest.approx(0.1)
+    rates = [group["lr"] for optimizer in twins.of_ours for group in optimizer.param_groups]
+    assert rates == pytest.approx([0.05, 0.05, 0.025])
 
 
 def test_each_table_has_a_group(ps: slotwise.Client) -> None:
@@ -372,9 +303,7 @@ def test_each_table_has_a_group(ps: slotwise.Client) -> None:
 
 
 def test_a_rate_that_was_not_moved_is_the_tables_own(ps: slotwise.Client) -> None:
-    ps.create_table("items", dim=1, combiner="none", optimizer=slotwise.SGD(0.5))
-    ps.import_rows("items", [7], np.zeros((1, 1), np.float32))
-    module = st.Embedding(ps, "items")
+    module = zeros(ps, slotwise.SGD(0.5))
     optimizer = st.Optimizer(module)
     module(torch.tensor([7])).sum().backward()
     ps.set_learning_rate("items", 2.0)  # for all trainers
@@ -402,35 +331,9 @@ def test_a_table_with_a_schedule_refuses_a_moved_rate(ps: slotwise.Client) -> No
     assert ps.describe_table("ads").steps == 1
 
 
-def test_one_object_stands_for_both(any_ps: slotwise.Client) -> None:
-    twins = Twins(any_ps)
-    both = st.Optimizer(twins.ours, dense=twins.dense[0])
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
-    others = [torch.optim.lr_scheduler.ExponentialLR(each, 0.5) for each in twins.of_theirs()]
-    for number in range(4):
-        both.zero_grad()
-
-        def closure(number: int = number) -> Tensor:
-            loss = twins.ours(number)
-            loss.backward()
-            return loss
-
-        ours = both.step(closure)
-        zero(twins.of_theirs())
-        theirs = twins.theirs(number)
-        theirs.backward()
-        step(twins.of_theirs())
-        assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
-        scheduler.step()
-        for each in others:
-            each.step()
-    twins.compare()
-    assert [group["lr"] for group in both.param_groups] == pytest.approx([0.1 / 16, 0.1 / 16, 0.05 / 16])
-
-
 def test_the_state_comes_back(ps: slotwise.Client) -> None:
-    twins = Twins(ps)
-    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    twins = Twins(ps, one=True)
+    (both,) = twins.of_ours
     scheduler = torch.optim.lr_scheduler.ExponentialLR(both, 0.5)
     twins.ours(0).backward()
     both.step()
@@ -483,21 +386,20 @@ def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
         rates = [group["lr"] for group in both.param_groups]
         return [ps.digest("items"), ps.digest("bags"), model.dense.weight.tolist(), rates]
 
-    with slotwise.serve(2, threads=1, data=tmp_path / "data") as running:
-        with slotwise.connect(running.address) as ps:
-            for name, combiner in (("items", "none"), ("bags", "sum")):
-                ps.create_table(name, dim=DIM, combiner=combiner, optimizer=slotwise.Adam(0.1))
-            model, both, scheduler = make()
-            train(model, both, scheduler, range(3))
-            st.save(path, model, both, {"scheduler": scheduler.state_dict()})
-            expected = train(model, both, scheduler, range(3, 6))
-            model, both, scheduler = make()
-            loaded = st.load(path, model, both, go_back=True)
-            scheduler.load_state_dict(loaded["scheduler"])
-            assert train(model, both, scheduler, range(3, 6)) == expected
+    with serving(data=tmp_path / "data") as ps:
+        for name, combiner in (("items", "none"), ("bags", "sum")):
+            ps.create_table(name, dim=DIM, combiner=combiner, optimizer=slotwise.Adam(0.1))
+        model, both, scheduler = make()
+        train(model, both, scheduler, range(3))
+        st.save(path, model, both, {"scheduler": scheduler.state_dict()})
+        expected = train(model, both, scheduler, range(3, 6))
+        model, both, scheduler = make()
+        loaded = st.load(path, model, both, go_back=True)
+        scheduler.load_state_dict(loaded["scheduler"])
+        assert train(model, both, scheduler, range(3, 6)) == expected
 
 
-def test_the_model_has_a_parameter_for_each_table_and_saves_none(ps: slotwise.Client) -> None:
+def test_the_model_has_a_parameter_for_each_table_which_it_does_not_save(ps: slotwise.Client) -> None:
     twins = Twins(ps)
     names = [name for name, _ in twins.ours.named_parameters()]
     assert names == ["items.rows_of_items_0", "bags.rows_of_bags_0", "dense.weight"]
@@ -506,61 +408,43 @@ def test_the_model_has_a_parameter_for_each_table_and_saves_none(ps: slotwise.Cl
     assert twins.ours.to(torch.float32) is twins.ours
     for parameter in twins.ours.items.parameters():
         assert parameter.grad is None and parameter.requires_grad
-
-
-def test_another_optimizer_is_not_given_the_rows(ps: slotwise.Client) -> None:
-    twins = Twins(ps)
     with pytest.raises(slotwise.InvalidArgument, match="Adam was given the rows of table items.*first"):
         torch.optim.Adam(twins.ours.parameters())
 
 
-def test_no_norm_is_no_factor(any_ps: slotwise.Client) -> None:
-    """A table whose gradients are all zero keeps its rows, whatever is clipped."""
-
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
-        (model.items(KEYS).sum() * 0 + model.dense(model.bags(KEYS, ENDS)).square().sum()).backward()
-        norm_of(model, 0.5)
-        step(optimizers)
-
-    Twins(any_ps).run(train)
-
-
-@pytest.mark.parametrize("norm_type", [1.0, float("inf")])
-def test_clipping_by_another_norm_is_refused(ps: slotwise.Client, norm_type: float) -> None:
+@pytest.mark.parametrize(
+    "clip, said",
+    [
+        (lambda weights: nn.utils.clip_grad_norm_(weights, 0.5, norm_type=1.0), "another norm_type than 2"),
+        (lambda weights: nn.utils.clip_grad_norm_(weights, 0.5, norm_type=float("inf")), "norm_type than 2"),
+        (lambda weights: nn.utils.clip_grad_value_(weights, 0.5), "clip_grad_norm_"),
+    ],
+    ids=["by a sum", "by a maximum", "by value"],
+)
+def test_other_ways_to_clip_are_refused(ps: slotwise.Client, clip: Any, said: str) -> None:
     twins = Twins(ps)
     twins.ours(0).backward()
-    with pytest.raises(slotwise.FailedPrecondition, match="another norm_type than 2"):
-        nn.utils.clip_grad_norm_(twins.ours.parameters(), 0.5, norm_type=norm_type)
+    with pytest.raises(slotwise.FailedPrecondition, match=said):
+        clip(twins.ours.parameters())
     nn.utils.clip_grad_norm_(twins.ours.parameters(), 0.5, norm_type=2)
 
 
 def test_frozen_rows_rest(any_ps: slotwise.Client) -> None:
     """As where two models are trained in turn, or a part is frozen."""
-    twins = Twins(any_ps, "adagrad")
 
-    def train(model: Model, optimizers: list[torch.optim.Optimizer], number: int) -> None:
-        zero(optimizers)
+    def backward(model: Model, number: int) -> None:
         model.items.requires_grad_(number % 2 == 0)
         assert all(weight.requires_grad == (number % 2 == 0) for weight in model.items.parameters())
         model(number).backward()
         nn.utils.clip_grad_norm_([each for each in model.parameters() if each.requires_grad], 0.5)
-        step(optimizers)
 
-    twins.run(train)
+    Twins(any_ps, "adagrad").run(stepping(backward))
     assert any_ps.describe_table("items").steps == 3 and any_ps.describe_table("bags").steps == 5
 
 
-def test_clipping_by_value_is_refused(ps: slotwise.Client) -> None:
-    twins = Twins(ps)
-    twins.ours(0).backward()
-    with pytest.raises(slotwise.FailedPrecondition, match="clip_grad_norm_"):
-        nn.utils.clip_grad_value_(twins.ours.parameters(), 0.5)
-
-
 def test_a_gradient_that_is_not_finite_is_refused_and_nothing_moves(any_ps: slotwise.Client) -> None:
-    twins = Twins(any_ps)
-    both = st.Optimizer(twins.ours, dense=twins.dense[0])
+    twins = Twins(any_ps, one=True)
+    (both,) = twins.of_ours
     before = [twins.ours.dense.weight.detach().clone(), any_ps.digest("items"), any_ps.digest("bags")]
     (twins.ours(0) * float("inf")).backward()
     with pytest.raises(slotwise.InvalidArgument, match="finite"):
@@ -681,7 +565,7 @@ def test_the_norm_is_of_the_rows_sums(any_ps: slotwise.Client, combiner: str, we
     module = st.EmbeddingBag(any_ps, "bags")
     optimizer = st.Optimizer(module)
     seen = np.unique(KEYS.numpy())
-    weights = WEIGHTS.clone()
+    weights = torch.linspace(0.5, 2, len(KEYS))
     weights[:3] = torch.tensor([1.0, -2.0, 1.0])  # which a mean divides by 0
     pooled = module(KEYS, ENDS, weights if weighted else None)
     before = any_ps.lookup("bags", seen, np.arange(len(seen) * 3 + 1).clip(max=len(seen)), train=False)

@@ -7,7 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
 from waiting import LIMIT, wait_until
+
+needs_gloo = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="this torch has no gloo",
+)
 
 
 def run(folder: Path, script: str, trainers: int, *arguments: str) -> None:
@@ -17,13 +24,8 @@ def run(folder: Path, script: str, trainers: int, *arguments: str) -> None:
     for trainer, log in enumerate(logs):
         with log.open("wb") as output:
             command = [sys.executable, script, str(folder / "store"), str(trainer), str(trainers), *arguments]
-            processes.append(
-                subprocess.Popen(
-                    command,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-                    stderr=output,
-                )
-            )
+            paths = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+            processes.append(subprocess.Popen(command, env=os.environ | paths, stderr=output))
     try:
         # One that fails leaves the others waiting.
         wait_until(
