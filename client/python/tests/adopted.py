@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from judged_times import LONG_FORMS
-from real_server import StartReal, empty_client
 from torch import Tensor, nn
 
 import slotwise
+import slotwise.torch as st
 
 SEED = 20261122
 ADS, WORDS, DIM = 40, 15, 4
@@ -24,15 +22,9 @@ OPTIMIZERS: dict[str, tuple[MakeOptimizer, bool]] = {
     "sgd": (lambda weights: torch.optim.SGD(weights, lr=0.2), False),
     "sgd-sparse": (lambda weights: torch.optim.SGD(weights, lr=0.2), True),
     "adagrad": (lambda weights: torch.optim.Adagrad(weights, lr=0.1), False),
-    "adagrad-sparse": (
-        lambda w: torch.optim.Adagrad(w, lr=0.1, initial_accumulator_value=0.2, eps=1e-4),
-        True,
-    ),
+    "adagrad-sparse": (lambda w: torch.optim.Adagrad(w, 0.1, initial_accumulator_value=0.2, eps=1e-4), True),
     "sparse-adam": (lambda weights: torch.optim.SparseAdam(weights, lr=0.01), True),
-    "sparse-adam-other": (
-        lambda weights: torch.optim.SparseAdam(weights, lr=0.02, betas=(0.8, 0.95), eps=1e-4),
-        True,
-    ),
+    "sparse-adam-other": (lambda w: torch.optim.SparseAdam(w, 0.02, betas=(0.8, 0.95), eps=1e-4), True),
 }
 
 
@@ -121,6 +113,41 @@ def batches(count: int, seed: int = SEED) -> Iterator[Batch]:
         yield Batch(ads, offsets, weights, draw(WORDS, 8, 3), labels)
 
 
+def adopt_one(ps: slotwise.Client, kind: str) -> tuple[Trained, Trained]:
+    """Two equal models, of which the second is adopted."""
+    theirs, ours = make_twins(kind)
+    st.adopt(ours.model, ps, ours.optimizers)
+    return theirs, ours
+
+
+def expect_equal_steps(
+    twins: tuple[Trained, Trained],
+    count: int,
+    step: Callable[[Trained, int, Batch], object] = lambda trained, _, batch: trained.step(batch),
+    seed: int = SEED,
+) -> list[Any]:
+    """Trains both, and compares what steps return, and the models; returns what ours returned."""
+    told: list[Any] = []
+    for number, batch in enumerate(batches(count, seed)):
+        theirs, ours = (step(trained, number, batch) for trained in twins)
+        assert ours == (None if theirs is None else pytest.approx(theirs, rel=1e-5, abs=1e-5)), number
+        told.append(ours)
+    expect_equal_models(twins[1].model, twins[0].model)
+    return told
+
+
+def step_each(pairs: Iterable[tuple[Any, torch.optim.Optimizer]], loss_of: Callable[[Any], Tensor]) -> None:
+    """Makes a step of each model by its loss, and compares the losses."""
+    losses = []
+    for model, optimizer in pairs:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-5, abs=1e-5)
+
+
 def expect_equal_models(ours: nn.Module, theirs: nn.Module) -> None:
     """Compares state_dict()s, to 1e-5."""
     state = theirs.state_dict()
@@ -144,17 +171,3 @@ def expect_equal_states(ours: Any, theirs: Any) -> None:
                 torch.testing.assert_close(ours["state"][number][name], value, rtol=1e-4, atol=1e-5, msg=name)
             else:
                 assert ours["state"][number][name] == value
-
-
-@contextmanager
-def server_of(ranks: int, start_real: StartReal) -> Iterator[slotwise.Client]:
-    """A client of the real server, without tables."""
-    with empty_client(start_real(ranks)) as ps:
-        yield ps
-
-
-@pytest.fixture(params=[1, 2] if LONG_FORMS else [2])
-def real_ps(request: pytest.FixtureRequest, start_real: StartReal) -> Iterator[slotwise.Client]:
-    """A client of the real server of 2 ranks, in the long form of 1 too, without tables."""
-    with server_of(request.param, start_real) as ps:
-        yield ps

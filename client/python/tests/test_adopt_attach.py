@@ -12,9 +12,9 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, refuse
 from judged_times import LONG_FORMS
-from real_server import RealServer, empty_client
+from real_server import RealServer, empty_client, serving
 from torch import nn
 
 import slotwise
@@ -74,38 +74,34 @@ def test_a_rate_that_was_moved_is_the_next_steps(fake_ps: slotwise.Client) -> No
 
 
 @pytest.mark.parametrize(
-    "other, message",
+    "weight, optimizer, message",
     [
-        ({"dim": 4}, "dim of table embedding is 3, and the model wants 4"),
-        ({"mode": "mean"}, "combiner of table embedding is sum, and the model wants mean"),
-        ({"rows": 13}, "table embedding has 12 of the weight's 13 rows"),
+        ({"dim": 4}, {}, "dim of table embedding is 3, and the model wants 4"),
+        ({"mode": "mean"}, {}, "combiner of table embedding is sum, and the model wants mean"),
+        ({"rows": 13}, {}, "table embedding has 12 of the weight's 13 rows"),
+        ({}, {"initial_accumulator_value": 0.25}, "optimizer of table embedding is AdaGrad.*0.25"),
     ],
+    ids=["dim", "mode", "rows", "optimizer"],
 )
-def test_a_table_of_another_weight_is_refused(
-    fake_ps: slotwise.Client, other: dict[str, Any], message: str
+def test_a_table_of_another_weight_or_optimizer_is_refused(
+    fake_ps: slotwise.Client, weight: dict[str, Any], optimizer: dict[str, Any], message: str
 ) -> None:
-    adopt(fake_ps, make())
-    module = make(**other)
+    first = make()
+    made = adopt(fake_ps, first)
+    with pytest.raises(slotwise.InvalidArgument, match="is adopted already: release.. it first"):
+        st.adopt(first, fake_ps, made)
+    module = make(**weight)
     with pytest.raises(slotwise.FailedPrecondition, match=message):
-        adopt(fake_ps, module)
+        adopt(fake_ps, module, **optimizer)
     assert type(module) is nn.EmbeddingBag and fake_ps.describe_table("embedding").rows == ROWS
-    adopt(fake_ps, make(rows=11))  # whose ids are all there
-
-
-def test_a_table_of_another_optimizer_is_refused(fake_ps: slotwise.Client) -> None:
-    adopt(fake_ps, make())
-    with pytest.raises(slotwise.FailedPrecondition, match="optimizer of table embedding is AdaGrad.*0.25"):
-        adopt(fake_ps, make(), initial_accumulator_value=0.25)
     module = make()
     with pytest.raises(slotwise.FailedPrecondition, match="is AdaGrad.*, and the model wants SGD"):
         st.adopt(module, fake_ps, torch.optim.SGD(module.parameters(), lr=0.1), attach=True)
-    frozen = make().requires_grad_(False)
-    st.adopt(frozen, fake_ps, attach=True)  # whose optimizer never runs
+    st.adopt(make().requires_grad_(False), fake_ps, attach=True)  # whose optimizer never runs
+    adopt(fake_ps, make(rows=11))  # whose ids are all there
 
 
-def test_tables_that_are_not_there_are_made_and_others_stay(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_missing_tables_are_made_and_others_stay(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     models = [nn.ModuleDict({"a": make(), "b": make(seed=2)}) for _ in range(2)]
     first = torch.optim.SGD(models[0]["a"].parameters(), lr=0.1)
     st.adopt(models[0]["a"], fake_ps, first, names={"": "a"})
@@ -117,18 +113,13 @@ def test_tables_that_are_not_there_are_made_and_others_stay(
         st.adopt(make().requires_grad_(False), fake_ps, names={"": "a"})
 
 
-def test_an_adoption_that_fails_drops_no_table_that_was_there(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_failed_adoption_drops_no_table_that_was_there(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     model = nn.ModuleDict({"a": make(), "b": make(seed=2)})
     st.adopt(model["a"], fake_ps, torch.optim.SGD(model["a"].parameters(), lr=0.1), names={"": "a"})
     other = nn.ModuleDict({"a": make(), "b": make(seed=2), "c": make(seed=3)})
 
-    def refuse(_rank: int, method: str, request: Any) -> None:
-        if method == "CreateTable" and request.options.name == "c":
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED)
-
-    fake.before = refuse
+    denied = grpc.StatusCode.PERMISSION_DENIED
+    fake.before = refuse("CreateTable", denied, of=lambda _, request: request.options.name == "c")
     with pytest.raises(slotwise.PermissionDenied):
         st.adopt(other, fake_ps, torch.optim.SGD(other.parameters(), lr=0.1), attach=True)
     assert [table.name for table in fake_ps.list_tables()] == ["a"]
@@ -196,26 +187,18 @@ def test_a_trainer_that_was_killed_ends_where_it_would_have(tmp_path: Path, rank
 
 
 def test_what_is_saved_has_no_rows_and_comes_back(tmp_path: Path) -> None:
-    with slotwise.serve(2, threads=1, data=tmp_path / "data") as server:
-        with slotwise.connect(server.address) as ps:
-            model, optimizer = adopted_trainer.make(ps)
-            # A layer that has a table's weight.
-            model.scores = nn.Linear(adopted_trainer.DIM, adopted_trainer.ITEMS)
-            model.scores.weight = model.items.weight
-            adopted_trainer.train(model, optimizer, 0)
-            st.save(tmp_path / "model.pt", model, optimizer, "here")
-            before = {name: value.clone() for name, value in model.state_dict().items()}
-            adopted_trainer.train(model, optimizer, 1)
-            with pytest.raises(slotwise.FailedPrecondition, match="steps, and in the checkpoint"):
-                st.load(tmp_path / "model.pt", model, optimizer)
-            assert st.load(tmp_path / "model.pt", model, optimizer, go_back=True) == "here"
-            for name, value in model.state_dict().items():
-                assert np.array_equal(value.numpy(), before[name].numpy()), name
-            assert "scores.weight" in before and "items.weight" in before
-
-
-def test_a_model_is_adopted_once(fake_ps: slotwise.Client) -> None:
-    module = make()
-    optimizer = adopt(fake_ps, module)
-    with pytest.raises(slotwise.InvalidArgument, match="is adopted already: release.. it first"):
-        st.adopt(module, fake_ps, optimizer)
+    with serving(data=tmp_path / "data") as ps:
+        model, optimizer = adopted_trainer.make(ps)
+        # A layer that has a table's weight.
+        model.scores = nn.Linear(adopted_trainer.DIM, adopted_trainer.ITEMS)
+        model.scores.weight = model.items.weight
+        adopted_trainer.train(model, optimizer, 0)
+        st.save(tmp_path / "model.pt", model, optimizer, "here")
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        adopted_trainer.train(model, optimizer, 1)
+        with pytest.raises(slotwise.FailedPrecondition, match="steps, and in the checkpoint"):
+            st.load(tmp_path / "model.pt", model, optimizer)
+        assert st.load(tmp_path / "model.pt", model, optimizer, go_back=True) == "here"
+        for name, value in model.state_dict().items():
+            assert np.array_equal(value.numpy(), before[name].numpy()), name
+        assert "scores.weight" in before and "items.weight" in before

@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from adopted import (
-    OPTIMIZERS,
-    Clicks,
-    Trained,
-    batches,
-    embedding_weights,
-    expect_equal_models,
-    expect_equal_states,
-    make_trained,
-    make_twins,
-)
+from adopted import OPTIMIZERS, Clicks, Trained, adopt_one, embedding_weights, expect_equal_models
+from adopted import expect_equal_states, expect_equal_steps, make_trained, step_each
 from fake_server import FakeServer
 from torch import nn
 
@@ -29,16 +20,9 @@ import slotwise.torch as st
 
 def make_trained_twins(ps: slotwise.Client, kind: str) -> tuple[Trained, Trained]:
     """Two models after the same 5 steps; the second is adopted."""
-    theirs, ours = make_twins(kind)
-    st.adopt(ours.model, ps, ours.optimizers)
-    train((theirs, ours), seed=1)
-    return theirs, ours
-
-
-def train(both: tuple[Trained, Trained], seed: int) -> None:
-    for batch in batches(5, seed):
-        losses = [trained.step(batch) for trained in both]
-        assert abs(losses[0] - losses[1]) <= 1e-5
+    twins = adopt_one(ps, kind)
+    expect_equal_steps(twins, 5, seed=1)
+    return twins
 
 
 def make_untrained(kind: str) -> Trained:
@@ -81,8 +65,8 @@ def test_checkpoints_are_torchs_own(ps: slotwise.Client, kind: str) -> None:
     adopted = make_untrained(kind)
     st.adopt(adopted.model, ps, adopted.optimizers)
     resume(adopted, through_a_file(saved))  # into one that is adopted
-    train((plain, adopted), seed=2)
-    train((theirs, ours), seed=2)
+    expect_equal_steps((plain, adopted), 5, seed=2)
+    expect_equal_steps((theirs, ours), 5, seed=2)
     for trained in (plain, adopted):
         expect_equal_models(trained.model, theirs.model)
         expect_equal_states(trained.optimizers[0], theirs.optimizers[0])
@@ -90,8 +74,7 @@ def test_checkpoints_are_torchs_own(ps: slotwise.Client, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_an_optimizer_that_has_made_no_step_has_torchs_state(fake_ps: slotwise.Client, kind: str) -> None:
-    theirs, ours = make_twins(kind)
-    st.adopt(ours.model, fake_ps, ours.optimizers)
+    theirs, ours = adopt_one(fake_ps, kind)
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
     assert (ours.optimizers[0].state_dict()["state"] == {}) == (not kind.startswith("adagrad"))
 
@@ -103,7 +86,7 @@ def test_loading_weights_alone_keeps_the_optimizers_state(fake_ps: slotwise.Clie
     for model, _ in (theirs, ours):
         assert str(model.load_state_dict(other)) == "<All keys matched successfully>"
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
-    train((theirs, ours), seed=2)
+    expect_equal_steps((theirs, ours), 5, seed=2)
 
 
 def test_a_state_that_does_not_fit_is_refused_as_torch_does(fake_ps: slotwise.Client) -> None:
@@ -123,7 +106,7 @@ def test_a_state_that_does_not_fit_is_refused_as_torch_does(fake_ps: slotwise.Cl
 def test_adam_cannot_go_back_to_an_earlier_step(fake_ps: slotwise.Client) -> None:
     theirs, ours = make_trained_twins(fake_ps, "sparse-adam")
     earlier = ours.optimizers[0].state_dict()
-    train((theirs, ours), seed=2)
+    expect_equal_steps((theirs, ours), 5, seed=2)
     before = ours.optimizers[0].state_dict()
     with pytest.raises(slotwise.FailedPrecondition, match="made 10 steps and cannot go back to 5"):
         ours.optimizers[0].load_state_dict(earlier)
@@ -141,7 +124,7 @@ def test_copies_and_pickles_are_torchs_own_modules(ps: slotwise.Client, kind: st
         through_a_file(ours.model, **whole),
     ]
     then = copy.deepcopy(theirs.model)
-    train((theirs, ours), seed=2)  # copies stay as they were
+    expect_equal_steps((theirs, ours), 5, seed=2)  # copies stay as they were
     for one in copies:
         assert [type(m) for m in one.modules()] == [type(m) for m in then.modules()]
         assert all(weight.requires_grad for weight in embedding_weights(one))
@@ -168,16 +151,13 @@ def test_large_tables_go_in_chunks(
     torch.manual_seed(0)
     theirs, ours = (nn.Embedding(50, 2, sparse=True) for _ in range(2))
     ours.load_state_dict(theirs.state_dict())
-    optimizers = [torch.optim.SparseAdam(list(m.parameters()), lr=0.1) for m in (theirs, ours)]
+    twins = [(module, torch.optim.SparseAdam(list(module.parameters()), lr=0.1)) for module in (theirs, ours)]
 
     def step() -> None:
-        for module, optimizer in zip((theirs, ours), optimizers):
-            optimizer.zero_grad()
-            module(torch.arange(0, 50, 3)).square().sum().backward()
-            optimizer.step()
+        step_each(twins, lambda module: module(torch.arange(0, 50, 3)).square().sum())
 
     step()
-    st.adopt(ours, fake_ps, optimizers[1])
+    st.adopt(ours, fake_ps, twins[1][1])
     assert len(fake.requests("Import")) >= 8
     step()
     other = {"weight": torch.randn(50, 2)}
@@ -187,7 +167,7 @@ def test_large_tables_go_in_chunks(
     st.release(ours)
     step()
     torch.testing.assert_close(ours.weight, theirs.weight)
-    expect_equal_states(optimizers[1], optimizers[0])
+    expect_equal_states(twins[1][1], twins[0][1])
 
 
 def test_our_own_modules_say_what_to_do_instead_of_a_copy(fake_ps: slotwise.Client) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from adopted import server_of
 from judged_times import LONG_FORMS
-from real_server import StartReal
+from real_server import RealServer, empty_client
 from torch import Tensor, nn
 
 import slotwise
@@ -29,9 +28,9 @@ USERS, ITEMS, DIM, BATCH, LENGTH = 60, 90, 8, 16, 6
 
 
 @pytest.fixture
-def ps(start_real: StartReal) -> Iterator[slotwise.Client]:
+def ps(real: RealServer) -> Iterator[slotwise.Client]:
     """A client of a server of 2 ranks, without tables."""
-    with server_of(2, start_real) as client:
+    with empty_client(real) as client:
         yield client
 
 
@@ -234,7 +233,11 @@ def test_the_comparison_finds_what_is_wrong(
     assert outcome.verdict == "differs" and reason in outcome.reason, outcome
 
 
-def test_the_comparison_keeps_the_sentence_of_a_refusal(ps: slotwise.Client) -> None:
+def test_the_comparison_keeps_the_sentence_of_what_is_refused_or_does_not_run(ps: slotwise.Client) -> None:
+    class Broken(Pairs):
+        def loss(self, users: Tensor, items: Tensor, labels: Tensor) -> Tensor:
+            raise ValueError("the package is too old")
+
     def refused() -> Trial:
         made = make(Pairs)
         made.model.items.scale_grad_by_freq = True
@@ -243,12 +246,5 @@ def test_the_comparison_keeps_the_sentence_of_a_refusal(ps: slotwise.Client) -> 
     outcome = trial.compare("here", "Pairs", refused, ps)
     assert outcome.verdict == "refused"
     assert outcome.reason.startswith("items: scale_grad_by_freq is True, and the server does not scale")
-
-
-def test_the_comparison_knows_a_model_that_does_not_run(ps: slotwise.Client) -> None:
-    class Broken(Pairs):
-        def loss(self, users: Tensor, items: Tensor, labels: Tensor) -> Tensor:
-            raise ValueError("the package is too old")
-
     outcome = trial.compare("here", "Broken", lambda: make(Broken), ps)
     assert (outcome.verdict, outcome.reason) == ("not plain", "ValueError: the package is too old")

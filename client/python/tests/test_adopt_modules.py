@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from adopted import expect_equal_models, step_each
 from fake_server import FakeServer
 from torch import Tensor, nn
 
@@ -28,12 +28,12 @@ def make_twins(
     return module, twin, optimizer
 
 
-def seeded(make: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(11)
-    module = make()
+def make_seen(ps: slotwise.Client, module: nn.Module, prefix: str = "t.") -> tuple[nn.Module, nn.Module]:
+    """torch's module and its twin, whose padding rows, of which torch makes zeros, are to be seen."""
     with torch.no_grad():
-        module.weight.normal_()  # torch makes padding rows zeros; they are to be seen here
-    return module
+        module.weight.normal_(generator=torch.Generator().manual_seed(11))
+    theirs, ours, _ = make_twins(ps, module, prefix)
+    return theirs, ours
 
 
 def expect_equal_use(theirs: nn.Module, ours: nn.Module, *arguments: Any, **named: Any) -> None:
@@ -64,12 +64,9 @@ BAGS: dict[str, tuple[Tensor, Tensor | None]] = {
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_bags_of_all_forms(ps: slotwise.Client, mode: str, padding: int | None, sparse: bool) -> None:
     for last in (False, True):
-        module = seeded(
-            lambda: nn.EmbeddingBag(
-                ROWS, DIM, mode=mode, sparse=sparse, padding_idx=padding, include_last_offset=last
-            )
-        )
-        theirs, ours, _ = make_twins(ps, module, prefix=f"{last}.")
+        options: dict[str, Any] = {"mode": mode, "padding_idx": padding, "include_last_offset": last}
+        bag = nn.EmbeddingBag(ROWS, DIM, sparse=sparse, **options)
+        theirs, ours = make_seen(ps, bag, prefix=f"{last}.")
         for name, (keys, offsets) in BAGS.items():
             print(name)
             if offsets is not None and last:
@@ -87,8 +84,7 @@ def test_bags_of_all_forms(ps: slotwise.Client, mode: str, padding: int | None, 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("padding", [None, 2, -1])
 def test_embeddings_of_all_shapes(ps: slotwise.Client, padding: int | None, sparse: bool) -> None:
-    module = seeded(lambda: nn.Embedding(ROWS, DIM, padding_idx=padding, sparse=sparse))
-    theirs, ours, _ = make_twins(ps, module)
+    theirs, ours = make_seen(ps, nn.Embedding(ROWS, DIM, padding_idx=padding, sparse=sparse))
     for keys in (
         torch.tensor([[1, 2], [2, 11], [4, 4]]),
         torch.tensor(7),
@@ -97,23 +93,27 @@ def test_embeddings_of_all_shapes(ps: slotwise.Client, padding: int | None, spar
     ):
         if keys.dim() == 0 and sparse and padding is not None:
             continue  # torch's own backward() fails
-        expect_equal_use(theirs, ours, keys)
+        expect_equal_use(theirs.train(), ours.train(), keys)
+        expect_equal_use(theirs.eval(), ours.eval(), keys)
+
+
+TWO, BEGIN = torch.tensor([1, 2]), torch.tensor([0])
 
 
 @pytest.mark.parametrize(
     "arguments, error",
     [
-        ((torch.tensor([1, ROWS]), torch.tensor([0])), IndexError),
-        ((torch.tensor([-1, 1]), torch.tensor([0])), IndexError),
-        ((torch.tensor([1, 2]), None), ValueError),
-        ((torch.tensor([[1, 2]]), torch.tensor([0])), ValueError),
+        ((torch.tensor([1, ROWS]), BEGIN), IndexError),
+        ((torch.tensor([-1, 1]), BEGIN), IndexError),
+        ((TWO, None), ValueError),
+        ((TWO[None], BEGIN), ValueError),
         ((torch.tensor([[[1]]]), None), ValueError),
-        ((torch.tensor([1, 2]), torch.tensor([[0]])), ValueError),
-        ((torch.tensor([1, 2]), torch.tensor([1])), ValueError),
-        ((torch.tensor([1, 2]), torch.tensor([0, 3])), ValueError),
-        ((torch.tensor([1, 2]), torch.tensor([0]), torch.ones(3)), ValueError),
-        ((torch.tensor([1, 2]), torch.tensor([0]), torch.ones(2)), NotImplementedError),
-        ((torch.tensor([1.0]), torch.tensor([0])), TypeError),
+        ((TWO, BEGIN[None]), ValueError),
+        ((TWO, torch.tensor([1])), ValueError),
+        ((TWO, torch.tensor([0, 3])), ValueError),
+        ((TWO, BEGIN, torch.ones(3)), ValueError),
+        ((TWO, BEGIN, torch.ones(2)), NotImplementedError),
+        ((TWO.float(), BEGIN), TypeError),
     ],
 )
 def test_what_torch_refuses_is_refused(
@@ -124,13 +124,10 @@ def test_what_torch_refuses_is_refused(
         theirs(*arguments)
     with pytest.raises(error):
         ours(*arguments)
+    _, embedding, _ = make_twins(fake_ps, nn.Embedding(ROWS, DIM), prefix="e.")
+    with pytest.raises(IndexError, match=r"index 12 is not in 0 \.\. 11, .* e\.embedding"):
+        embedding(torch.tensor([3, 12]))
     assert fake_ps.describe_table("t.embedding").rows == ROWS
-
-
-def test_an_embedding_refuses_indices_out_of_range(fake_ps: slotwise.Client) -> None:
-    _, ours, _ = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
-    with pytest.raises(IndexError, match=r"index 12 is not in 0 \.\. 11, .* t\.embedding"):
-        ours(torch.tensor([3, 12]))
 
 
 def test_weights_that_require_a_gradient_are_refused(fake_ps: slotwise.Client) -> None:
@@ -158,29 +155,28 @@ def test_modules_that_share_a_weight_share_a_table(ps: slotwise.Client) -> None:
         return model
 
     theirs, ours = make(), make()
-    optimizers = [torch.optim.Adagrad(model.parameters(), lr=0.3) for model in (theirs, ours)]
-    tables = st.adopt(ours, ps, optimizers[1])
+    twins = [(model, torch.optim.Adagrad(model.parameters(), lr=0.3)) for model in (theirs, ours)]
+    tables = st.adopt(ours, ps, twins[1][1])
     assert tables == {"words": "words", "sum": "words", "mean": "words", "own": "own"}
     keys, offsets = torch.tensor([1, 4, 5, 1, 4]), torch.tensor([0, 2, 5])
+
+    def loss_of(model: Any) -> Tensor:
+        bags = model["sum"](keys, offsets) * model["mean"](keys, offsets)
+        return bags.sin().sum() + (model["words"](keys) + model["own"](keys)).cos().sum()
+
     for _ in range(3):
-        for model, optimizer in zip((theirs, ours), optimizers):
-            optimizer.zero_grad()
-            bags = model["sum"](keys, offsets) * model["mean"](keys, offsets)
-            (bags.sin().sum() + (model["words"](keys) + model["own"](keys)).cos().sum()).backward()
-            optimizer.step()
+        step_each(twins, loss_of)
     assert ps.describe_table("words").steps == 3
     st.release(ours)
     assert ours["sum"].weight is ours["mean"].weight is ours["words"].weight
-    for one, other in zip(ours.parameters(), theirs.parameters()):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    expect_equal_models(ours, theirs)
 
 
 def test_modules_in_containers_and_used_twice_are_adopted_once(fake_ps: slotwise.Client) -> None:
     shared = nn.Embedding(ROWS, DIM)
     model = nn.Sequential(nn.ModuleList([shared, nn.Identity()]), nn.ModuleDict({"again": shared}))
     hidden = [shared]  # not even a submodule
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert st.adopt(model, fake_ps, optimizer) == {"0.0": "0.0"}
+    assert st.adopt(model, fake_ps, torch.optim.SGD(model.parameters(), lr=0.1)) == {"0.0": "0.0"}
     assert model[0][0] is model[1]["again"] is hidden[0] is shared
     assert isinstance(shared, nn.Embedding) and "table='0.0'" in str(model)
     st.release(model)
@@ -221,28 +217,18 @@ def test_no_grad_looks_up_and_remembers_nothing(fake: FakeServer, fake_ps: slotw
     assert fake.requests("Push") == fake.requests("PushMany") == []
 
 
-def test_eval_mode_takes_gradients_as_torchs_does(fake_ps: slotwise.Client) -> None:
-    theirs, ours, _ = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
-    expect_equal_use(theirs.eval(), ours.eval(), torch.tensor([1, 1]))
-
-
-def test_a_graph_is_used_twice_only_if_it_is_retained(fake_ps: slotwise.Client) -> None:
+def test_a_graph_wants_to_be_retained_and_its_indices_as_they_were(fake_ps: slotwise.Client) -> None:
     _, ours, _ = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
-    loss = ours(torch.tensor([1, 2])).sum()
+    keys = torch.tensor([1, 2])
+    loss, other = ours(keys.clone()).sum(), ours(keys).sum()
     loss.backward(retain_graph=True)
     loss.backward()
     assert ours.weight.grad.sum() == 2 * 2 * DIM
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
-
-
-def test_indices_overwritten_before_backward_are_refused(fake_ps: slotwise.Client) -> None:
-    _, ours, _ = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
-    keys = torch.tensor([1, 2])
-    loss = ours(keys).sum()
     keys.fill_(3)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
+        other.backward()
 
 
 def test_gradients_of_other_tensors_alone_leave_the_weight_alone(fake_ps: slotwise.Client) -> None:
@@ -254,22 +240,19 @@ def test_gradients_of_other_tensors_alone_leave_the_weight_alone(fake_ps: slotwi
     assert gradient.sum() == DIM
 
 
-def test_a_frozen_weight_is_looked_up_and_stays(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    module = nn.EmbeddingBag.from_pretrained(torch.randn(ROWS, DIM), mode="sum")
-    expected = module(torch.tensor([[1, 2]]))
-    st.adopt(module, fake_ps)
-    torch.testing.assert_close(module(torch.tensor([[1, 2]])), expected)
-    assert not module(torch.tensor([[1, 2]])).requires_grad
-    st.release(module)
-    torch.testing.assert_close(module(torch.tensor([[1, 2]])), expected)
-
-
-def test_requires_grad_freezes_and_thaws(fake_ps: slotwise.Client) -> None:
+def test_a_frozen_weight_is_looked_up_and_stays_until_it_is_thawed(fake_ps: slotwise.Client) -> None:
+    frozen = nn.EmbeddingBag.from_pretrained(torch.randn(ROWS, DIM), mode="sum")
+    expected = frozen(TWO[None])
+    st.adopt(frozen, fake_ps)
+    torch.testing.assert_close(frozen(TWO[None]), expected)
+    assert not frozen(TWO[None]).requires_grad
+    st.release(frozen)
+    torch.testing.assert_close(frozen(TWO[None]), expected)
     _, ours, optimizer = make_twins(fake_ps, nn.Embedding(ROWS, DIM))
     ours.requires_grad_(False)
-    assert not ours(torch.tensor([1])).requires_grad
+    assert not ours(TWO).requires_grad
     ours.requires_grad_(True)
-    ours(torch.tensor([1])).sum().backward()
+    ours(TWO).sum().backward()
     optimizer.step()
     assert fake_ps.describe_table("t.embedding").steps == 1
 
@@ -295,15 +278,6 @@ class Named(Normal):
     """Has a name, and is derived from a class that is adopted, too."""
 
     name = "named"
-
-
-def test_classes_that_change_nothing_are_adopted_also_one_from_the_other(fake_ps: slotwise.Client) -> None:
-    for place, kind in enumerate((Normal, Named, Normal)):
-        theirs, ours, _ = make_twins(fake_ps, kind(ROWS, DIM), prefix=f"{place}.")
-        assert isinstance(ours, kind) and type(ours) is not kind
-        expect_equal_use(theirs, ours, torch.tensor([1, 2, 1]))
-        st.release(ours)
-        assert type(ours) is kind
 
 
 class WithMetaclass(nn.Embedding, metaclass=abc.ABCMeta):

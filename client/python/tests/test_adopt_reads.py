@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from adopted import expect_equal_states, real_ps
+from adopted import expect_equal_states, step_each
 from fake_server import FakeServer
-from real_server import RealServer, empty_client
+from real_server import RealServer, empty_client, serving
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 import slotwise
 import slotwise.torch as st
-
-__all__ = ["real_ps"]
 
 USERS, ITEMS, DIM = 9, 14, 4
 
@@ -92,6 +90,15 @@ def make_twins(kind: str) -> list[tuple[Recommender, torch.optim.Optimizer]]:
     return [(model, make(model.parameters())) for model in (theirs, ours)]
 
 
+def adopt_twins(
+    ps: slotwise.Client, kind: str, **options: Any
+) -> list[tuple[Recommender, torch.optim.Optimizer]]:
+    """As make_twins(), and ours is adopted."""
+    twins = make_twins(kind)
+    st.adopt(twins[1][0], ps, twins[1][1], **options)
+    return twins
+
+
 def batch(number: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(number)
     users = torch.randint(0, USERS, (6,), generator=generator)
@@ -104,14 +111,8 @@ def train(
     number: int,
 ) -> None:
     """Makes a step of both, and compares the losses."""
-    losses = []
-    for model, optimizer in twins:
-        optimizer.zero_grad()
-        loss = loss_of(model, *batch(number))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5, abs=1e-5), f"step {number}"
+    print(f"step {number}")
+    step_each(twins, lambda model: loss_of(model, *batch(number)))
 
 
 def compare(theirs: nn.Module, ours: nn.Module) -> None:
@@ -122,9 +123,7 @@ def compare(theirs: nn.Module, ours: nn.Module) -> None:
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_that_read_weights_train_as_in_torch(real_ps: slotwise.Client, loss: str, kind: str) -> None:
-    twins = make_twins(kind)
-    (theirs, _), (ours, optimizer) = twins
-    st.adopt(ours, real_ps, optimizer)
+    (theirs, _), (ours, _) = twins = adopt_twins(real_ps, kind)
     for number in range(30):
         train(twins, LOSSES[loss], number)
     compare(theirs, ours)  # by model.parameters()
@@ -173,33 +172,22 @@ def test_gradients_of_reads_and_lookups_add_up(ps: slotwise.Client) -> None:
     torch.testing.assert_close(gradients[1].to_dense(), gradients[0].to_dense())
 
 
-def test_an_average_of_models_is_torchs(ps: slotwise.Client) -> None:
-    twins = make_twins("adagrad")
-    st.adopt(twins[1][0], ps, twins[1][1])
+def test_averages_of_models_and_scores_of_every_item_are_torchs(ps: slotwise.Client) -> None:
+    twins = adopt_twins(ps, "adagrad")
     averages = [AveragedModel(model) for model, _ in twins]
     for number in range(8):
         train(twins, tied_output, number)
         for average, (model, _) in zip(averages, twins):
             average.update_parameters(model)
+        with torch.no_grad():
+            scores = [model.users.weight[:3] @ model.items.weight.T for model, _ in twins]
+        torch.testing.assert_close(scores[1], scores[0], rtol=1e-4, atol=1e-5)
     assert type(averages[1].module.items) is nn.Embedding
     compare(*averages)
 
 
-def test_every_item_is_ranked_as_in_torch(ps: slotwise.Client) -> None:
-    twins = make_twins("adagrad")
-    st.adopt(twins[1][0], ps, twins[1][1])
-    for number in range(4):
-        train(twins, tied_output, number)
-        with torch.no_grad():
-            scores = [model.users.weight[:3] @ model.items.weight.T for model, _ in twins]
-        torch.testing.assert_close(scores[1], scores[0], rtol=1e-4, atol=1e-5)
-
-
-def test_rows_are_fetched_once_a_step_and_only_when_they_are_read(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    ((model, optimizer), _) = make_twins("sgd")
-    st.adopt(model, fake_ps, optimizer)
+def test_rows_are_fetched_once_a_step_and_only_if_read(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    _, (model, optimizer) = adopt_twins(fake_ps, "sgd")
 
     def fetches() -> int:
         return len(fake.requests("Lookup"))
@@ -225,8 +213,10 @@ def test_rows_are_fetched_once_a_step_and_only_when_they_are_read(
 
 
 def test_a_weight_that_is_too_large_to_be_read_names_the_way_out(fake_ps: slotwise.Client) -> None:
-    ((theirs, _), (ours, optimizer)) = make_twins("sgd")
-    st.adopt(ours, fake_ps, optimizer, prefix="big.", read_mib=14 * 4 * 4 / 2**20 - 1e-6)
+    just_enough = ITEMS * DIM * 4 / 2**20
+    (theirs, _), (ours, _) = adopt_twins(fake_ps, "sgd", read_mib=just_enough)
+    torch.testing.assert_close(ours.items.weight.detach(), theirs.items.weight.detach())
+    (theirs, _), (ours, _) = adopt_twins(fake_ps, "sgd", prefix="big.", read_mib=just_enough - 1e-6)
     message = r"table big\.items .* 14 x 4 floats .*read_mib.*module\.rows\(ids\)"
     for read in (
         lambda: ours.items.weight.sum(),
@@ -249,16 +239,8 @@ def test_a_weight_that_is_too_large_to_be_read_names_the_way_out(fake_ps: slotwi
     ours.state_dict()  # is no read
 
 
-def test_a_limit_that_is_just_large_enough_reads(fake_ps: slotwise.Client) -> None:
-    ((model, optimizer), _) = make_twins("sgd")
-    before = model.items.weight.detach().clone()
-    st.adopt(model, fake_ps, optimizer, read_mib=ITEMS * DIM * 4 / 2**20)
-    torch.testing.assert_close(model.items.weight.detach(), before)
-
-
 def test_writing_to_a_weight_is_refused_by_what_writes(fake_ps: slotwise.Client) -> None:
-    ((model, optimizer), _) = make_twins("sgd")
-    st.adopt(model, fake_ps, optimizer)
+    _, (model, optimizer) = adopt_twins(fake_ps, "sgd")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     weight: Any = model.items.weight
     values = torch.ones(ITEMS, DIM)
@@ -271,13 +253,8 @@ def test_writing_to_a_weight_is_refused_by_what_writes(fake_ps: slotwise.Client)
         weight += 1
 
     writes: list[Callable[[], Any]] = [
-        lambda: weight.zero_(),
-        lambda: weight.copy_(values[:1]),
-        lambda: nn.init.uniform_(weight),
-        lambda: torch.add(values, 1, out=weight),
-        lambda: setattr(weight, "data", values),
-        item,
-        own,
+        weight.zero_, lambda: weight.copy_(values[:1]), lambda: nn.init.uniform_(weight), item, own,
+        lambda: torch.add(values, 1, out=weight), lambda: setattr(weight, "data", values),
     ]
     for write in writes:
         refused = pytest.raises(slotwise.FailedPrecondition, match="table items cannot be written")
@@ -295,8 +272,7 @@ def test_writing_to_a_weight_is_refused_by_what_writes(fake_ps: slotwise.Client)
 
 
 def test_a_backward_of_rows_of_an_earlier_step_raises_as_in_torch(fake_ps: slotwise.Client) -> None:
-    twins = make_twins("sgd")
-    st.adopt(twins[1][0], fake_ps, twins[1][1])
+    twins = adopt_twins(fake_ps, "sgd")
     for model, optimizer in twins:
         loss = model.items.weight.square().sum()
         loss.backward(retain_graph=True)
@@ -307,8 +283,7 @@ def test_a_backward_of_rows_of_an_earlier_step_raises_as_in_torch(fake_ps: slotw
 
 def test_an_evaluation_reads_what_others_have_trained(real: RealServer) -> None:
     with empty_client(real) as ps, slotwise.connect(real.address) as other:
-        ((model, optimizer), _) = make_twins("sgd")
-        st.adopt(model, ps, optimizer)
+        _, (model, optimizer) = adopt_twins(ps, "sgd")
         expected = model.items.weight.detach().clone()
         change = torch.ones(1, DIM).numpy()
         other.push("items", [3], None, change)
@@ -322,9 +297,8 @@ def test_an_evaluation_reads_what_others_have_trained(real: RealServer) -> None:
 
 
 def test_rows_of_another_state_are_fetched_anew(tmp_path: Path) -> None:
-    with slotwise.serve(1, threads=1, data=tmp_path) as running, slotwise.connect(running.address) as ps:
-        ((model, optimizer), _) = make_twins("sgd")
-        st.adopt(model, ps, optimizer)
+    with serving(1, data=tmp_path) as ps:
+        _, (model, optimizer) = adopt_twins(ps, "sgd")
         before = model.items.weight.detach().clone()
         saved = ps.save()
         model.items.weight.sum().backward()
@@ -353,18 +327,12 @@ def test_a_layer_may_have_an_embeddings_weight(real_ps: slotwise.Client) -> None
     torch.manual_seed(3)
     models = [Tied()]
     models.append(copy.deepcopy(models[0]))
-    optimizers = [torch.optim.Adagrad(model.parameters(), lr=0.1) for model in models]
+    twins: Any = [(model, torch.optim.Adagrad(model.parameters(), lr=0.1)) for model in models]
 
     def step(number: int) -> None:
-        losses = []
-        for model, optimizer in zip(models, optimizers):
-            optimizer.zero_grad()
-            losses.append(model(batch(number)[1]))
-            losses[-1].backward()
-            optimizer.step()
-        torch.testing.assert_close(losses[1], losses[0])
+        train(twins, lambda model, _, items: model(items), number)
 
-    assert st.adopt(models[1], real_ps, optimizers[1]) == {"items": "items"}
+    assert st.adopt(models[1], real_ps, twins[1][1]) == {"items": "items"}
     for number in range(10):
         step(number)
     saved = [copy.deepcopy(model.state_dict()) for model in models]
@@ -383,8 +351,7 @@ def test_a_layer_may_have_an_embeddings_weight(real_ps: slotwise.Client) -> None
 
 @pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch before 2.0")
 def test_what_reads_a_weight_may_be_compiled(fake_ps: slotwise.Client) -> None:
-    twins = make_twins("adagrad")
-    st.adopt(twins[1][0], fake_ps, twins[1][1])
+    twins = adopt_twins(fake_ps, "adagrad")
     compiled: Any = torch.compile(tied_output, backend="eager")
     for number in range(3):
         train(twins, compiled, number)
@@ -395,8 +362,7 @@ def test_what_reads_a_weight_may_be_compiled(fake_ps: slotwise.Client) -> None:
 
 @pytest.mark.skipif(not hasattr(torch, "func"), reason="torch before 2.0")
 def test_a_first_read_within_a_transform_names_the_way_out(fake_ps: slotwise.Client) -> None:
-    (_, (model, optimizer)) = make_twins("sgd")
-    st.adopt(model, fake_ps, optimizer)
+    _, (model, optimizer) = adopt_twins(fake_ps, "sgd")
     grad: Any = torch.func.grad(lambda x: (x * model.items.weight).sum())
     with pytest.raises(slotwise.FailedPrecondition, match="within a transform of torch.func.*read it once"):
         grad(torch.ones(DIM))
@@ -405,8 +371,7 @@ def test_a_first_read_within_a_transform_names_the_way_out(fake_ps: slotwise.Cli
 
 
 def test_a_release_in_inference_mode_gives_weights_that_train(fake_ps: slotwise.Client) -> None:
-    (_, (model, optimizer)) = make_twins("sgd")
-    st.adopt(model, fake_ps, optimizer)
+    _, (model, optimizer) = adopt_twins(fake_ps, "sgd")
     with torch.inference_mode():
         st.release(model)
     before = model.items.weight.detach().clone()
@@ -417,8 +382,7 @@ def test_a_release_in_inference_mode_gives_weights_that_train(fake_ps: slotwise.
 
 @pytest.mark.parametrize("inference", [False, True])
 def test_copies_and_pickles_of_a_weight_are_torchs_own(fake_ps: slotwise.Client, inference: bool) -> None:
-    ((theirs, _), (ours, optimizer)) = make_twins("sgd")
-    st.adopt(ours, fake_ps, optimizer)
+    (theirs, _), (ours, optimizer) = adopt_twins(fake_ps, "sgd")
     weight = ours.items.weight
     file = io.BytesIO()
     with torch.inference_mode(inference):

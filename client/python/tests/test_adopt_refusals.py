@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import pytest
 import torch
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, refuse
+from real_server import RealServer, empty_client
 from torch import Tensor, nn
 
 import slotwise
@@ -24,82 +25,61 @@ class OwnEmbedding(nn.Embedding):
         return super().forward(input).tanh()
 
 
-def with_module(module: nn.Module) -> nn.Module:
-    """A model in which another embedding, that could be adopted, comes first."""
-    return nn.ModuleDict({"fine": nn.Embedding(5, 2), "odd": module})
-
-
-def sharing_memory() -> nn.Module:
-    model = with_module(nn.Embedding(5, 2))
-    model["odd"].weight = nn.Parameter(model["fine"].weight.detach())
-    return model
-
-
-def sharing_memory_with_a_layer() -> nn.Module:
-    model = with_module(nn.Linear(2, 5, bias=False))
-    model["odd"].weight = nn.Parameter(model["fine"].weight.detach())
-    return model
-
-
-def sharing_a_part_of_memory() -> nn.Module:
-    model, both = with_module(nn.Embedding(5, 2)), torch.ones(9, 2)
-    model["fine"].weight, model["odd"].weight = nn.Parameter(both[:5]), nn.Parameter(both[4:])
-    return model
-
-
-def sharing_memory_with_a_buffer() -> nn.Module:
-    model = with_module(nn.Embedding(5, 2))
-    model["odd"].register_buffer("kept", model["fine"].weight.data[1])
-    return model
-
-
 class OwnParameter(nn.Parameter):
     """Somebody's own class."""
 
 
-def with_own_parameter() -> nn.Module:
-    model = with_module(nn.Embedding(5, 2))
-    model["odd"].weight = OwnParameter(torch.ones(5, 2))
+Change = Callable[[nn.Module, nn.Module], object]
+
+
+def with_module(module: nn.Module, change: Change = lambda fine, odd: None) -> nn.Module:
+    """A model in which another embedding, that could be adopted, comes first; what it does to both."""
+    model = nn.ModuleDict({"fine": nn.Embedding(5, 2), "odd": module})
+    change(model["fine"], model["odd"])
     return model
 
 
-def computed_from_others() -> nn.Module:
-    return with_module(nn.utils.weight_norm(nn.Embedding(5, 2)))
+def embedding(**options: Any) -> nn.Embedding:
+    return nn.Embedding(5, 2, **options)
 
 
-def in_parallel() -> nn.Module:
-    return nn.DataParallel(nn.Embedding(5, 2))
+def share(fine: nn.Module, odd: nn.Module) -> None:
+    odd.weight = nn.Parameter(fine.weight.detach())
 
 
+def share_a_part(fine: nn.Module, odd: nn.Module) -> None:
+    both = torch.ones(9, 2)
+    fine.weight, odd.weight = nn.Parameter(both[:5]), nn.Parameter(both[4:])
+
+
+def with_buffer(fine: nn.Module, odd: nn.Module) -> None:
+    odd.register_buffer("kept", fine.weight.data[1])
+
+
+def with_own_parameter(_: nn.Module, odd: nn.Module) -> None:
+    odd.weight = OwnParameter(torch.ones(5, 2))
+
+
+SHARES = r"fine: its weight shares memory with odd\."
+FREQUENCY, NAN = "odd: scale_grad_by_freq is True", torch.full((5, 2), float("nan"))
+DERIVED = "odd: its class is OwnEmbedding, which changes forward of torch's, so the model is not adopted"
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "max": (
-        lambda: with_module(nn.EmbeddingBag(5, 2, mode="max")),
-        "odd: mode is 'max', and the server's combiners are sum and mean",
-    ),
-    "max_norm": (lambda: with_module(nn.Embedding(5, 2, max_norm=1.0)), "odd: max_norm is 1.0"),
-    "scale_grad_by_freq": (
-        lambda: with_module(nn.EmbeddingBag(5, 2, scale_grad_by_freq=True)),
-        "odd: scale_grad_by_freq is True",
-    ),
-    "float64": (lambda: with_module(nn.Embedding(5, 2).double()), "odd: its weight is .*float64"),
-    "meta": (lambda: with_module(nn.Embedding(5, 2, device="meta")), "odd: .* device meta"),
-    "derived": (
-        lambda: with_module(OwnEmbedding(5, 2)),
-        "odd: its class is OwnEmbedding, which changes forward of torch's, so the model is not adopted",
-    ),
-    "memory": (sharing_memory, r"fine: its weight shares memory with odd\.weight, which is another tensor"),
-    "memory of a layer": (sharing_memory_with_a_layer, r"fine: its weight shares memory with odd\.weight"),
-    "part of memory": (sharing_a_part_of_memory, r"fine: its weight shares memory with odd\.weight"),
-    "memory of a buffer": (sharing_memory_with_a_buffer, r"fine: its weight shares memory with odd\.kept"),
-    "parameter": (with_own_parameter, "odd: its weight is a OwnParameter, and no plain nn.Parameter"),
-    "weight_norm": (computed_from_others, "odd: its weight is not its one parameter"),
-    "parallel": (in_parallel, "the model is a DataParallel"),
+    "max": (lambda: with_module(nn.EmbeddingBag(5, 2, mode="max")), "odd: mode is 'max', .* sum and mean"),
+    "max_norm": (lambda: with_module(embedding(max_norm=1.0)), "odd: max_norm is 1.0"),
+    "scale_grad_by_freq": (lambda: with_module(embedding(scale_grad_by_freq=True)), FREQUENCY),
+    "float64": (lambda: with_module(embedding().double()), "odd: its weight is .*float64"),
+    "meta": (lambda: with_module(embedding(device="meta")), "odd: .* device meta"),
+    "derived": (lambda: with_module(OwnEmbedding(5, 2)), DERIVED),
+    "memory": (lambda: with_module(embedding(), share), SHARES + "weight, which is another tensor"),
+    "memory of a layer": (lambda: with_module(nn.Linear(2, 5, bias=False), share), SHARES + "weight"),
+    "part of memory": (lambda: with_module(embedding(), share_a_part), SHARES + "weight"),
+    "memory of a buffer": (lambda: with_module(embedding(), with_buffer), SHARES + "kept"),
+    "parameter": (lambda: with_module(embedding(), with_own_parameter), "weight is a OwnParameter, and no"),
+    "weight_norm": (lambda: with_module(nn.utils.weight_norm(embedding())), "is not its one parameter"),
+    "parallel": (lambda: nn.DataParallel(embedding()), "the model is a DataParallel"),
     "none": (lambda: nn.Linear(2, 2), "the model has no nn.Embedding or nn.EmbeddingBag"),
-    "nan": (
-        lambda: with_module(nn.Embedding.from_pretrained(torch.full((5, 2), float("nan")))),
-        "nan|NaN|finite",
-    ),
-    "name": (lambda: nn.ModuleDict({"a" * 256: nn.Embedding(5, 2)}), "name is .*aaa"),
+    "nan": (lambda: with_module(nn.Embedding.from_pretrained(NAN)), "nan|NaN|finite"),
+    "name": (lambda: nn.ModuleDict({"a" * 256: embedding()}), "name is .*aaa"),
 }
 
 Weights = Iterable[Tensor]
@@ -111,27 +91,21 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> torch.optim.Optim
     return optimizer
 
 
+LAZY = r"fine: torch.optim.Adam moves rows .*: adopt\(model, ps, optimizer, lazy=True\)"
+MOVES = "momentum of torch.optim.SGD is 0.9, not 0, and momentum moves rows that a step does not"
+NEGATIVE = "lr of torch.optim.SGD is -0.5, not 0 or above"
 SETTINGS: dict[str, tuple[Callable[[Weights], Any], str]] = {
-    "adam": (
-        torch.optim.Adam,
-        r"fine: torch.optim.Adam moves rows .*: adopt\(model, ps, optimizer, lazy=True\)",
-    ),
+    "adam": (torch.optim.Adam, LAZY),
     "adamw": (torch.optim.AdamW, "fine: torch.optim.AdamW moves rows .* lazy=True"),
     "rmsprop": (torch.optim.RMSprop, "no table's optimizer equals torch.optim.RMSprop.*SGD without"),
-    "momentum": (
-        lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9),
-        "momentum of torch.optim.SGD is 0.9, not 0, and momentum moves rows that a step does not",
-    ),
+    "momentum": (lambda w: torch.optim.SGD(w, lr=0.1, momentum=0.9), MOVES),
     "decay": (lambda w: torch.optim.SGD(w, lr=0.1, weight_decay=0.1), "decay .* 0.1, moves .* lazy=True"),
     "maximize": (lambda w: torch.optim.SGD(w, lr=0.1, maximize=True), "maximize .* is True"),
     "adagrad decay": (lambda w: torch.optim.Adagrad(w, weight_decay=0.1), "weight_decay"),
     "lr_decay": (lambda w: torch.optim.Adagrad(w, lr_decay=0.1), "lr_decay .* is 0.1, not 0"),
     "eps": (lambda w: torch.optim.Adagrad(w, eps=0.0), "eps of torch.optim.Adagrad is 0"),
     "dense": (torch.optim.SparseAdam, "fine: torch.optim.SparseAdam wants sparse=True"),
-    "negative": (
-        lambda w: set_rate(torch.optim.SGD(w, lr=1.0), -0.5),
-        "lr of torch.optim.SGD is -0.5, not 0 or above",
-    ),
+    "negative": (lambda w: set_rate(torch.optim.SGD(w, lr=1.0), -0.5), NEGATIVE),
     "nan": (lambda w: set_rate(torch.optim.Adagrad(w), float("nan")), "lr of .* is nan"),
     "infinity": (lambda w: torch.optim.Adagrad(w, lr=float("inf")), "lr of .* is inf"),
     "none": (lambda w: None, "fine: its weight requires a gradient, but no optimizer"),
@@ -161,47 +135,40 @@ def expect_refused(
     assert [sorted(vars(one)) for one in optimizers] == attributes
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_what_the_server_cannot_hold_is_refused(real: Any, kind: str, request: pytest.FixtureRequest) -> None:
-    make, message = MODELS[kind]
-    model = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with slotwise.connect(real.address) as ps:
-        for table in ps.list_tables():
-            ps.drop_table(table.name)
-        expect_refused(ps, model, optimizer, message)
+def make(odd: nn.Module) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = with_module(odd)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_an_optimizer_that_no_table_equals_is_refused(fake_ps: slotwise.Client, kind: str) -> None:
-    make, message = SETTINGS[kind]
+@pytest.mark.parametrize("build, message", MODELS.values(), ids=MODELS)
+def test_what_the_server_cannot_hold_is_refused(real: RealServer, build: Any, message: str) -> None:
+    model = build()
+    with empty_client(real) as ps:
+        expect_refused(ps, model, torch.optim.SGD(model.parameters(), lr=0.1), message)
+
+
+@pytest.mark.parametrize("optimize, message", SETTINGS.values(), ids=SETTINGS)
+def test_an_optimizer_of_no_table_is_refused(fake_ps: slotwise.Client, optimize: Any, message: str) -> None:
     model = with_module(nn.EmbeddingBag(5, 2, sparse=True))
-    expect_refused(fake_ps, model, make(model.parameters()), message)
+    expect_refused(fake_ps, model, optimize(model.parameters()), message)
 
 
 def test_a_table_that_exists_is_never_written_to(fake_ps: slotwise.Client) -> None:
     fake_ps.create_table("odd", dim=2, optimizer=slotwise.SGD(0.1))
-    model = with_module(nn.Embedding(5, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = make(embedding())
     message = "there is a table odd already: adopt.attach=True. goes on .* or drop the table, or give"
     expect_refused(fake_ps, model, optimizer, message, slotwise.AlreadyExists)
     assert fake_ps.describe_table("odd").rows == 0
 
 
 def test_a_server_that_fails_in_the_middle_is_cleared(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    def refuse(_rank: int, method: str, request: Any) -> None:
-        if method == "Import" and request.table == "odd":
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room")
-
-    fake.before = refuse
-    model = with_module(nn.Embedding(5, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    fake.before = refuse("Import", exhausted, "no room", of=lambda _, request: request.table == "odd")
+    model, optimizer = make(embedding())
     expect_refused(fake_ps, model, optimizer, "no room", slotwise.ResourceExhausted)
 
 
-def test_a_table_that_somebody_else_makes_meanwhile_is_left_alone(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_table_that_others_make_meanwhile_is_left_alone(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     def make_it_first(_rank: int, method: str, request: Any) -> None:
         if method == "CreateTable" and request.options.name == "odd":
             fake.before = lambda *_: None
@@ -209,8 +176,7 @@ def test_a_table_that_somebody_else_makes_meanwhile_is_left_alone(
                 other.create_table("odd", dim=7, optimizer=slotwise.SGD(0.1))
 
     fake.before = make_it_first
-    model = with_module(nn.Embedding(5, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = make(embedding())
     with pytest.raises(slotwise.AlreadyExists):
         st.adopt(model, fake_ps, optimizer)
     assert [(table.name, table.dim) for table in fake_ps.list_tables()] == [("odd", 7)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torchrec_stand_in
+from adopted import expect_equal_models, step_each
 from torch import Tensor, nn
 
 import slotwise
@@ -34,19 +35,12 @@ class Ranker(nn.Module):
         self.bags = rec.EmbeddingBagCollection(
             tables=[
                 rec.EmbeddingBagConfig(
-                    name="goods",
-                    embedding_dim=4,
-                    num_embeddings=30,
-                    feature_names=["seen", "bought"],
-                    pooling=pooling,
-                ),
-                rec.EmbeddingBagConfig(
-                    name="users",
-                    embedding_dim=2,
-                    num_embeddings=9,
-                    feature_names=["user"],
-                    pooling=rec.PoolingType.SUM,
-                ),
+                    name=name, embedding_dim=dim, num_embeddings=rows, feature_names=features, pooling=kind
+                )
+                for name, dim, rows, features, kind in (
+                    ("goods", 4, 30, ["seen", "bought"], pooling),
+                    ("users", 2, 9, ["user"], rec.PoolingType.SUM),
+                )
             ],
             is_weighted=weighted,
         )
@@ -80,8 +74,8 @@ def test_a_collection_trains_as_before(ps: slotwise.Client, rec: types.ModuleTyp
     torch.manual_seed(5)
     theirs = Ranker(rec, weighted)
     ours = copy.deepcopy(theirs)
-    optimizers = [torch.optim.Adagrad(model.parameters(), lr=0.1) for model in (theirs, ours)]
-    tables = st.adopt(ours.bags, ps, optimizers[1], prefix="rec.")
+    twins = [(model, torch.optim.Adagrad(model.parameters(), lr=0.1)) for model in (theirs, ours)]
+    tables = st.adopt(ours.bags, ps, twins[1][1], prefix="rec.")
     assert tables == {"embedding_bags.goods": "rec.goods", "embedding_bags.users": "rec.users"}
     assert isinstance(ours.bags, rec.EmbeddingBagCollection)
     generator = torch.Generator().manual_seed(6)
@@ -89,35 +83,20 @@ def test_a_collection_trains_as_before(ps: slotwise.Client, rec: types.ModuleTyp
         if step == 20:
             st.release(ours)
         features, labels = draw(rec, generator, weighted), torch.randn(SAMPLES, generator=generator)
-        losses = []
-        for model, optimizer in zip((theirs, ours), optimizers):
-            optimizer.zero_grad()
-            loss = (model(features) - labels).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        assert abs(losses[0] - losses[1]) <= 1e-5, step
+        step_each(twins, lambda model: (model(features) - labels).square().mean())
         if step == 19:
             assert ps.describe_table("rec.goods").steps == 20
-    for name, tensor in theirs.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=0, atol=1e-5)
+    expect_equal_models(ours, theirs)
 
 
-def test_a_sharded_collection_is_refused(fake_ps: slotwise.Client) -> None:
-    model = nn.ModuleDict({"top": nn.Embedding(3, 2), "rec": Ranker(torchrec_stand_in, False)})
-    bags = model["rec"].bags.embedding_bags
+def test_a_sharded_collection_and_two_tables_of_one_name_are_refused(fake_ps: slotwise.Client) -> None:
+    sharded = nn.ModuleDict({"top": nn.Embedding(3, 2), "rec": Ranker(torchrec_stand_in, False)})
+    bags = sharded["rec"].bags.embedding_bags
     bags["users"] = nn.Module()  # what TorchRec's sharded collections have
     bags["users"].register_parameter("weight", nn.Parameter(torch.zeros(9, 2)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    message = r"rec\.bags: table users is a Module, not an nn.EmbeddingBag: .* before it is sharded"
-    with pytest.raises(slotwise.InvalidArgument, match=message):
-        st.adopt(model, fake_ps, optimizer)
-    assert fake_ps.list_tables() == []
-
-
-def test_two_collections_cannot_have_a_table_of_one_name(fake_ps: slotwise.Client) -> None:
-    model = nn.ModuleList([Ranker(torchrec_stand_in, False) for _ in range(2)])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(slotwise.InvalidArgument, match="two weights would both be the table goods"):
-        st.adopt(model, fake_ps, optimizer)
+    twice = nn.ModuleList([Ranker(torchrec_stand_in, False) for _ in range(2)])
+    no_bag = r"rec\.bags: table users is a Module, not an nn.EmbeddingBag: .* before it is sharded"
+    for model, said in ((sharded, no_bag), (twice, "two weights would both be the table goods")):
+        with pytest.raises(slotwise.InvalidArgument, match=said):
+            st.adopt(model, fake_ps, torch.optim.SGD(model.parameters(), lr=0.1))
     assert fake_ps.list_tables() == []

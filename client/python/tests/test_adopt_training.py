@@ -5,35 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import loops
 import pytest
 import torch
-from adopted import (
-    OPTIMIZERS,
-    Trained,
-    batches,
-    embedding_weights,
-    expect_equal_models,
-    expect_equal_states,
-    make_twins,
-    real_ps,
-)
-from fake_server import FakeServer, Refused
+from adopted import OPTIMIZERS, Batch, Trained, adopt_one, batches, embedding_weights, expect_equal_models
+from adopted import expect_equal_states, expect_equal_steps, make_twins
+from fake_server import FakeServer, refuse
 from torch import nn
 
 import slotwise
 import slotwise.torch as st
 
-__all__ = ["real_ps"]
 
-
-def expect_equal_steps(theirs: Trained, ours: Trained, count: int, seed: int) -> list[float]:
-    """Trains both for some steps; returns their losses, which are equal to 1e-5."""
-    losses = []
-    for number, batch in enumerate(batches(count, seed)):
-        their_loss, our_loss = theirs.step(batch), ours.step(batch)
-        assert abs(their_loss - our_loss) <= 1e-5, f"step {number}: {their_loss}, {our_loss}"
-        losses.append(our_loss)
-    return losses
+def step_all(optimizers: list[torch.optim.Optimizer]) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -41,25 +27,22 @@ def test_the_loss_curve_is_torchs(real_ps: slotwise.Client, kind: str) -> None:
     theirs, ours = make_twins(kind)
     tables = st.adopt(ours.model, real_ps, ours.optimizers)
     assert tables == {"ads.sum": "ads.sum", "ads.mean": "ads.mean", "words": "words"}
-    losses = expect_equal_steps(theirs, ours, 200, seed=1)
+    losses = expect_equal_steps((theirs, ours), 200, seed=1)
     assert sum(losses[-40:]) < 0.7 * sum(losses[:40])
     assert real_ps.describe_table("words").steps == 200
-    expect_equal_models(ours.model, theirs.model)
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_a_model_is_adopted_and_released_in_the_middle_of_training(
-    real_ps: slotwise.Client, kind: str
-) -> None:
-    theirs, ours = make_twins(kind)
+def test_a_model_is_adopted_and_released_amid_training(real_ps: slotwise.Client, kind: str) -> None:
+    theirs, ours = twins = make_twins(kind)
     before = {name: (m, type(m)) for name, m in ours.model.named_modules()}
-    for trained in (theirs, ours):
+    for trained in twins:
         torch.optim.lr_scheduler.StepLR(trained.optimizers[0], 1000)  # replaces step() too
     methods = dict(vars(ours.optimizers[0]))
-    expect_equal_steps(theirs, ours, 30, seed=1)
+    expect_equal_steps(twins, 30, seed=1)
     st.adopt(ours.model, real_ps, ours.optimizers, prefix="clicks.")
     assert dict(ours.optimizers[0].state) == {}  # the server has it
-    expect_equal_steps(theirs, ours, 30, seed=2)
+    expect_equal_steps(twins, 30, seed=2)
     st.release(ours.model)
     assert real_ps.list_tables() == []
     assert {name: (m, type(m)) for name, m in ours.model.named_modules()} == before
@@ -67,10 +50,9 @@ def test_a_model_is_adopted_and_released_in_the_middle_of_training(
         assert vars(ours.optimizers[0]).get(name) is methods.get(name)
     expect_equal_models(ours.model, theirs.model)
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
-    expect_equal_steps(theirs, ours, 30, seed=3)
+    expect_equal_steps(twins, 30, seed=3)
     st.adopt(ours.model, real_ps, ours.optimizers)
-    expect_equal_steps(theirs, ours, 30, seed=4)
-    expect_equal_models(ours.model, theirs.model)
+    expect_equal_steps(twins, 30, seed=4)
 
 
 @pytest.mark.filterwarnings("error")  # schedulers warn where they saw no step()
@@ -99,165 +81,134 @@ def test_schedulers_made_before_and_after_set_the_tables_rates(ps: slotwise.Clie
 
 
 def test_the_rate_that_a_loop_writes_is_the_next_steps(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    theirs, ours = make_twins("adagrad")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    for number, batch in enumerate(batches(6)):
-        for trained in (theirs, ours):
-            trained.optimizers[0].param_groups[0]["lr"] = 0.05 * (number + 1)
-        theirs.step(batch)
-        ours.step(batch)
+    def step(trained: Trained, number: int, batch: Batch) -> float:
+        trained.optimizers[0].param_groups[0]["lr"] = 0.05 * (number + 1)
+        return trained.step(batch)
+
+    expect_equal_steps(adopt_one(fake_ps, "adagrad"), 6, step)
     assert not fake.requests("SetLearningRate")  # the rates travel in the pushes
-    expect_equal_models(ours.model, theirs.model)
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_gradients_accumulate_into_one_step(ps: slotwise.Client, kind: str) -> None:
-    theirs, ours = make_twins(kind)
-    st.adopt(ours.model, ps, ours.optimizers)
-    for number, batch in enumerate(batches(12)):
-        for model, optimizers in (theirs, ours):
-            (model(batch) / 3).backward()
-            if number % 3 == 2:
-                for optimizer in optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad()
+    def step(trained: Trained, number: int, batch: Batch) -> None:
+        (trained.model(batch) / 3).backward()
+        if number % 3 == 2:
+            step_all(trained.optimizers)
+            for optimizer in trained.optimizers:
+                optimizer.zero_grad()
+
+    expect_equal_steps(adopt_one(ps, kind), 12, step)
     assert ps.describe_table("words").steps == 4
-    expect_equal_models(ours.model, theirs.model)
 
 
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_zero_grad_forgets_what_was_not_pushed(fake_ps: slotwise.Client, kind: str, to_none: bool) -> None:
-    theirs, ours = make_twins(kind)
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    for number, batch in enumerate(batches(8)):
-        for model, optimizers in (theirs, ours):
-            model(batch).backward()
-            if number == 3:  # this batch is skipped, by the model's zero_grad or the optimizer's
-                model.zero_grad(set_to_none=to_none)
-            if number == 4:
-                optimizers[0].zero_grad(set_to_none=to_none)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=to_none)
-    expect_equal_models(ours.model, theirs.model)
+    def step(trained: Trained, number: int, batch: Batch) -> None:
+        trained.model(batch).backward()
+        if number == 3:  # this batch is skipped, by the model's zero_grad or the optimizer's
+            trained.model.zero_grad(set_to_none=to_none)
+        if number == 4:
+            trained.optimizers[0].zero_grad(set_to_none=to_none)
+        step_all(trained.optimizers)
+        for optimizer in trained.optimizers:
+            optimizer.zero_grad(set_to_none=to_none)
+
+    theirs, ours = twins = adopt_one(fake_ps, kind)
+    expect_equal_steps(twins, 8, step)
     expect_equal_states(ours.optimizers[0], theirs.optimizers[0])
 
 
 def test_a_second_step_applies_the_same_gradient_again(fake_ps: slotwise.Client) -> None:
-    theirs, ours = make_twins("adagrad")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    for batch in batches(3):
-        for trained in (theirs, ours):
-            trained.step(batch)
-            trained.optimizers[0].step()
+    def step(trained: Trained, _: int, batch: Batch) -> None:
+        trained.step(batch)
+        trained.optimizers[0].step()
+
+    expect_equal_steps(adopt_one(fake_ps, "adagrad"), 3, step)
     assert fake_ps.describe_table("words").steps == 6
-    expect_equal_models(ours.model, theirs.model)
 
 
 def test_clipped_gradients_are_pushed_as_clipped(fake_ps: slotwise.Client) -> None:
-    theirs, ours = make_twins("sgd")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    for batch in batches(5):
-        norms = []
-        for model, optimizers in (theirs, ours):
-            model.zero_grad()
-            (model(batch) * 10).backward()
-            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5))
-            for optimizer in optimizers:
-                optimizer.step()
-        assert norms[0] > 0.5
-        torch.testing.assert_close(norms[0], norms[1], rtol=1e-5, atol=0)
-    expect_equal_models(ours.model, theirs.model)
+    def step(trained: Trained, _: int, batch: Batch) -> float:
+        trained.model.zero_grad()
+        (trained.model(batch) * 10).backward()
+        norm = float(nn.utils.clip_grad_norm_(trained.model.parameters(), 0.5))
+        step_all(trained.optimizers)
+        return norm
+
+    assert min(expect_equal_steps(adopt_one(fake_ps, "sgd"), 5, step)) > 0.5
 
 
-@pytest.mark.skipif(not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="old torch")
+@pytest.mark.skipif(not loops.HAS_FLOAT16, reason="old torch")
 @pytest.mark.parametrize("kind", ["sgd", "adagrad-sparse"])
 def test_a_grad_scaler_unscales_and_skips_as_ever(fake_ps: slotwise.Client, kind: str) -> None:
-    theirs, ours = make_twins(kind)
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    scalers = [torch.amp.GradScaler("cpu", init_scale=1024.0) for _ in range(2)]
-    for number, batch in enumerate(batches(6)):
-        for (model, optimizers), scaler in zip((theirs, ours), scalers):
-            model.zero_grad()
-            scale = float("inf") if number == 3 else 1.0
-            scaler.scale(model(batch) * scale).backward()
-            for optimizer in optimizers:
-                scaler.step(optimizer)
-            scaler.update()
-    assert scalers[0].get_scale() == scalers[1].get_scale() == 512.0
+    twins = adopt_one(fake_ps, kind)
+    scalers = {id(trained): loops.make_scaler() for trained in twins}
+
+    def step(trained: Trained, number: int, batch: Batch) -> float:
+        scaler = scalers[id(trained)]
+        trained.model.zero_grad()
+        scaler.scale(trained.model(batch) * (float("inf") if number == 3 else 1.0)).backward()
+        for optimizer in trained.optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        return float(scaler.get_scale())
+
+    assert expect_equal_steps(twins, 6, step)[-1] == 2048.0
     assert fake_ps.describe_table("words").steps == 5
-    expect_equal_models(ours.model, theirs.model)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim.SGD, "register_step_pre_hook"), reason="torch before 2.0")
 def test_hooks_of_a_step_change_what_is_pushed(fake_ps: slotwise.Client) -> None:
-    theirs, ours = make_twins("sgd")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-
     def halve(optimizer: Any, *_: Any) -> None:
         for group in optimizer.param_groups:
             for weight in group["params"]:
                 weight.grad.mul_(0.5)  # which is there
 
-    for trained in (theirs, ours):
+    def step(trained: Trained, number: int, batch: Batch) -> None:
+        trained.step(batch)
+        assert all(weight.grad is not None for weight in embedding_weights(trained.model)), number
+
+    twins = adopt_one(fake_ps, "sgd")
+    for trained in twins:
         trained.optimizers[0].register_step_pre_hook(halve)
-    for number, batch in enumerate(batches(4)):
-        theirs.step(batch)
-        ours.step(batch)
-        assert all(weight.grad is not None for weight in embedding_weights(ours.model)), number
-    expect_equal_models(ours.model, theirs.model)
+    expect_equal_steps(twins, 4, step)
     assert fake_ps.describe_table("words").steps == 4
 
 
 def test_step_takes_a_closure(fake_ps: slotwise.Client) -> None:
-    theirs, ours = make_twins("adagrad")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    for batch in batches(4):
-        losses = []
-        for trained in (theirs, ours):
+    def step(trained: Trained, _: int, batch: Batch) -> float:
+        def closure() -> torch.Tensor:
+            trained.model.zero_grad()
+            loss = trained.model(batch)
+            loss.backward()
+            return loss
 
-            def closure(trained: Trained = trained, batch: Any = batch) -> torch.Tensor:
-                trained.model.zero_grad()
-                loss = trained.model(batch)
-                loss.backward()
-                return loss
+        return float(trained.optimizers[0].step(closure))
 
-            losses.append(trained.optimizers[0].step(closure).item())
-        assert abs(losses[0] - losses[1]) <= 1e-5
+    expect_equal_steps(adopt_one(fake_ps, "adagrad"), 4, step)
     assert fake_ps.describe_table("words").steps == 4
-    expect_equal_models(ours.model, theirs.model)
 
 
 def test_a_step_is_one_request_and_one_number(fake: FakeServer, fake_ps: slotwise.Client) -> None:
-    _, ours = make_twins("sgd")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    (batch,) = batches(1)
-    ours.step(batch)
+    _, ours = adopt_one(fake_ps, "sgd")
+    ours.step(next(batches(1)))
     (request,) = fake.requests("PushMany")
     assert [push.table for push in request.pushes] == ["ads.sum", "ads.mean", "words"]
     assert len({push.step.number for push in request.pushes}) == 1
     assert fake.requests("Push") == [] and fake.requests("SetLearningRate") == []
 
 
-def test_a_step_that_failed_is_pushed_again_under_its_name(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    theirs, ours = make_twins("adagrad")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
+def test_a_failed_step_is_pushed_again_under_its_name(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    theirs, ours = adopt_one(fake_ps, "adagrad")
     (batch, other) = batches(2)
-
-    def lose_the_answer(_rank: int, method: str, _request: Any) -> None:
-        if method == "PushMany":
-            raise Refused(grpc.StatusCode.INTERNAL)  # the client does not send it again by itself
-
-    fake.after = lose_the_answer
+    # The answer is lost. The client does not send it again by itself.
+    fake.after = refuse("PushMany", grpc.StatusCode.INTERNAL, times=2)
     for _ in range(2):
         with pytest.raises(slotwise.Error):
             ours.step(batch) if not fake.requests("PushMany") else ours.optimizers[0].step()
-    fake.after = lambda *_: None
-    for optimizer in ours.optimizers:
-        optimizer.step()
+    step_all(ours.optimizers)
     assert fake_ps.describe_table("words").steps == 1
     theirs.step(batch)
     assert abs(theirs.step(other) - ours.step(other)) <= 1e-5
@@ -265,40 +216,30 @@ def test_a_step_that_failed_is_pushed_again_under_its_name(
     expect_equal_models(ours.model, theirs.model)
 
 
-def test_gradients_that_are_not_finite_change_nothing(fake_ps: slotwise.Client) -> None:
-    for kind in ("sgd", "sgd-sparse"):
-        _, ours = make_twins(kind)
-        st.adopt(ours.model, fake_ps, ours.optimizers, prefix=f"{kind}.")
-        (batch,) = batches(1)
-        ours.step(batch)
-        before = ours.model.state_dict()
-        with pytest.raises(slotwise.InvalidArgument, match=r"words: the weight's gradient has NaN"):
-            ours.model.zero_grad()
-            (ours.model.words(batch.words) * float("nan")).sum().backward()
-            ours.model(batch).backward()
-            ours.optimizers[0].step()
-        torch.testing.assert_close(ours.model.state_dict(), before, rtol=0, atol=0)
-        ours.step(batch)
+@pytest.mark.parametrize("kind", ["sgd", "sgd-sparse"])
+def test_gradients_that_are_not_finite_change_nothing(fake_ps: slotwise.Client, kind: str) -> None:
+    _, ours = adopt_one(fake_ps, kind)
+    (batch,) = batches(1)
+    ours.step(batch)
+    before = ours.model.state_dict()
+    ours.model.zero_grad()
+    (ours.model.words(batch.words) * float("nan")).sum().backward()
+    ours.model(batch).backward()
+    with pytest.raises(slotwise.InvalidArgument, match=r"words: the weight's gradient has NaN"):
+        ours.optimizers[0].step()
+    torch.testing.assert_close(ours.model.state_dict(), before, rtol=0, atol=0)
+    ours.step(batch)
 
 
-def test_a_failed_step_with_a_gradient_that_has_grown_is_another_step(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
-    theirs, ours = make_twins("sgd")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
+def test_a_failed_step_whose_gradient_grew_is_another_one(fake: FakeServer, fake_ps: slotwise.Client) -> None:
+    theirs, ours = adopt_one(fake_ps, "sgd")
+    fake.before = refuse("PushMany", grpc.StatusCode.INTERNAL, times=1)  # nothing is applied
     for number, batch in enumerate(batches(2)):
         for trained in (theirs, ours):
             trained.model(batch).backward()
-        if number == 0:  # nothing is applied
-
-            def refuse(_rank: int, method: str, _request: Any) -> None:
-                if method == "PushMany":
-                    raise Refused(grpc.StatusCode.INTERNAL)
-
-            fake.before = refuse
+        if number == 0:
             with pytest.raises(slotwise.Error):
                 ours.optimizers[0].step()
-            fake.before = lambda *_: None
     theirs.optimizers[0].step()
     ours.optimizers[0].step()
     first, second = fake.requests("PushMany")
@@ -306,16 +247,13 @@ def test_a_failed_step_with_a_gradient_that_has_grown_is_another_step(
     expect_equal_models(ours.model, theirs.model)
 
 
-@pytest.mark.parametrize("rate", [-0.1, float("inf"), float("nan")])
-def test_a_rate_that_no_table_has_is_refused_at_the_step(fake_ps: slotwise.Client, rate: float) -> None:
-    _, ours = make_twins("sgd")
-    st.adopt(ours.model, fake_ps, ours.optimizers)
-    (batch,) = batches(1)
-    ours.optimizers[0].param_groups[0]["lr"] = rate
-    with pytest.raises(slotwise.InvalidArgument, match=f"lr of torch.optim.SGD is {rate}, not 0"):
-        ours.step(batch)
-    assert fake_ps.describe_table("words").steps == 0
-    assert fake_ps.describe_table("words").learning_rate == pytest.approx(0.2)
+FOLLOWS = "can follow the learning rate only"
+SETTINGS: dict[str, tuple[str, dict[str, float], str]] = {
+    f"rate {rate}": ("sgd", {"lr": rate}, f"lr of torch.optim.SGD is {rate}, not 0")
+    for rate in (-0.1, float("inf"), float("nan"))
+}
+SETTINGS["eps"] = "adagrad", {"eps": 0.5}, FOLLOWS
+SETTINGS["decay"] = "adagrad", {"weight_decay": 0.1}, "weight_decay of torch.optim.Adagrad, 0.1, moves"
 
 
 def test_settings_that_a_table_cannot_follow_are_refused_at_the_step(fake_ps: slotwise.Client) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 import torch
-from fake_server import FakeServer, Refused
+from fake_server import FakeServer, refuse
 from torch import Tensor, nn
 
 import slotwise
@@ -30,10 +30,6 @@ def make_adopted(ps: slotwise.Client) -> tuple[nn.ModuleDict, torch.optim.Optimi
     return model, optimizer, model.state_dict()["words.weight"]
 
 
-def write_data(weight: Tensor, how: Callable[[Tensor], Any]) -> None:
-    how(weight.data)
-
-
 def write_by_numpy(weight: Tensor) -> None:
     weight.detach().numpy()[2, 1] += 1
 
@@ -49,11 +45,11 @@ def exchange_memory(weight: Tensor) -> None:
 
 
 WRITES: dict[str, Callable[[Tensor], Any]] = {
-    "a row of data": lambda weight: write_data(weight, lambda data: data[0].fill_(1)),
-    "a row set": lambda weight: write_data(weight, lambda data: data.__setitem__(0, 1)),
-    "zeros in a row": lambda weight: write_data(weight, lambda data: data[0].zero_()),
-    "all of data": lambda weight: write_data(weight, lambda data: data.fill_(3)),
-    "zeros": lambda weight: write_data(weight, lambda data: data.zero_()),
+    "a row of data": lambda weight: weight.data[0].fill_(1),
+    "a row set": lambda weight: weight.data.__setitem__(0, 1),
+    "zeros in a row": lambda weight: weight.data[0].zero_(),
+    "all of data": lambda weight: weight.data.fill_(3),
+    "zeros": lambda weight: weight.data.zero_(),
     "by NumPy": write_by_numpy,
     "unread": write_where_nothing_is_read,
     "other memory": exchange_memory,
@@ -69,14 +65,8 @@ def expect_noticed(
 ) -> None:
     """Expects that whatever would use the rows raises, and that the table stays as it is."""
     lookups: list[Callable[[], Any]] = [lambda: model["words"](torch.arange(2))] if by_torch else []
-    uses: list[Callable[[], Any]] = [
-        *lookups,
-        *lookups,  # every time
-        optimizer.step,
-        lambda: st.release(model),
-        lambda: st.release(model, keep_tables=True),
-        lambda: model.to("cpu"),
-    ]
+    releases = [lambda: st.release(model), lambda: st.release(model, keep_tables=True)]
+    uses = [*lookups, *lookups, optimizer.step, *releases, lambda: model.to("cpu")]  # every time
     for use in uses:
         with pytest.raises(slotwise.FailedPrecondition, match=message):
             use()
@@ -97,9 +87,7 @@ def test_a_write_to_the_weight_is_noticed_and_loses_no_row(fake_ps: slotwise.Cli
     torch.testing.assert_close(model["words"].weight.detach(), rows)
 
 
-def test_a_gradient_that_is_there_is_not_pushed_for_another_weight(
-    fake: FakeServer, fake_ps: slotwise.Client
-) -> None:
+def test_a_gradient_is_not_pushed_for_another_weight(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     model, optimizer, rows = make_adopted(fake_ps)
     pushes = len(fake.requests("Push"))
     weight = nn.Parameter(torch.ones(ROWS, DIM))
@@ -110,31 +98,26 @@ def test_a_gradient_that_is_there_is_not_pushed_for_another_weight(
     torch.testing.assert_close(model.state_dict()["words.weight"], rows)
 
 
-def test_another_weight_is_refused(fake_ps: slotwise.Client) -> None:
-    model, _, rows = make_adopted(fake_ps)
-    module = model["words"]
-    message = r"table words cannot be replaced: load_state_dict.*release\(\) the model first"
-    with pytest.raises(slotwise.FailedPrecondition, match=message):
-        module.weight = nn.Parameter(torch.ones(ROWS, DIM))
-    with pytest.raises(slotwise.FailedPrecondition, match=message):
-        del module.weight
-    with pytest.raises(slotwise.FailedPrecondition, match=message):
-        nn.utils.parametrize.register_parametrization(module, "weight", nn.Identity())
-    module.weight = module.weight  # the same one is none other
-    st.release(model)
-    torch.testing.assert_close(module.weight.detach(), rows)
-    module.weight = nn.Parameter(torch.ones(ROWS, DIM))
-
-
-def test_another_weight_that_got_in_is_noticed_and_loses_no_row(fake_ps: slotwise.Client) -> None:
+def test_another_weight_is_refused_or_noticed_and_loses_no_row(fake_ps: slotwise.Client) -> None:
     model, optimizer, rows = make_adopted(fake_ps)
-    weight = model["words"].weight
-    model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
+    module = model["words"]
+    weight, other = module.weight, nn.Parameter(torch.ones(ROWS, DIM))
+    message = r"table words cannot be replaced: load_state_dict.*release\(\) the model first"
+    for replace in (
+        lambda: setattr(module, "weight", other),
+        lambda: delattr(module, "weight"),
+        lambda: nn.utils.parametrize.register_parametrization(module, "weight", nn.Identity()),
+    ):
+        with pytest.raises(slotwise.FailedPrecondition, match=message):
+            replace()
+    module.weight = module.weight  # the same one is none other
+    module.register_parameter("weight", other)
     expect_noticed(fake_ps, model, optimizer, "a module of table words has got another weight, but")
     model.load_state_dict(model.state_dict())
-    assert model["words"].weight is weight
+    assert module.weight is weight
     st.release(model)
-    torch.testing.assert_close(model["words"].weight.detach(), rows)
+    torch.testing.assert_close(module.weight.detach(), rows)
+    module.weight = other
 
 
 def test_a_release_of_several_drops_no_table_before_all_rows_are_there(fake_ps: slotwise.Client) -> None:
@@ -167,9 +150,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 @pytest.fixture
 def one_rank() -> Iterator[FakeServer]:
     """Of several, one may log a request after another has refused its part of the same call."""
-    server = FakeServer(ranks=1)
-    yield server
-    server.stop()
+    with FakeServer(ranks=1) as server:
+        yield server
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -204,13 +186,11 @@ def test_a_model_whose_table_is_gone_can_be_discarded(one_rank: FakeServer, kind
 def test_a_model_whose_server_is_gone_can_be_discarded_whatever_was_written(
     fake: FakeServer, fake_ps: slotwise.Client
 ) -> None:
-    def refuse(*_: Any) -> None:
-        raise Refused(grpc.StatusCode.PERMISSION_DENIED)
 
     model, _, _ = make_adopted(fake_ps)
     model["words"].weight.data.fill_(3)
     model["words"].register_parameter("weight", nn.Parameter(torch.ones(ROWS, DIM)))
-    fake.before = refuse
+    fake.before = refuse("Export", grpc.StatusCode.PERMISSION_DENIED)
     with pytest.raises(slotwise.PermissionDenied):
         model.state_dict()
     fake.stop()
