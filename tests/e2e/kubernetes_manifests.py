@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import yaml
 from slotwise_wire import ROOT
 
 Document = dict[str, Any]
+Problems = Iterator[str]
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 SERVERS = ("statefulset.yaml", "mpijob.yaml")
@@ -61,21 +63,20 @@ def of_kind(all_documents: list[Document], kind: str) -> list[Document]:
 # --- schemas
 
 
-def schema_problems(document: Document, version: str) -> list[str]:
+def schema_problems(document: Document, version: str) -> Problems:
     """What the schemas of a version of Kubernetes refuse, and for an MPIJob those of its operator."""
     try:
         if document.get("kind") != "MPIJob":
             kubernetes_validate.validate(document, version, strict=True)
-            return []
+            return
         jsonschema.Draft202012Validator(_MPIJOB_SCHEMA).validate(document)
         for replicas in document["spec"]["mpiReplicaSpecs"].values():
             template = {"apiVersion": "v1", "kind": "PodTemplate", "template": replicas["template"]}
             kubernetes_validate.validate(template, version, strict=True)
     except kubernetes_validate.SchemaNotFoundError as error:
-        return [error.message]
+        yield error.message
     except jsonschema.ValidationError as error:
-        return [f"{'.'.join(map(str, error.path))}: {error.message}"]
-    return []
+        yield f"{'.'.join(map(str, error.path))}: {error.message}"
 
 
 # --- pods
@@ -132,40 +133,35 @@ def _selected(selector: dict[str, str], all_pods: list[Pod]) -> list[Pod]:
     return [pod for pod in all_pods if selector.items() <= pod.labels.items()]
 
 
-def pod_problems(all_documents: list[Document]) -> list[str]:
+def pod_problems(all_documents: list[Document]) -> Problems:
     """Volumes, rights and times of the pods."""
-    found = []
     for pod in pods(all_documents):
         said = [*_volume_problems(pod, all_documents), *_right_problems(pod), *_grace_problems(pod)]
-        said += _probe_problems(pod)
-        found += [f"{pod.owner}: {problem}" for problem in said]
-    return found
+        yield from (f"{pod.owner}: {problem}" for problem in [*said, *_probe_problems(pod)])
 
 
-def _volume_problems(pod: Pod, all_documents: list[Document]) -> list[str]:
+def _volume_problems(pod: Pod, all_documents: list[Document]) -> Problems:
     volumes = {volume["name"]: volume for volume in pod.spec.get("volumes", [])}
-    mounted = {mount["name"] for mount in pod.container["volumeMounts"]}
-    there = set(volumes) | set(pod.claims)
-    found = [f"mounts {name}, which is no volume" for name in sorted(mounted - there)]
-    found += [f"has the volume {name}, which is mounted nowhere" for name in sorted(there - mounted)]
-    names = {name_of(document) for document in all_documents}
+    mounts = pod.container["volumeMounts"]
+    mounted, there = {mount["name"] for mount in mounts}, set(volumes) | set(pod.claims)
+    yield from (f"mounts {name}, which is no volume" for name in sorted(mounted - there))
+    yield from (f"has the volume {name}, which is mounted nowhere" for name in sorted(there - mounted))
+    wanted = [("ServiceAccount", pod.spec["serviceAccountName"])]
     for volume in volumes.values():
-        if "configMap" in volume and f"ConfigMap/{volume['configMap']['name']}" not in names:
-            found.append(f"there is no ConfigMap {volume['configMap']['name']}")
-        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
-        if claim and f"PersistentVolumeClaim/{claim}" not in names:
-            found.append(f"there is no PersistentVolumeClaim {claim}")
+        if "configMap" in volume:
+            wanted.append(("ConfigMap", volume["configMap"]["name"]))
+        if "persistentVolumeClaim" in volume:
+            wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
         if "secret" in volume and volume["secret"]["secretName"] not in SECRETS:
-            found.append(f"there is no Secret {volume['secret']['secretName']}")
-    if f"ServiceAccount/{pod.spec['serviceAccountName']}" not in names:
-        found.append(f"there is no ServiceAccount {pod.spec['serviceAccountName']}")
+            yield f"there is no Secret {volume['secret']['secretName']}"
+    names = {name_of(document) for document in all_documents}
+    yield from (f"there is no {kind} {name}" for kind, name in wanted if f"{kind}/{name}" not in names)
     for folder in ("/tmp", *(("/dev/shm",) if pod.ranks else ())):
         if _volume_at(pod, folder).get("emptyDir", {}).get("medium") != "Memory":
-            found.append(f"{folder} is not in memory")
+            yield f"{folder} is not in memory"
     data = pod.environment.get("SLOTWISE_DATA", "/data")
-    if data not in {mount["mountPath"] for mount in pod.container["volumeMounts"]}:
-        found.append(f"the data folder {data} is not mounted")
-    return found
+    if data not in {mount["mountPath"] for mount in mounts}:
+        yield f"the data folder {data} is not mounted"
 
 
 def _volume_at(pod: Pod, path: str) -> Document:
@@ -177,22 +173,28 @@ def _volume_at(pod: Pod, path: str) -> Document:
     return {}
 
 
-def _right_problems(pod: Pod) -> list[str]:
+def _right_problems(pod: Pod) -> Problems:
     """The images' user, and no rights, as Kubernetes' restricted pods."""
-    of_pod = pod.spec["securityContext"]
-    of_container = pod.container["securityContext"]
-    wanted = {
-        "runAsNonRoot": (of_pod.get("runAsNonRoot"), True),
-        "runAsUser": (of_pod.get("runAsUser"), 10001),
-        "fsGroup": (of_pod.get("fsGroup"), 10001),
-        "seccompProfile": (of_pod.get("seccompProfile"), {"type": "RuntimeDefault"}),
-        "allowPrivilegeEscalation": (of_container.get("allowPrivilegeEscalation"), False),
-        "readOnlyRootFilesystem": (of_container.get("readOnlyRootFilesystem"), True),
-        "capabilities": (of_container.get("capabilities"), {"drop": ["ALL"]}),
-        "automountServiceAccountToken": (pod.spec.get("automountServiceAccountToken"), False),
-        "enableServiceLinks": (pod.spec.get("enableServiceLinks"), False),
+    of_pod = {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "fsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
-    return [f"{name} is {is_}, not {shall}" for name, (is_, shall) in wanted.items() if is_ != shall]
+    of_container = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    of_spec = {"automountServiceAccountToken": False, "enableServiceLinks": False}
+    for there, wanted in (
+        (pod.spec["securityContext"], of_pod),
+        (pod.container["securityContext"], of_container),
+        (pod.spec, of_spec),
+    ):
+        for name, value in wanted.items():
+            if there.get(name) != value:
+                yield f"{name} is {there.get(name)}, not {value}"
 
 
 def graces() -> tuple[int, int]:
@@ -203,32 +205,32 @@ def graces() -> tuple[int, int]:
     return int(drain), int(kill)
 
 
-def _grace_problems(pod: Pod) -> list[str]:
+def _grace_problems(pod: Pod) -> Problems:
     times = [*graces()]
     command = pod.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [])
     if command:
         times.append(int(command[command.index("timeout") + 1]))
     times.append(pod.spec["terminationGracePeriodSeconds"])
-    return [] if times == sorted(set(times)) else [f"graces are not in order: {times}"]
+    if times != sorted(set(times)):
+        yield f"graces are not in order: {times}"
 
 
-def _probe_problems(pod: Pod) -> list[str]:
-    found = []
+def _probe_problems(pod: Pod) -> Problems:
     probes = {kind: pod.container[kind] for kind in _PROBES if kind in pod.container}
     for kind, probe in probes.items():
         port = probe.get("httpGet", probe.get("tcpSocket", {})).get("port")
         if port not in pod.ports:
-            found.append(f"{kind} asks the port {port}, which the container has not")
-    if "livenessProbe" in probes:  # where the kubelet asks the server itself
-        startup, liveness = probes["startupProbe"], probes["livenessProbe"]
-        paths = [probe["httpGet"]["path"] for probe in probes.values()]
-        if paths != ["/readyz", "/readyz", "/livez"]:
-            found.append(f"probes ask {paths}")
-        for kind, probe in (("startupProbe", startup), ("livenessProbe", liveness)):
-            seconds = probe["periodSeconds"] * probe["failureThreshold"]
-            if seconds < RECOVERY_SECONDS:
-                found.append(f"{kind} gives up after {seconds} s, and a recovery may take {RECOVERY_SECONDS}")
-    return found
+            yield f"{kind} asks the port {port}, which the container has not"
+    if "livenessProbe" not in probes:
+        return
+    # The kubelet asks the server itself.
+    paths = [probe["httpGet"]["path"] for probe in probes.values()]
+    if paths != ["/readyz", "/readyz", "/livez"]:
+        yield f"probes ask {paths}"
+    for kind in ("startupProbe", "livenessProbe"):
+        seconds = probes[kind]["periodSeconds"] * probes[kind]["failureThreshold"]
+        if seconds < RECOVERY_SECONDS:
+            yield f"{kind} gives up after {seconds} s, and a recovery may take {RECOVERY_SECONDS}"
 
 
 RECOVERY_SECONDS = 600
@@ -237,56 +239,51 @@ _PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 # --- what finds pods
 
 
-def selector_problems(all_documents: list[Document]) -> list[str]:
+def selector_problems(all_documents: list[Document]) -> Problems:
     """Selectors, Services' ports, and who belongs to whom."""
-    found = []
     all_pods = pods(all_documents)
     for document in all_documents:
         name, spec = name_of(document), document.get("spec", {})
         if document["kind"] == "Service":
             matched = _selected(spec["selector"], all_pods)
             if not matched:
-                found.append(f"{name} selects no pod")
+                yield f"{name} selects no pod"
             for pod, port in ((pod, port) for pod in matched for port in spec["ports"]):
                 target = port["targetPort"]
                 if pod.ports.get(target) != port["port"]:
-                    found.append(f"{name}'s port {port['port']} is no port {target} of {pod.owner}")
+                    yield f"{name}'s port {port['port']} is no port {target} of {pod.owner}"
         elif document["kind"] == "PodDisruptionBudget":
-            matched = _selected(spec["selector"]["matchLabels"], all_pods)
-            if {pod.owner for pod in matched} != {pod.owner for pod in all_pods}:
-                found.append(f"{name} does not select all of the server's pods")
+            if _selected(spec["selector"]["matchLabels"], all_pods) != all_pods:
+                yield f"{name} does not select all of the server's pods"
         elif document["kind"] == "StatefulSet":
             labels = spec["template"]["metadata"]["labels"]
             if not spec["selector"]["matchLabels"].items() <= labels.items():
-                found.append(f"{name} does not select its own pods")
+                yield f"{name} does not select its own pods"
             services = {each["metadata"]["name"]: each["spec"] for each in of_kind(all_documents, "Service")}
             if services.get(spec["serviceName"], {}).get("clusterIP") != "None":
-                found.append(f"{name}: there is no headless Service {spec['serviceName']}")
+                yield f"{name}: there is no headless Service {spec['serviceName']}"
         elif document["kind"] == "MPIJob":
-            found += _job_problems(document, all_documents)
-    return found
+            yield from _job_problems(document, all_documents)
 
 
-def _job_problems(job: Document, all_documents: list[Document]) -> list[str]:
-    found = []
+def _job_problems(job: Document, all_documents: list[Document]) -> Problems:
     budgets = [each["spec"] for each in of_kind(all_documents, "PodDisruptionBudget")]
     replicas = sum(each["replicas"] for each in job["spec"]["mpiReplicaSpecs"].values())
     # For pods of a controller without a scale, Kubernetes takes minAvailable alone, as a number.
     if [budget.get("minAvailable") for budget in budgets] != [replicas]:
-        found.append(f"the budget does not keep all {replicas} pods")
+        yield f"the budget does not keep all {replicas} pods"
     (home,) = re.findall(r"usermod --home (\S+)", (ROOT / "deploy/Dockerfile").read_text())
     if job["spec"]["sshAuthMountPath"] != f"{home}/.ssh":
-        found.append(f"the keys are not mounted at {home}/.ssh")
+        yield f"the keys are not mounted at {home}/.ssh"
     (port,) = re.findall(r"^Port (\d+)$", (ROOT / "deploy/host/sshd_config").read_text(), re.MULTILINE)
     for pod in pods(all_documents):
         if pod.ranks and pod.ports.get("ssh") != int(port):
-            found.append(f"{pod.owner}'s port ssh is not {port}")
-    made_by_operator = {"Service": "", "ConfigMap": "-config", "Secret": "-ssh"}
-    for kind, suffix in made_by_operator.items():
+            yield f"{pod.owner}'s port ssh is not {port}"
+    names = {name_of(document) for document in all_documents}
+    for kind, suffix in {"Service": "", "ConfigMap": "-config", "Secret": "-ssh"}.items():
         taken = f"{kind}/{job['metadata']['name']}{suffix}"
-        if taken in {name_of(document) for document in all_documents}:
-            found.append(f"the operator makes a {taken} itself")
-    return found
+        if taken in names:
+            yield f"the operator makes a {taken} itself"
 
 
 # --- the configuration
@@ -299,45 +296,42 @@ def configuration(all_documents: list[Document]) -> str:
     return found
 
 
-def configuration_problems(all_documents: list[Document]) -> list[str]:
+def configuration_problems(all_documents: list[Document]) -> Problems:
     """Ports and files of the configuration, beside those of the pods with ranks."""
     config = configuration(all_documents)
-    found = []
     for pod in (pod for pod in pods(all_documents) if pod.ranks):
         for field, port in (("listen", "grpc"), ("metrics_listen", "metrics"), ("health_listen", "health")):
             (first,) = re.findall(rf'^{field}: "0\.0\.0\.0:(\d+)"$', config, re.MULTILINE)
             if pod.ports.get(port) != int(first):
-                found.append(f"{field} is {first}, which is no port {port} of {pod.owner}")
-            if port == "health":
-                continue
-            for rank in range(1, pod.ranks):
+                yield f"{field} is {first}, which is no port {port} of {pod.owner}"
+            for rank in range(1, 0 if port == "health" else pod.ranks):
                 if pod.ports.get(f"{port}-{rank}") != int(first) + rank:
-                    found.append(f"{pod.owner} has no port {port}-{rank} for rank {rank}")
+                    yield f"{pod.owner} has no port {port}-{rank} for rank {rank}"
         for file in re.findall(r'_file: "([^"]+)"', config):
             path = Path(file)
             secret = _volume_at(pod, str(path.parent)).get("secret", {}).get("secretName", "")
             if path.name not in SECRETS.get(secret, set()):
-                found.append(f"{file} is no file of a Secret that {pod.owner} mounts")
-    return found
+                yield f"{file} is no file of a Secret that {pod.owner} mounts"
 
 
-def policy_problems(policy: Document, all_documents: list[Document]) -> list[str]:
+def policy_problems(policy: Document, all_documents: list[Document]) -> Problems:
     """Whom a NetworkPolicy lets in, beside the ports of a server's pods."""
-    found = []
-    spec = policy["spec"]
-    all_pods = pods(all_documents)
-    if spec["policyTypes"] != ["Ingress", "Egress"]:
-        found.append("the policy is not for both ways")
-    if len(_selected(spec["podSelector"]["matchLabels"], all_pods)) != len(all_pods):
-        found.append("the policy does not select all pods")
+    spec, all_pods = policy["spec"], pods(all_documents)
     own = {"podSelector": spec["podSelector"]}
-    if {"from": [own]} not in spec["ingress"] or {"to": [own]} not in spec["egress"]:
-        found.append("ranks do not reach each other at any port")
     rules = [rule for rule in spec["ingress"] if rule != {"from": [own]}]
-    if not all(rule.get("ports") for rule in rules):
-        found.append("somebody else than ranks reaches all ports")
-    if found:
-        return found
+    holds = {
+        "the policy is not for both ways": spec["policyTypes"] == ["Ingress", "Egress"],
+        "the policy does not select all pods": (
+            len(_selected(spec["podSelector"]["matchLabels"], all_pods)) == len(all_pods)
+        ),
+        "ranks do not reach each other at any port": (
+            {"from": [own]} in spec["ingress"] and {"to": [own]} in spec["egress"]
+        ),
+        "somebody else than ranks reaches all ports": all(rule.get("ports") for rule in rules),
+    }
+    if not all(holds.values()):
+        yield from (problem for problem, good in holds.items() if not good)
+        return
     (trainers,) = [rule for rule in rules if rule.get("from", [{}])[0].keys() == {"podSelector"}]
     (prometheus,) = [rule for rule in rules if "namespaceSelector" in rule.get("from", [{}])[0]]
     (everybody,) = [rule for rule in rules if "from" not in rule]
@@ -345,13 +339,12 @@ def policy_problems(policy: Document, all_documents: list[Document]) -> list[str
         for prefix, rule in (("grpc", trainers), ("metrics", prometheus)):
             wanted = {port for name, port in pod.ports.items() if re.fullmatch(rf"{prefix}(-\d+)?", name)}
             if not wanted <= _allowed(rule):
-                found.append(f"{prefix} of {pod.owner} needs {sorted(wanted)}: not all are allowed")
+                yield f"{prefix} of {pod.owner} needs {sorted(wanted)}: not all are allowed"
             others = set(pod.ports.values()) - wanted
             if others & _allowed(rule):
-                found.append(f"whoever reaches {prefix} also reaches {sorted(others & _allowed(rule))}")
+                yield f"whoever reaches {prefix} also reaches {sorted(others & _allowed(rule))}"
         if _allowed(everybody) != {pod.ports["health"]}:
-            found.append(f"everybody reaches {sorted(_allowed(everybody))}, not the health port alone")
-    return found
+            yield f"everybody reaches {sorted(_allowed(everybody))}, not the health port alone"
 
 
 def _allowed(rule: Document) -> set[int]:

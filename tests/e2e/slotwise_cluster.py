@@ -11,11 +11,15 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import grpc
 import numpy as np
+import pytest
 from slotwise_wire import CALL_TIMEOUT, CHANNEL_OPTIONS, ROOT, SERVING, Protocol, health
+
+if TYPE_CHECKING:  # tests/abuse does without our client
+    import slotwise
 
 Keys = Union[Sequence[int], np.ndarray]
 
@@ -56,6 +60,14 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = START_
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
         time.sleep(0.02)
+
+
+def refusal(code: grpc.StatusCode, call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
+    """What is said as a call is refused with this code."""
+    with pytest.raises(grpc.RpcError) as refused:
+        call(*arguments, **named)
+    assert refused.value.code() == code, refused.value
+    return str(refused.value.details())
 
 
 class RankClient:
@@ -244,9 +256,10 @@ class Cluster:
         return np.frombuffer(reply.values, "<f4").reshape(reply.samples, reply.width)
 
     def push_request(
-        self, table: str, keys: Keys, gradients: np.ndarray, step: dict[str, int], **fields: Any
+        self, table: str, keys: Keys, gradients: np.ndarray, step: dict[str, int] | None = None, **fields: Any
     ) -> Any:
-        """A message PushRequest of as many samples as `gradients` has rows."""
+        """A message PushRequest, of as many samples as `gradients` has rows; by default of a new session."""
+        step = step or {"session": self.session(), "number": 1}
         if "offsets" in fields:
             fields["offsets"] = np.asarray(fields["offsets"], "<u4").tobytes()
         return self.protocol.PushRequest(
@@ -261,6 +274,28 @@ class Cluster:
     def push(self, request: Any, rank: int = 0) -> int:
         """Sends a PushRequest; the table's step it was applied as."""
         return int(self.rank(rank).embedding.Push(request, timeout=CALL_TIMEOUT).table_step)
+
+    def begin_push(self, request: Any, rank: int = 0) -> Any:
+        """Sends a PushRequest; its call, which may wait for other parts of the step."""
+        return self.rank(rank).embedding.Push.future(request, timeout=CALL_TIMEOUT)
+
+    def drop(self, table: str, rank: int = 0) -> None:
+        """Drops a table."""
+        request = self.protocol.DropTableRequest(table=table)
+        self.rank(rank).admin.DropTable(request, timeout=CALL_TIMEOUT)
+
+    def tables(self, rank: int = 0) -> list[Any]:
+        """The messages TableOptions of all tables."""
+        request = self.protocol.ListTablesRequest()
+        return list(self.rank(rank).admin.ListTables(request, timeout=CALL_TIMEOUT).tables)
+
+    def connect(self, rank: int = 0, token_file: Path | None = None, **options: Any) -> slotwise.Client:
+        """Our own client of a rank."""
+        import slotwise
+
+        if token_file is not None:
+            options["credentials"] = slotwise.Credentials(token_file=token_file)
+        return slotwise.connect(self.ranks[rank].address, **options)
 
 
 StartCluster = Callable[..., Cluster]  # (ranks, config, **more of Cluster), as the fixture start_cluster

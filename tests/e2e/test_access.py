@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ import grpc
 import numpy as np
 import pytest
 from certificates import write
-from slotwise_cluster import Cluster, StartCluster, run_server, server_binary, wait_until
+from programs import CTL, run
+from slotwise_cluster import Cluster, StartCluster, refusal, run_server, wait_until
 from slotwise_metrics import METRICS, scrape, total
 from slotwise_wire import CALL_TIMEOUT, Protocol
 
@@ -36,38 +35,55 @@ KEY = (7).to_bytes(8, "little")
 ONE = np.ones(2, "<f4").tobytes()
 
 
-def token_file(folder: Path, name: str) -> Path:
-    """The file of a principal's token."""
-    return folder / f"{name}.token"
-
-
 def principals(folder: Path) -> str:
     """Writes the tokens, and returns the configuration that grants what GRANTS says."""
     folder.mkdir(parents=True, exist_ok=True)
     config = ""
     for name, grant in GRANTS.items():
-        write(token_file(folder, name), f"{TOKENS[name]}\n".encode())
-        file = token_file(folder, name)
+        file = folder / f"{name}.token"
+        write(file, f"{TOKENS[name]}\n".encode())
         config += f'principals {{ name: "{name}" token_file: "{file}" grants {{ {grant} }} }}\n'
     return f"security {{ {config} }}\n{TABLES}"
 
 
+class Guarded:
+    """A server that serves nobody without a token, and the folder of the tokens."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+
+    def connect(self, name: str, door: str | None = None) -> slotwise.Client:
+        """A client who has a principal's token."""
+        return self.cluster.connect(token_file=self.folder / f"{name}.token", door=door)
+
+    def refused(self) -> float:
+        """The calls of nobody whom the server knows, as a watcher reads them."""
+        name, code = "slotwise_access_refused_total", "UNAUTHENTICATED"
+        return total(self.cluster, name, TOKENS["watcher"], code=code)
+
+
 @pytest.fixture(scope="module")
-def guarded(
-    protocol: Protocol, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Cluster, Path]]:
-    """A server of two ranks that serves nobody without a token, and the folder of the tokens."""
+def guarded(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """Of two ranks, for a module's tests."""
     folder = tmp_path_factory.mktemp("guarded")
     data = f'durability {{ folder: "{folder}/data" }}\n'
     cluster = Cluster(2, folder / "server", protocol, principals(folder) + METRICS + data)
-    yield cluster, folder
+    yield Guarded(cluster, folder)
     if cluster.process.poll() is None:
         cluster.stop()
 
 
-def metadata(token: str | None) -> list[tuple[str, str]]:
+@pytest.fixture
+def alone(start_cluster: StartCluster, tmp_path: Path) -> Guarded:
+    """Of one rank, for one test: with debug lines, and checkpoints."""
+    folder = tmp_path / "tokens"
+    more = f'log_level: "debug"\ndurability {{ folder: "{tmp_path}/data" }}\n'
+    return Guarded(start_cluster(1, principals(folder) + more), folder)
+
+
+def metadata(token: str) -> list[tuple[str, str]]:
     """What a call carries."""
-    return [] if token is None else [("authorization", f"Bearer {token}")]
+    return [("authorization", f"Bearer {token}")]
 
 
 def requests(protocol: Protocol) -> dict[str, Any]:
@@ -127,20 +143,21 @@ MAY: dict[str, set[str]] = {
 }
 
 
-def code_of(protocol: Protocol, channel: grpc.Channel, method: str, request: Any, token: str | None) -> Any:
-    """How the server ends a call."""
+def send(protocol: Protocol, channel: grpc.Channel, method: str, request: Any, carried: Any) -> None:
+    """Calls a method, with metadata."""
     service, name = method.split("/")
     call = getattr(protocol.stub(channel, service), name)
+    reply = call(iter([request]) if name == "Import" else request, timeout=CALL_TIMEOUT, metadata=carried)
+    if name == "Export":
+        list(reply)
+
+
+def code_of(protocol: Protocol, channel: grpc.Channel, method: str, request: Any, token: str) -> Any:
+    """How the server ends a call."""
     try:
-        if name == "Import":
-            call(iter([request]), timeout=CALL_TIMEOUT, metadata=metadata(token))
-        elif name == "Export":
-            list(call(request, timeout=CALL_TIMEOUT, metadata=metadata(token)))
-        else:
-            call(request, timeout=CALL_TIMEOUT, metadata=metadata(token))
+        send(protocol, channel, method, request, metadata(token))
     except grpc.RpcError as error:
-        said = f"{error.details()}"
-        assert not any(secret in said for secret in TOKENS.values())
+        assert not any(secret in f"{error.details()}" for secret in TOKENS.values())
         return error.code()
     return grpc.StatusCode.OK
 
@@ -156,23 +173,13 @@ def test_every_method_is_in_the_table(protocol: Protocol) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GRANTS))
-def test_each_right_is_granted_and_denied(
-    guarded: tuple[Cluster, Path], protocol: Protocol, name: str
-) -> None:
-    cluster, _ = guarded
+def test_each_right_is_granted_and_denied(guarded: Guarded, protocol: Protocol, name: str) -> None:
     for method, request in requests(protocol).items():
-        code = code_of(protocol, cluster.ranks[1].channel, method, request, TOKENS[name])
-        may = name in MAY.get(method, {"admin"})
-        if may:
+        code = code_of(protocol, guarded.cluster.ranks[1].channel, method, request, TOKENS[name])
+        if name in MAY.get(method, {"admin"}):
             assert code not in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED), method
         else:
             assert code == grpc.StatusCode.PERMISSION_DENIED, (method, code)
-
-
-def refused_calls(cluster: Cluster) -> float:
-    """The calls of nobody whom the server knows, as a watcher reads them."""
-    name, code = "slotwise_access_refused_total", "UNAUTHENTICATED"
-    return total(cluster, name, TOKENS["watcher"], code=code)
 
 
 @pytest.mark.parametrize(
@@ -181,45 +188,24 @@ def refused_calls(cluster: Cluster) -> float:
     + [f"Basic {TOKENS['admin']}"]
     + [f"Bearer {TOKENS['admin'][:-1]}", f"Bearer {TOKENS['admin']}x", f"Bearer  {TOKENS['admin']}"],
 )
-def test_nobody_does_nothing(
-    guarded: tuple[Cluster, Path], protocol: Protocol, authorization: str | None
-) -> None:
-    cluster, _ = guarded
-    before = refused_calls(cluster)
-    asked = 0
+def test_nobody_does_nothing(guarded: Guarded, protocol: Protocol, authorization: str | None) -> None:
+    before, channel = guarded.refused(), guarded.cluster.ranks[0].channel
+    carried = [] if authorization is None else [("authorization", authorization)]
     for method, request in requests(protocol).items():
-        service, name = method.split("/")
-        call = getattr(protocol.stub(cluster.ranks[0].channel, service), name)
-        carried = [] if authorization is None else [("authorization", authorization)]
-        with pytest.raises(grpc.RpcError) as refused:
-            if name == "Import":
-                call(iter([request]), timeout=CALL_TIMEOUT, metadata=carried)
-            elif name == "Export":
-                list(call(request, timeout=CALL_TIMEOUT, metadata=carried))
-            else:
-                call(request, timeout=CALL_TIMEOUT, metadata=carried)
-        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED, method
-        asked += 1
-    after = refused_calls(cluster)
-    assert after - before == asked
+        refusal(grpc.StatusCode.UNAUTHENTICATED, send, protocol, channel, method, request, carried)
+    assert guarded.refused() - before == len(requests(protocol))
 
 
-def test_two_tokens_in_turn_on_one_connection(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
-    cluster, _ = guarded
-    push = requests(protocol)["Embedding/Push"]
+def test_two_tokens_in_turn_on_one_connection(guarded: Guarded, protocol: Protocol) -> None:
+    push, channel = requests(protocol)["Embedding/Push"], guarded.cluster.ranks[0].channel
     for _ in range(3):
-        channel = cluster.ranks[0].channel
         assert code_of(protocol, channel, "Embedding/Push", push, TOKENS["trainer"]) == grpc.StatusCode.OK
         denied = code_of(protocol, channel, "Embedding/Push", push, TOKENS["reader"])
         assert denied == grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_a_refusal_says_what_is_missing_and_not_what_there_is(
-    guarded: tuple[Cluster, Path], protocol: Protocol
-) -> None:
-    cluster, folder = guarded
-    credentials = slotwise.Credentials(token_file=token_file(folder, "reader"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+def test_a_refusal_says_what_is_missing_and_not_what_there_is(guarded: Guarded) -> None:
+    with guarded.connect("reader") as ps:
         assert ps.lookup("ads", [7], train=False).shape == (1, 2)
         with pytest.raises(slotwise.PermissionDenied) as train:
             ps.lookup("ads", [7])
@@ -230,42 +216,36 @@ def test_a_refusal_says_what_is_missing_and_not_what_there_is(
             assert f'it needs a right on table "{table}"' in str(denied.value)
         assert [table.name for table in ps.list_tables()] == ["ads"]
     with pytest.raises(slotwise.Unauthenticated, match="has no token"):
-        slotwise.connect(cluster.ranks[0].address, credentials=slotwise.Credentials())
+        guarded.cluster.connect(credentials=slotwise.Credentials())
 
 
-def test_who_observes_finds_all_tables_and_no_row(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
+def test_who_observes_finds_all_tables_and_no_row(guarded: Guarded) -> None:
     """What ranks count names every table anyway, so a watcher may list and describe all, and nothing else."""
-    cluster, folder = guarded
-    credentials = slotwise.Credentials(token_file=token_file(folder, "watcher"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
-        tables = {table.name for table in ps.list_tables()}
-        assert {"ads", "users"} <= tables
+    with guarded.connect("watcher") as ps:
+        assert {"ads", "users"} <= {table.name for table in ps.list_tables()}
         assert ps.describe_table("ads").options.dim == 2
         with pytest.raises(slotwise.PermissionDenied, match="a right on all tables|it needs read"):
             ps.lookup("ads", [7], train=False)
-    counted = "".join(map(str, scrape(cluster, 0, TOKENS["watcher"])))
+    counted = "".join(map(str, scrape(guarded.cluster, 0, TOKENS["watcher"])))
     assert all(f"'{name}'" in counted for name in ("ads", "users"))
     allowed = {method for method, who in MAY.items() if "watcher" in who}
     assert allowed == {f"Admin/{name}" for name in OBSERVED}
 
 
-def test_a_trainer_trains_and_the_log_names_it(guarded: tuple[Cluster, Path]) -> None:
-    cluster, folder = guarded
-    credentials = slotwise.Credentials(token_file=token_file(folder, "trainer"))
+def test_a_trainer_trains_and_the_log_names_it(guarded: Guarded) -> None:
+    cluster, keys = guarded.cluster, np.arange(100, 200, dtype=np.uint64)
+    credentials = slotwise.Credentials(token_file=guarded.folder / "trainer.token")
     with slotwise.connect(*(rank.address for rank in cluster.ranks), credentials=credentials) as ps:
-        keys = np.arange(100, 200, dtype=np.uint64)
         ps.lookup("ads", keys)
         ps.push("ads", keys, None, np.ones((100, 2), np.float32))
-    admin = slotwise.Credentials(token_file=token_file(folder, "admin"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
+    with guarded.connect("admin") as ps:
         ps.create_table("audited", dim=2, optimizer=slotwise.SGD(lr=0.1))
         ps.drop_table("audited")
     for what in ("made", "dropped"):
         (said,) = cluster.await_messages(f"^table audited is {what}")
         assert ", admin asked" in said, said
     everything = cluster.logs() + "".join(map(str, scrape(cluster, 0, TOKENS["watcher"])))
-    for secret in TOKENS.values():
-        assert secret not in everything
+    assert not any(secret in everything for secret in TOKENS.values())
 
 
 def lines_held_back(cluster: Cluster, of_what: str) -> int:
@@ -274,37 +254,36 @@ def lines_held_back(cluster: Cluster, of_what: str) -> int:
     return sum(int(line[1]) for line in map(counted.fullmatch, cluster.messages(0)) if line)
 
 
-def test_the_log_says_who_changed_and_took_rows(guarded: tuple[Cluster, Path]) -> None:
-    cluster, folder = guarded
-    credentials = slotwise.Credentials(token_file=token_file(folder, "rows"))
-    keys = np.arange(1000, 1007, dtype=np.uint64)
-    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+def test_the_log_says_who_changed_and_took_rows(guarded: Guarded) -> None:
+    cluster, keys = guarded.cluster, np.arange(1000, 1007, dtype=np.uint64)
+    with guarded.connect("rows") as ps:
         ps.import_rows("ads", keys, np.ones((7, 2), np.float32))
         assert sum(len(rows.keys) for rows in ps.export_rows("ads", keys)) == 7
         assert ps.erase("ads", keys) == 7
-    admin = slotwise.Credentials(token_file=token_file(folder, "admin"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
+    with guarded.connect("admin") as ps:
         ps.set_learning_rate("ads", 0.5)
         # Whoever makes and drops tables all day hides his own deeds, and nobody else's.
         for i in range(40):
             ps.create_table(f"many{i}", dim=2, optimizer=slotwise.SGD(lr=0.1))
         for i in range(40):
             ps.drop_table(f"many{i}")
-    owner = slotwise.Credentials(token_file=token_file(folder, "other"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=owner) as ps:
+    with guarded.connect("other") as ps:
         ps.set_learning_rate("users", 0.25)
 
     def said(what: str, who: str) -> bool:
         lines = cluster.messages(0) + cluster.messages(1)
         return any(line.startswith(what) and f", {who} asked" in line for line in lines)
 
-    for what in ("7 rows of table ads are imported", "7 rows of table ads are erased"):
-        wait_until(lambda: said(what, "rows"), what)
-    wait_until(lambda: said("table ads learns at the rate 0.5", "admin"), "the rate")
-    wait_until(lambda: said("table users learns at the rate 0.25", "other"), "another's rate")
     # Those who make much do not hide what they take away. What was held back is counted, though nothing
     # follows it.
-    wait_until(lambda: said("table many0 is dropped", "admin"), "what is dropped")
+    for what, who in (
+        ("7 rows of table ads are imported", "rows"),
+        ("7 rows of table ads are erased", "rows"),
+        ("table ads learns at the rate 0.5", "admin"),
+        ("table users learns at the rate 0.25", "other"),
+        ("table many0 is dropped", "admin"),
+    ):
+        wait_until(lambda: said(what, who), what)
     # Other tests' deeds may have been of the same interval.
     wait_until(lambda: lines_held_back(cluster, "admin made") >= 8, "the count of what admin made")
     wait_until(lambda: lines_held_back(cluster, "admin took away") >= 8, "the count of what admin took away")
@@ -316,26 +295,16 @@ def test_the_log_says_who_changed_and_took_rows(guarded: tuple[Cluster, Path]) -
     wait_until(lambda: exported() == 7, "each exported row, once")
 
 
-def test_the_log_hides_no_erased_rows_behind_imports(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(1, principals(tmp_path / "tokens"))
-    credentials = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "rows"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=credentials) as ps:
+def test_the_log_hides_no_erased_rows_behind_imports(alone: Guarded) -> None:
+    with alone.connect("rows") as ps:
         for _ in range(40):
             ps.import_rows("ads", [7], np.ones((1, 2), np.float32))
         assert ps.erase("ads", [7]) == 1
-    cluster.await_messages("^1 rows of table ads are erased, as ")
+    alone.cluster.await_messages("^1 rows of table ads are erased, as ")
 
 
-def test_the_log_says_what_was_done_with_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
-    data = f'durability {{ folder: "{tmp_path}/data" }}\n'
-    cluster = start_cluster(1, principals(tmp_path / "tokens") + data)
-    rows, admin = (
-        slotwise.Credentials(token_file=token_file(tmp_path / "tokens", name)) for name in ("rows", "admin")
-    )
-    with (
-        slotwise.connect(cluster.ranks[0].address, credentials=rows) as importer,
-        slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps,
-    ):
+def test_the_log_says_what_was_done_with_checkpoints(alone: Guarded) -> None:
+    with alone.connect("rows") as importer, alone.connect("admin") as ps:
         importer.import_rows("ads", [7, 8], np.ones((2, 2), np.float32))
         base = ps.save().id
         importer.import_rows("ads", [9], np.ones((1, 2), np.float32))
@@ -354,18 +323,16 @@ def test_the_log_says_what_was_done_with_checkpoints(start_cluster: StartCluster
         f"checkpoint {base} is released, as ",
         f"checkpoint {base} is loaded, and saved as {loaded}, as ",
     )
-    lines = cluster.await_messages(", admin asked$", len(deeds))
+    lines = alone.cluster.await_messages(", admin asked$", len(deeds))
     for deed in deeds:
         assert len([line for line in lines if deed in line]) == 1, (deed, lines)
     # A server that ends has written its log.
-    cluster.stop()
-    assert cluster.await_messages(", admin asked$", len(deeds)) == lines, "what failed is no deed"
+    alone.cluster.stop()
+    assert alone.cluster.await_messages(", admin asked$", len(deeds)) == lines, "what failed is no deed"
 
 
-def test_the_log_says_nothing_of_who_did_nothing(
-    start_cluster: StartCluster, protocol: Protocol, tmp_path: Path
-) -> None:
-    cluster = start_cluster(1, principals(tmp_path / "tokens"))
+def test_the_log_says_nothing_of_who_did_nothing(alone: Guarded, protocol: Protocol) -> None:
+    cluster = alone.cluster
     asked = {name: protocol.stub(cluster.ranks[0].channel, name) for name in ("Admin", "Rows")}
     admin, rows = metadata(TOKENS["admin"]), metadata(TOKENS["rows"])
     options = protocol.TableOptions(name="made", dim=2, optimizer={"learning_rate": 0.1})
@@ -375,12 +342,11 @@ def test_the_log_says_nothing_of_who_did_nothing(
         assert reply.created == created
     nothing = protocol.ExportRequest(table="ads")
     assert not list(asked["Rows"].Export(nothing, metadata=rows, timeout=CALL_TIMEOUT))
-    asked["Rows"].Import(iter([]), metadata=rows, timeout=CALL_TIMEOUT)
     empty = protocol.ImportRequest(table="ads")
-    asked["Rows"].Import(iter([empty]), metadata=rows, timeout=CALL_TIMEOUT)
-    # This deed is logged, so that what was done before it would be in the log.
+    # The last deed is logged, so that what was done before it would be in the log.
     ones = protocol.ImportRequest(table="ads", keys=KEY, values=ONE)
-    asked["Rows"].Import(iter([ones]), metadata=rows, timeout=CALL_TIMEOUT)
+    for messages in ([], [empty], [ones]):
+        asked["Rows"].Import(iter(messages), metadata=rows, timeout=CALL_TIMEOUT)
 
     def deeds() -> list[str]:
         return [line.split(", as ")[0] for line in cluster.messages(0) if line.endswith(" asked")]
@@ -389,14 +355,11 @@ def test_the_log_says_nothing_of_who_did_nothing(
     assert deeds() == ["table made is made", "1 rows of table ads are imported"]
 
 
-def test_a_session_names_no_tables_of_others(guarded: tuple[Cluster, Path], protocol: Protocol) -> None:
-    cluster, _ = guarded
+def test_a_session_names_no_tables_of_others(guarded: Guarded, protocol: Protocol) -> None:
+    channels = [rank.channel for rank in guarded.cluster.ranks]
     push = requests(protocol)["Embedding/Push"]
-    assert (
-        code_of(protocol, cluster.ranks[0].channel, "Embedding/Push", push, TOKENS["trainer"])
-        == grpc.StatusCode.OK
-    )
-    stub = protocol.stub(cluster.ranks[1].channel, "Admin")
+    assert code_of(protocol, channels[0], "Embedding/Push", push, TOKENS["trainer"]) == grpc.StatusCode.OK
+    stub = protocol.stub(channels[1], "Admin")
 
     def described(name: str) -> Any:
         request = protocol.DescribeSessionRequest(session=5)
@@ -408,21 +371,18 @@ def test_a_session_names_no_tables_of_others(guarded: tuple[Cluster, Path], prot
     assert not theirs.known and not theirs.tables and theirs.last_step == 0
 
 
-def test_a_trace_is_in_the_log(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(1, principals(tmp_path / "tokens") + 'log_level: "debug"\n')
+def test_a_trace_is_in_the_log(alone: Guarded) -> None:
+    cluster, ones = alone.cluster, np.ones((1, 2), np.float32)
     traces = {door: f"{i + 1:032x}" for i, door in enumerate(("shm", "grpc"))}
     for door, trace in traces.items():
-        credentials = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "trainer"))
-        with slotwise.connect(cluster.ranks[0].address, door=door, credentials=credentials) as ps:
+        with alone.connect("trainer", door) as ps:
             with slotwise.trace(f"00-{trace}-00f067aa0ba902b7-01"):
                 ps.lookup("ads", [7])
-            ps.push("ads", [7], None, np.ones((1, 2), np.float32))
+            ps.push("ads", [7], None, ones)
             with slotwise.trace("00-not a trace"):
-                ps.push("ads", [7], None, np.ones((1, 2), np.float32))
-    admin = slotwise.Credentials(token_file=token_file(tmp_path / "tokens", "admin"))
-    with slotwise.connect(cluster.ranks[0].address, credentials=admin) as ps:
-        with slotwise.trace(f"00-{9:032x}-00f067aa0ba902b7-00"):
-            ps.drop_table("users")
+                ps.push("ads", [7], None, ones)
+    with alone.connect("admin") as ps, slotwise.trace(f"00-{9:032x}-00f067aa0ba902b7-00"):
+        ps.drop_table("users")
 
     def lines(what: str) -> list[str]:
         return [line for line in cluster.messages(0) if line.startswith(what)]
@@ -437,9 +397,8 @@ def test_a_trace_is_in_the_log(start_cluster: StartCluster, tmp_path: Path) -> N
     assert f", admin, trace {9:032x} asked" in dropped
 
 
-def test_the_port_speaks_no_data_transport(guarded: tuple[Cluster, Path]) -> None:
-    cluster, _ = guarded
-    host, port = cluster.ranks[0].address.split(":")
+def test_the_port_speaks_no_data_transport(guarded: Guarded) -> None:
+    host, port = guarded.cluster.ranks[0].address.split(":")
     with socket.create_connection((host, int(port)), timeout=CALL_TIMEOUT) as connection:
         connection.sendall(b"SLOTWISE" + bytes([1, 0, 0, 0, 0, 0, 0, 0]))
         answer = b""
@@ -448,19 +407,19 @@ def test_the_port_speaks_no_data_transport(guarded: tuple[Cluster, Path]) -> Non
         assert not answer.startswith(b"SLOTWISE")
 
 
-def test_tokens_are_read_again_when_they_change(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(1, principals(tmp_path / "tokens"))
-    file = token_file(tmp_path / "tokens", "reader")
-    mine = tmp_path / "mine.token"
+def test_tokens_are_read_again_when_they_change(alone: Guarded, tmp_path: Path) -> None:
+    file, mine = alone.folder / "reader.token", tmp_path / "mine.token"
 
     def serves(token: str) -> bool:
         write(mine, token.encode())
         try:
-            credentials = slotwise.Credentials(token_file=mine)
-            with slotwise.connect(cluster.ranks[0].address, credentials=credentials):
+            with alone.cluster.connect(token_file=mine):
                 return True
         except slotwise.Unauthenticated:
             return False
+
+    def complaints() -> int:
+        return len([line for line in alone.cluster.messages(0) if "stay as they were" in line])
 
     old, new = TOKENS["reader"], "another-token-9876543210"
     assert serves(old) and not serves(new)
@@ -471,25 +430,25 @@ def test_tokens_are_read_again_when_they_change(start_cluster: StartCluster, tmp
     wait_until(lambda: not serves(old), "the old token is gone")
     assert serves(new)
     for wrong in (b"", b"short\n", b"has a space in the middle\n", f"{TOKENS['admin']}\n".encode()):
-        before = len([line for line in cluster.messages(0) if "stay as they were" in line])
+        before = complaints()
         write(file, wrong)
-        wait_until(
-            lambda: len([line for line in cluster.messages(0) if "stay as they were" in line]) > before,
-            "the log says that the file is wrong",
-        )
+        wait_until(lambda: complaints() > before, "the log says that the file is wrong")
         assert serves(new) and not serves(old)
 
 
-def test_a_client_reads_its_token_again(guarded: tuple[Cluster, Path], tmp_path: Path) -> None:
-    cluster, _ = guarded
+def test_a_client_reads_its_token_again(guarded: Guarded, tmp_path: Path) -> None:
     mine = tmp_path / "mine.token"
     write(mine, TOKENS["reader"].encode())
-    with slotwise.connect(cluster.ranks[0].address, credentials=slotwise.Credentials(token_file=mine)) as ps:
-        assert [table.name for table in ps.list_tables()] == ["ads"]
+    with guarded.cluster.connect(token_file=mine) as ps:
+
+        def names() -> list[str]:
+            return [table.name for table in ps.list_tables()]
+
+        assert names() == ["ads"]
         write(mine, TOKENS["other"].encode())
-        wait_until(lambda: [table.name for table in ps.list_tables()] == ["users"], "the other token")
+        wait_until(lambda: names() == ["users"], "the other token")
         mine.unlink()
-        assert [table.name for table in ps.list_tables()] == ["users"]
+        assert names() == ["users"]
 
 
 def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
@@ -523,33 +482,23 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path: Path, config: str, why: str) -> None:
-    write(tmp_path / "good", b"0123456789abcdef")
-    write(tmp_path / "bad", b"short")
-    write(tmp_path / "open", b"0123456789abcdef")
-    (tmp_path / "open").chmod(0o622)
-    text = config
-    for name, file in (("T", "good"), ("S", "bad"), ("W", "open")):
-        text = text.replace(f'"{name}"', f'"{tmp_path}/{file}"')
-    (tmp_path / "server.pbtxt").write_text(f"security {{ {text} }}\n")
+    good = b"0123456789abcdef"
+    for name, token, mode in (("T", good, 0o600), ("S", b"short", 0o600), ("W", good, 0o622)):
+        write(tmp_path / name, token)
+        (tmp_path / name).chmod(mode)
+        config = config.replace(f'"{name}"', f'"{tmp_path}/{name}"')
+    (tmp_path / "server.pbtxt").write_text(f"security {{ {config} }}\n")
     ended = run_server("--config", str(tmp_path / "server.pbtxt"), "--check-config")
     assert ended.returncode == 1
     assert why in ended.stderr, ended.stderr
     assert "0123456789abcdef" not in ended.stderr and "short" not in ended.stderr
 
 
-def test_ctl_takes_a_token(guarded: tuple[Cluster, Path]) -> None:
-    cluster, folder = guarded
-    ctl = server_binary().parents[1] / "client/ctl/slotwise-ctl"
-
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [str(ctl), "--server", cluster.ranks[0].address, *arguments]
-        return subprocess.run(
-            command, env=os.environ | variables, capture_output=True, text=True, timeout=CALL_TIMEOUT
-        )
-
-    file = str(token_file(folder, "admin"))
-    assert run("health").returncode == 0
-    assert "has no token" in run("tables").stderr
-    assert "ads" in run("tables", "--token-file", file).stdout
-    assert "ads" in run("tables", SLOTWISE_TOKEN_FILE=file).stdout
-    assert "admin may not: it needs observe on all tables" in run("stats", "--token-file", file).stderr
+def test_ctl_takes_a_token(guarded: Guarded) -> None:
+    ctl, file = [CTL, "--server", guarded.cluster.ranks[0].address], guarded.folder / "admin.token"
+    assert run(*ctl, "health").returncode == 0
+    assert "has no token" in run(*ctl, "tables").stderr
+    assert "ads" in run(*ctl, "tables", "--token-file", file).stdout
+    assert "ads" in run(*ctl, "tables", SLOTWISE_TOKEN_FILE=str(file)).stdout
+    refused = run(*ctl, "stats", "--token-file", file).stderr
+    assert "admin may not: it needs observe on all tables" in refused

@@ -7,25 +7,15 @@ is wrong.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from certificates import Authority
 from containers import stage
-from kubernetes_manifests import (
-    FOLDER,
-    POLICY,
-    SECRETS,
-    SERVERS,
-    VERSIONS,
-    configuration,
-    documents,
-    pods,
-    problems,
-    text,
-)
+from kubernetes_manifests import FOLDER, POLICY, SECRETS, SERVERS, VERSIONS
+from kubernetes_manifests import configuration, documents, pods, problems, text
+from programs import output_of
 from slotwise_cluster import run_server
 from slotwise_wire import ROOT
 
@@ -48,8 +38,7 @@ def test_every_manifest_is_looked_at() -> None:
 def test_the_command_of_the_docs_makes_a_server_with_gpus(name: str) -> None:
     pattern = rf"^    (sed .*deploy/kubernetes/{name}) >\S+$"
     (command,) = re.findall(pattern, README.read_text(), re.MULTILINE)
-    ended = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
-    made = ended.stdout
+    made = output_of("bash", "-c", command, folder=ROOT)
     assert made == text(name, gpu=True)
     server = next(pod for pod in pods(list(yaml.safe_load_all(made))) if pod.ranks)
     assert server.container["resources"]["limits"]["nvidia.com/gpu"] == server.ranks
@@ -92,147 +81,76 @@ def test_the_docs_make_the_secrets() -> None:
         assert set(re.findall(r"--from-file=([\w.]+)=", options)) == files
 
 
-# --- mutants: a manifest, what is put in the place of what, and what is found
+# --- mutants: of each manifest, what is put in the place of what, and what is found of it
 
-SELECTOR = "app.kubernetes.io/component: server}"
-MUTANTS = [
-    # what Kubernetes' schemas refuse
-    (
-        "statefulset.yaml",
-        "readOnlyRootFilesystem",
-        "readOnlyRootFileSystem",
-        "'readOnlyRootFileSystem' was unex",
-    ),
-    (
-        "statefulset.yaml",
-        "volumeClaimTemplates",
-        "volumeClaimTemplate",
-        "'volumeClaimTemplate' was unexpected",
-    ),
-    (
-        "statefulset.yaml",
-        'SLOTWISE_RANKS, value: "2"',
-        "SLOTWISE_RANKS, value: 2",
-        "2 is not of type 'string'",
-    ),
-    ("statefulset.yaml", "maxUnavailable: 0", "maxUnavailabel: 0", "'maxUnavailabel' was unexpected"),
-    ("statefulset.yaml", "policy/v1", "policy/v2", "Couldn't find schema for kind PodDisruptionBudget"),
-    (POLICY, "endPort: 7085", "endport: 7085", "'endport' was unexpected"),
-    ("mpijob.yaml", "slotsPerWorker", "slotsPerWorkers", "'slotsPerWorkers' was unexpected"),
-    ("mpijob.yaml", "cleanPodPolicy: Running", "cleanPodPolicy: running", "'running' is not one of"),
-    ("mpijob.yaml", "restartPolicy: OnFailure", "restartPolicy: Always", "'Always' is not one of"),
-    ("mpijob.yaml", "setHostnameAsFQDN", "setHostnameAsFqdn", "'setHostnameAsFqdn' was unexpected"),
-    ("mpijob.yaml", "topologyKey", "topology", "'topologyKey' is a required property"),
-    # selectors
-    (
-        "statefulset.yaml",
-        f"  selector: {{app.kubernetes.io/name: slotwise, {SELECTOR}",
-        "  selector: {app: slotwise}",
-        "Service/slotwise selects no pod",
-    ),
-    (
-        "statefulset.yaml",
-        SELECTOR + "\n  template",
-        "app.kubernetes.io/component: servers}\n  template",
-        "StatefulSet/slotwise does not select its own pods",
-    ),
-    ("statefulset.yaml", "serviceName: slotwise", "serviceName: slotwise-server", "no headless Service"),
-    (
-        "mpijob.yaml",
-        "    matchLabels: {app.kubernetes.io/name: slotwise}",
-        f"    matchLabels: {{{SELECTOR}",
-        "PodDisruptionBudget/slotwise does not select all of the server's pods",
-    ),
-    (
-        POLICY,
-        "  podSelector:\n    matchLabels: {app.kubernetes.io/name: slotwise}",
-        f"  podSelector:\n    matchLabels: {{{SELECTOR}",
-        "the policy does not select all pods",
-    ),
-    # ports
-    (
-        "statefulset.yaml",
-        "{name: grpc, port: 7070, targetPort: grpc}",
-        "{name: grpc, port: 7071, targetPort: grpc}",
-        "Service/slotwise's port 7071 is no port grpc",
-    ),
-    ("statefulset.yaml", "containerPort: 7071", "containerPort: 7081", "has no port grpc-1 for rank 1"),
-    (
-        "statefulset.yaml",
-        'SLOTWISE_RANKS, value: "2"',
-        'SLOTWISE_RANKS, value: "3"',
-        "no port grpc-2 for rank 2",
-    ),
-    ("statefulset.yaml", 'listen: "0.0.0.0:7070"', 'listen: "0.0.0.0:7170"', "listen is 7170"),
-    (
-        "statefulset.yaml",
-        "port: health}",
-        "port: healthy}",
-        "asks the port healthy, which the container has not",
-    ),
-    ("mpijob.yaml", "containerPort: 2222", "containerPort: 22", "port ssh is not 2222"),
-    (
-        POLICY,
-        "port: 7070, endPort: 7085",
-        "port: 7070, endPort: 7070",
-        "grpc of MPIJob/slotwise.Worker needs",
-    ),
-    (POLICY, "port: 7070, endPort: 7085", "port: 7070, endPort: 9999", "whoever reaches grpc also reaches"),
-    (POLICY, "port: 8080", "port: 8081", "everybody reaches [8081], not the health port alone"),
-    (
-        POLICY,
-        "      ports:\n        - {protocol: TCP, port: 7070, endPort: 7085}\n",
-        "",
-        "else than ranks reaches all",
-    ),
-    # volumes and files
-    (
-        "statefulset.yaml",
-        "{name: shm, mountPath",
-        "{name: shmem, mountPath",
-        "mounts shmem, which is no volume",
-    ),
-    ("statefulset.yaml", "medium: Memory, sizeLimit: 1Gi", "sizeLimit: 1Gi", "/dev/shm is not in memory"),
-    ("statefulset.yaml", "secretName: slotwise-tls", "secretName: slotwise-cert", "no Secret slotwise-cert"),
-    ("statefulset.yaml", "tokens/trainer", "tokens/train", "tokens/train is no file of a Secret"),
-    ("mpijob.yaml", "claimName: slotwise-data", "claimName: data", "there is no PersistentVolumeClaim data"),
-    (
-        "mpijob.yaml",
-        "configMap: {name: slotwise-server}",
-        "configMap: {name: slotwise}",
-        "no ConfigMap slotwise",
-    ),
-    ("mpijob.yaml", "/opt/slotwise/.ssh", "/root/.ssh", "the keys are not mounted at /opt/slotwise/.ssh"),
-    # rights and times
-    ("statefulset.yaml", "drop: [ALL]", "drop: [NET_RAW]", "capabilities is {'drop': ['NET_RAW']}"),
-    ("statefulset.yaml", "runAsNonRoot: true", "runAsNonRoot: false", "runAsNonRoot is False"),
-    (
-        "statefulset.yaml",
-        "GracePeriodSeconds: 60",
-        "GracePeriodSeconds: 30",
-        "graces are not in order: [5, 30, 30]",
-    ),
-    ("mpijob.yaml", '[timeout, "45"', '[timeout, "75"', "graces are not in order: [5, 30, 75, 60]"),
-    ("statefulset.yaml", "failureThreshold: 120", "failureThreshold: 12", "startupProbe gives up after 60 s"),
-    ("statefulset.yaml", "path: /livez", "path: /readyz", "probes ask"),
-    ("mpijob.yaml", "minAvailable: 3", "minAvailable: 2", "the budget does not keep all 3 pods"),
-    (
-        "mpijob.yaml",
-        "  name: slotwise-server\n",
-        "  name: slotwise\n",
-        "the operator makes a Service/slotwise itself",
-    ),
-]
+BY_NAME = "matchLabels: {app.kubernetes.io/name: slotwise}"
+BY_COMPONENT = "matchLabels: {app.kubernetes.io/component: server}"
+MUTANTS = {
+    "statefulset.yaml": [
+        ("readOnlyRootFilesystem", "readOnlyRootFileSystem", "'readOnlyRootFileSystem' was unex"),
+        ("volumeClaimTemplates", "volumeClaimTemplate", "'volumeClaimTemplate' was unexpected"),
+        ('SLOTWISE_RANKS, value: "2"', "SLOTWISE_RANKS, value: 2", "2 is not of type 'string'"),
+        ("maxUnavailable: 0", "maxUnavailabel: 0", "'maxUnavailabel' was unexpected"),
+        ("policy/v1", "policy/v2", "Couldn't find schema for kind PodDisruptionBudget"),
+        ("  selector: {app.kubernetes.io/name: slotwise, app.kubernetes.io/component: server}",
+         "  selector: {app: slotwise}", "Service/slotwise selects no pod"),
+        ("app.kubernetes.io/component: server}\n  template",
+         "app.kubernetes.io/component: servers}\n  template",
+         "StatefulSet/slotwise does not select its own pods"),
+        ("serviceName: slotwise", "serviceName: slotwise-server", "no headless Service"),
+        ("{name: grpc, port: 7070, targetPort: grpc}", "{name: grpc, port: 7071, targetPort: grpc}",
+         "Service/slotwise's port 7071 is no port grpc"),
+        ("containerPort: 7071", "containerPort: 7081", "has no port grpc-1 for rank 1"),
+        ('SLOTWISE_RANKS, value: "2"', 'SLOTWISE_RANKS, value: "3"', "no port grpc-2 for rank 2"),
+        ('listen: "0.0.0.0:7070"', 'listen: "0.0.0.0:7170"', "listen is 7170"),
+        ("port: health}", "port: healthy}", "asks the port healthy, which the container has not"),
+        ("{name: shm, mountPath", "{name: shmem, mountPath", "mounts shmem, which is no volume"),
+        ("medium: Memory, sizeLimit: 1Gi", "sizeLimit: 1Gi", "/dev/shm is not in memory"),
+        ("secretName: slotwise-tls", "secretName: slotwise-cert", "no Secret slotwise-cert"),
+        ("tokens/trainer", "tokens/train", "tokens/train is no file of a Secret"),
+        ("drop: [ALL]", "drop: [NET_RAW]", "capabilities is {'drop': ['NET_RAW']}"),
+        ("runAsNonRoot: true", "runAsNonRoot: false", "runAsNonRoot is False"),
+        ("GracePeriodSeconds: 60", "GracePeriodSeconds: 30", "graces are not in order: [5, 30, 30]"),
+        ("failureThreshold: 120", "failureThreshold: 12", "startupProbe gives up after 60 s"),
+        ("path: /livez", "path: /readyz", "probes ask"),
+    ],
+    "mpijob.yaml": [
+        ("slotsPerWorker", "slotsPerWorkers", "'slotsPerWorkers' was unexpected"),
+        ("cleanPodPolicy: Running", "cleanPodPolicy: running", "'running' is not one of"),
+        ("restartPolicy: OnFailure", "restartPolicy: Always", "'Always' is not one of"),
+        ("setHostnameAsFQDN", "setHostnameAsFqdn", "'setHostnameAsFqdn' was unexpected"),
+        ("topologyKey", "topology", "'topologyKey' is a required property"),
+        (f"    {BY_NAME}", f"    {BY_COMPONENT}",
+         "PodDisruptionBudget/slotwise does not select all of the server's pods"),
+        ("containerPort: 2222", "containerPort: 22", "port ssh is not 2222"),
+        ("claimName: slotwise-data", "claimName: data", "there is no PersistentVolumeClaim data"),
+        ("configMap: {name: slotwise-server}", "configMap: {name: slotwise}", "no ConfigMap slotwise"),
+        ("/opt/slotwise/.ssh", "/root/.ssh", "the keys are not mounted at /opt/slotwise/.ssh"),
+        ('[timeout, "45"', '[timeout, "75"', "graces are not in order: [5, 30, 75, 60]"),
+        ("minAvailable: 3", "minAvailable: 2", "the budget does not keep all 3 pods"),
+        ("  name: slotwise-server\n", "  name: slotwise\n", "the operator makes a Service/slotwise itself"),
+    ],
+    POLICY: [
+        ("endPort: 7085", "endport: 7085", "'endport' was unexpected"),
+        (f"  podSelector:\n    {BY_NAME}", f"  podSelector:\n    {BY_COMPONENT}",
+         "the policy does not select all pods"),
+        ("port: 7070, endPort: 7085", "port: 7070, endPort: 7070", "grpc of MPIJob/slotwise.Worker needs"),
+        ("port: 7070, endPort: 7085", "port: 7070, endPort: 9999", "whoever reaches grpc also reaches"),
+        ("port: 8080", "port: 8081", "everybody reaches [8081], not the health port alone"),
+        ("      ports:\n        - {protocol: TCP, port: 7070, endPort: 7085}\n", "",
+         "else than ranks reaches all"),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "old", "new", "finding"), MUTANTS, ids=[mutant[3] for mutant in MUTANTS])
+@pytest.mark.parametrize(
+    ("name", "old", "new", "finding"),
+    [pytest.param(name, *mutant, id=mutant[2]) for name, mutants in MUTANTS.items() for mutant in mutants],
+)
 def test_a_mutant_is_found(name: str, old: str, new: str, finding: str) -> None:
     original = text(name, gpu=False)
     assert old in original, "the mutant changes something"
-    newest = VERSIONS[-1:]
     mutant = list(yaml.safe_load_all(original.replace(old, new)))
-    if name == POLICY:
-        found = problems(documents("mpijob.yaml"), mutant[0], newest)
-    else:
-        found = problems(mutant, documents(POLICY)[0], newest)
+    server, policy = (documents("mpijob.yaml"), mutant) if name == POLICY else (mutant, documents(POLICY))
+    found = problems(server, policy[0], VERSIONS[-1:])
     assert any(finding in said for said in found), found

@@ -24,12 +24,10 @@ import slotwise
 
 @pytest.mark.parametrize("door", ["tcp", "grpc"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_they_are_what_a_scripted_load_did(
-    start_cluster: StartCluster, ranks: int, door: str
-) -> None:
+def test_they_are_what_a_scripted_load_did(start_cluster: StartCluster, ranks: int, door: str) -> None:
     cluster = start_cluster(ranks, METRICS)
     expected: Counter[str] = Counter()
-    with slotwise.connect(cluster.ranks[0].address, door=door) as ps:
+    with cluster.connect(door=door) as ps:
         ps.create_table("ads", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
         random = np.random.default_rng(20261124)
         for samples in (1, 5, 64, 3):
@@ -77,7 +75,7 @@ def calls_of(cluster: Cluster, method: str) -> float:
 
 def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1, METRICS)
-    with slotwise.connect(cluster.ranks[0].address) as ps:
+    with cluster.connect() as ps:
         ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         for _ in range(20):
             ps.lookup("words", [1, 2, 3])
@@ -96,15 +94,13 @@ def test_buckets_are_cumulative_and_end_with_all(start_cluster: StartCluster) ->
         ordered = [counts[bound] for bound in sorted(counts)]
         assert ordered == sorted(ordered)
         assert ordered[-1] == found[name.replace("_bucket", "_count"), labels]
-    assert buckets["slotwise_request_duration_seconds_bucket", frozenset({("method", "lookup")})][
-        float("inf")
-    ] == 20
+    lookups = buckets["slotwise_request_duration_seconds_bucket", frozenset({("method", "lookup")})]
+    assert lookups[float("inf")] == 20
 
 
 def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(
-        1, METRICS + f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
-    )
+    durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
+    cluster = start_cluster(1, METRICS + durable)
     cluster.create()
     bounds = {value for name, labels in scrape(cluster, 0) for label, value in labels if label == "le"}
     assert all(len(re.sub(r"e.*|\D", "", bound)) <= 15 for bound in bounds), "as few digits as name them"
@@ -146,10 +142,8 @@ def get(url: str, token: str | None = None) -> tuple[int, str]:
 def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(3, principals(tmp_path / "tokens") + METRICS)
     watcher = TOKENS["watcher"]
-    file = tmp_path / "tokens" / "trainer.token"
-    with slotwise.connect(
-        *(rank.address for rank in cluster.ranks), credentials=slotwise.Credentials(token_file=file)
-    ) as ps:
+    credentials = slotwise.Credentials(token_file=tmp_path / "tokens/trainer.token")
+    with slotwise.connect(*(rank.address for rank in cluster.ranks), credentials=credentials) as ps:
         keys = np.arange(900, dtype=np.uint64)
         for _ in range(3):
             ps.lookup("ads", keys)
@@ -167,9 +161,8 @@ def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Pat
             for sample in family.samples
         }
         ranks = [scrape(cluster, rank, watcher) for rank in range(3)]
-        assert {name for name, _ in found} == {
-            name for name, _ in ranks[0] if name != "slotwise_table_hot_keys_share"
-        }
+        names = {name for name, _ in ranks[0]} - {"slotwise_table_hot_keys_share"}
+        assert {name for name, _ in found} == names
         alike = {"slotwise_table_steps_total", "slotwise_table_batches_total", "slotwise_table_max_rows"}
         for (name, labels), value in found.items():
             values = [rank[name, labels] for rank in ranks if (name, labels) in rank]
@@ -177,8 +170,7 @@ def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Pat
                 assert value == max(values), name
             elif name.startswith(("slotwise_table_", "slotwise_request")):
                 assert value == pytest.approx(sum(values)), name
-        rows = found["slotwise_table_rows", frozenset({("table", "ads")})]
-        assert rows == 900
+        assert found["slotwise_table_rows", frozenset({("table", "ads")})] == 900
         assert found["slotwise_table_steps_total", frozenset({("table", "ads")})] == 3
     # A rank that does not answer is named.
     os.kill(cluster.pid(2), signal.SIGSTOP)

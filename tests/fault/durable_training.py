@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import slotwise
-from slotwise_cluster import STOP_TIMEOUT, Cluster
+from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, run_server, wait_until
 
 SEED = 20261122
 State = dict[str, tuple[str, int, int, float]]
@@ -38,6 +40,12 @@ def state(ps: slotwise.Client) -> State:
         described = ps.describe_table(name)
         tables[name] = (ps.digest(name).digest, described.steps, described.rows, described.learning_rate)
     return tables
+
+
+def make(ps: slotwise.Client, *names: str, **options: int) -> None:
+    """Makes tables of dim 4."""
+    for name in names:
+        ps.create_table(name, dim=4, optimizer=slotwise.SGD(lr=1.0), **options)
 
 
 class Training:
@@ -71,10 +79,57 @@ class Training:
         for _ in range(steps):
             self.step(ps)
 
+    def run_until(self, ps: slotwise.Client, condition: Callable[[], Any], what: str) -> None:
+        """Makes steps until the condition holds."""
 
-def checkpoints(data: Path) -> list[Path]:
-    """Those that exist, the oldest first."""
-    return sorted(path for path in (data / "checkpoints").iterdir() if not path.name.startswith("."))
+        def holds() -> bool:
+            self.step(ps)
+            return bool(condition())
+
+        wait_until(holds, what)
+
+
+class Lives:
+    """A server on one data folder that lives, ends, and lives again, on other ranks or in another mode."""
+
+    def __init__(self, start_cluster: StartCluster, data: Path) -> None:
+        self._start_cluster = start_cluster
+        self.data = data
+
+    @contextlib.contextmanager
+    def live(
+        self,
+        ranks: int,
+        mode: str = "SYNC",
+        more: str = "",
+        end: Callable[[Cluster], None] = kill,
+        config: str = "",
+    ) -> Iterator[slotwise.Client]:
+        """Starts it; gives a client of it, and ends the life in the end. `more`: of its durability."""
+        self.cluster = self._start_cluster(ranks, durability(self.data, mode, more) + config)
+        with connect(self.cluster) as ps:
+            yield ps
+        end(self.cluster)
+
+    def end_with(self, expected: State, ranks: int, mode: str = "SYNC", more: str = "") -> None:
+        """Lives once more, with tables that are as they were, and stops well."""
+        with self.live(ranks, mode, more, end=Cluster.stop) as ps:
+            assert state(ps) == expected, f"on {ranks} ranks"
+
+    def refuses(self, *words: str) -> None:
+        """Asserts that a server does not start on the folder, and says why."""
+        ended = run_server("--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(self.data))
+        assert ended.returncode == 1
+        assert all(word in ended.stderr for word in words), ended.stderr
+
+    def checkpoints(self) -> list[Path]:
+        """Those that exist, the oldest first."""
+        there = self.data / "checkpoints"
+        return sorted(path for path in there.iterdir() if not path.name.startswith("."))
+
+    def damage(self, id: str, file: str = "table-1/rank-0.rows.npy") -> None:
+        """Flips a bit in the middle of a checkpoint's file."""
+        damage_a_byte(self.data / "checkpoints" / id / file)
 
 
 def damage_a_byte(path: Path) -> None:

@@ -8,15 +8,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+from programs import LAUNCH
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
 
 BACKOFF = ["--backoff", "0.05", "--longest-backoff", "0.2", "--restarts", "1000"]
-
-
-def launch_binary() -> Path:
-    """$SLOTWISE_LAUNCH, or the one that was built with the server."""
-    named = os.environ.get("SLOTWISE_LAUNCH")
-    return Path(named) if named else server_binary().parent / "launch" / "slotwise-launch"
 
 
 def is_gone(pid: int) -> bool:
@@ -42,7 +37,7 @@ class Launched:
     def __init__(self, data: Path, log: Path, options: list[str], server: list[str]) -> None:
         self.data = data
         self.log_file = log
-        command = [str(launch_binary()), "--data", str(data), *options, "--", *server]
+        command = [str(LAUNCH), "--data", str(data), *options, "--", *server]
         with open(log, "wb") as file:
             self.process = subprocess.Popen(
                 command, env=os.environ | MPI_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=file, stderr=file

@@ -11,103 +11,70 @@ from pathlib import Path
 import numpy as np
 import pytest
 import slotwise
-from durable_training import (
-    SEED,
-    State,
-    Training,
-    checkpoints,
-    connect,
-    damage_a_byte,
-    durability,
-    kill,
-    state,
-)
-from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, run_server, wait_until
+from durable_training import SEED, Lives, State, Training, connect, damage_a_byte, durability, make, state
+from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, wait_until
 from slotwise_wire import Protocol
+
+ONES = np.ones((1, 4), np.float32)
 
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
-def test_a_killed_server_has_all_that_it_acknowledged(
-    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int]
-) -> None:
+def test_a_killed_server_has_all_that_it_acknowledged(lives: Lives, ranks: tuple[int, int]) -> None:
     print("seed", SEED)
-    data, training = tmp_path / "data", Training()
-    first = start_cluster(ranks[0], durability(data))
-    with connect(first) as ps:
+    training = Training()
+    with lives.live(ranks[0]) as ps:
         training.begin(ps)
         training.run(ps, 10)
-        ps.create_table("gone", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        make(ps, "gone")
         ps.push("gone", [1, 2], None, np.ones((2, 4), np.float32))
         ps.drop_table("gone")
         before = state(ps)
-    kill(first)
-    second = start_cluster(ranks[1], durability(data))
-    with connect(second) as ps:
+    with lives.live(ranks[1], end=Cluster.stop) as ps:
         assert state(ps) == before
         training.run(ps, 3)
         # No table gets the id of one that was dropped: steps of the old would be taken for those of the new.
-        ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
-        assert ps.push("new", [1], None, np.ones((1, 4), np.float32)) == 1
+        make(ps, "new")
+        assert ps.push("new", [1], None, ONES) == 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_step_that_comes_again_after_a_crash_is_applied_once(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
-    data = tmp_path / "data"
-    ones = np.ones((3, 4), np.float32)
-    first = start_cluster(ranks, durability(data))
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+def test_a_step_that_comes_again_after_a_crash_is_applied_once(lives: Lives, ranks: int) -> None:
+    keys, ones = [1, 2, 3], np.ones((3, 4), np.float32)
+    with lives.live(ranks) as ps:
+        make(ps, "ads")
         session = ps.new_session()
         steps = [session.next() for _ in range(5)]
         for step in steps:
-            ps.push("ads", [1, 2, 3], None, ones, step=step)
+            ps.push("ads", keys, None, ones, step=step)
         before = state(ps)
-    kill(first)
-    second = start_cluster(3 - ranks, durability(data))
-    with connect(second) as ps:
-        assert [ps.push("ads", [1, 2, 3], None, ones, step=step) for step in steps] == [1, 2, 3, 4, 5]
+    with lives.live(3 - ranks, end=Cluster.stop) as ps:
+        assert [ps.push("ads", keys, None, ones, step=step) for step in steps] == [1, 2, 3, 4, 5]
         assert state(ps) == before
         with pytest.raises(slotwise.FailedPrecondition, match="gradients or learning rate"):
-            ps.push("ads", [1, 2, 3], None, 2 * ones, step=steps[2])
-        assert ps.push("ads", [1, 2, 3], None, ones, step=session.next()) == 6
+            ps.push("ads", keys, None, 2 * ones, step=steps[2])
+        assert ps.push("ads", keys, None, ones, step=session.next()) == 6
 
 
 @pytest.mark.parametrize("ranks", [(1, 3), (2, 1)])
-def test_checkpoints_are_made_while_steps_go_on(
-    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int]
-) -> None:
+def test_checkpoints_are_made_while_steps_go_on(lives: Lives, ranks: tuple[int, int]) -> None:
     """Bases and deltas with a journal behind them: the state after a crash is that before it."""
     print("seed", SEED)
-    data, training = tmp_path / "data", Training()
-    config = durability(data, more="checkpoint_every_s: 1 max_deltas: 2 max_preimage_mib: 1")
-    first = start_cluster(ranks[0], config)
-    with connect(first) as ps:
+    training, often = Training(), "checkpoint_every_s: 1 max_deltas: 2 max_preimage_mib: 1"
+    with lives.live(ranks[0], more=often) as ps:
         training.begin(ps)
-
-        def five_checkpoints() -> bool:
-            training.step(ps)
-            return len(checkpoints(data)) >= 5
-
-        wait_until(five_checkpoints, "five checkpoints")
+        training.run_until(ps, lambda: len(lives.checkpoints()) >= 5, "five checkpoints")
         before = state(ps)
-    kill(first)
-    second = start_cluster(ranks[1], config)
-    with connect(second) as ps:
+    with lives.live(ranks[1], more=often) as ps:
         assert state(ps) == before
         training.run(ps, 3)
         before = state(ps)
-    kill(second)
-    with connect(start_cluster(2, durability(data))) as ps:
-        assert state(ps) == before
+    lives.end_with(before, 2)
 
 
-def test_what_four_ranks_saved_is_loaded_on_any_number(start_cluster: StartCluster, tmp_path: Path) -> None:
+def test_what_four_ranks_saved_is_loaded_on_any_number(lives: Lives) -> None:
     """A base and two deltas of four ranks, by themselves: without a journal."""
-    data, training = tmp_path / "data", Training()
-    first = start_cluster(4, durability(data, "NONE"))
-    with connect(first) as ps:
+    training = Training()
+    with lives.live(4, "NONE") as ps:
         training.begin(ps)
         session = ps.new_session()
         for delta in (False, True, True):
@@ -116,14 +83,11 @@ def test_what_four_ranks_saved_is_loaded_on_any_number(start_cluster: StartClust
             number = ps.push("ads", [[1, 2]], None, np.ones((1, 16), np.float32), step=named)
             assert ps.save(delta=delta).delta == delta
         before = state(ps)
-    kill(first)
     for ranks in (1, 2, 3, 8):
-        loaded = start_cluster(ranks, durability(data, "NONE"))
-        with connect(loaded) as ps:
+        with lives.live(ranks, "NONE") as ps:
             assert state(ps) == before, f"on {ranks} ranks"
             again = ps.push("ads", [[1, 2]], None, np.ones((1, 16), np.float32), step=named)
             assert again == number, f"on {ranks} ranks"
-        kill(loaded)
 
 
 def cut(path: Path) -> None:
@@ -134,68 +98,40 @@ def cut(path: Path) -> None:
 def three_checkpoints(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, State]:
     """The folder of a killed server, with three checkpoints and a journal, and what its tables were."""
     folder, training = tmp_path_factory.mktemp("three_checkpoints"), Training()
-    data = folder / "data"
-    config = durability(data, more="checkpoint_every_s: 1 max_deltas: 1 keep: 4")
-    cluster = Cluster(1, folder / "cluster", protocol, config)
-    with connect(cluster) as ps:
+    lives = Lives(lambda *start: Cluster(start[0], folder / "cluster", protocol, start[1]), folder / "data")
+    with lives.live(1, more="checkpoint_every_s: 1 max_deltas: 1 keep: 4") as ps:
         training.begin(ps)
-
-        def there_are_three() -> bool:
-            training.step(ps)
-            return len(checkpoints(data)) >= 3
-
-        wait_until(there_are_three, "three checkpoints")
+        training.run_until(ps, lambda: len(lives.checkpoints()) >= 3, "three checkpoints")
         was = state(ps)
-    kill(cluster)
-    return data, was
+    return lives.data, was
 
 
 @pytest.mark.parametrize("spoil", [damage_a_byte, cut, os.remove])
 @pytest.mark.parametrize("file", ["manifest.json", "ledger.bin", "table-1/rank-0.rows.npy"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_its_journal(
-    start_cluster: StartCluster,
-    three_checkpoints: tuple[Path, State],
-    tmp_path: Path,
-    spoil: Callable[[Path], None],
-    file: str,
+    lives: Lives, three_checkpoints: tuple[Path, State], spoil: Callable[[Path], None], file: str
 ) -> None:
-    data = shutil.copytree(three_checkpoints[0], tmp_path / "data")
-    newest = checkpoints(data)[-1]
+    shutil.copytree(three_checkpoints[0], lives.data)
+    newest = lives.checkpoints()[-1]
     spoil(newest / file)
-    second = start_cluster(2, durability(data))
-    with connect(second) as ps:
-        assert state(ps) == three_checkpoints[1]
-    said = second.messages(0) + second.messages(1)
+    lives.end_with(three_checkpoints[1], 2)
+    said = lives.cluster.messages(0) + lives.cluster.messages(1)
     assert any(newest.name in line for line in said), said
 
 
-def test_a_server_does_not_start_without_what_its_folder_had(
-    start_cluster: StartCluster, tmp_path: Path
-) -> None:
-    data, training = tmp_path / "data", Training()
-    first = start_cluster(1, durability(data, "NONE", "checkpoint_every_s: 1"))
-    with connect(first) as ps:
+def test_a_server_does_not_start_without_what_its_folder_had(lives: Lives) -> None:
+    training = Training()
+    with lives.live(1, "NONE", "checkpoint_every_s: 1") as ps:
         training.begin(ps)
-
-        def a_checkpoint() -> bool:
-            training.step(ps)
-            return bool(checkpoints(data))
-
-        wait_until(a_checkpoint, "a checkpoint")
-    kill(first)
-    for path in checkpoints(data):
-        damage_a_byte(path / "table-1" / "rank-0.rows.npy")
-    arguments = ["--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data)]
-    ended = run_server(*arguments)
-    assert ended.returncode == 1
-    assert "rank-0.rows.npy" in ended.stderr, ended.stderr
+        training.run_until(ps, lives.checkpoints, "a checkpoint")
+    for path in lives.checkpoints():
+        damage_a_byte(path / "table-1/rank-0.rows.npy")
+    lives.refuses("rank-0.rows.npy")
     # A folder whose state is of another lineage than it says.
-    shutil.rmtree(data / "checkpoints")
-    (data / "checkpoints" / "x").mkdir(parents=True)
-    (data / "lineage").unlink()
-    ended = run_server(*arguments)
-    assert ended.returncode == 1
-    assert "has a folder checkpoints, which is not empty, and no file lineage" in ended.stderr, ended.stderr
+    shutil.rmtree(lives.data / "checkpoints")
+    (lives.data / "checkpoints/x").mkdir(parents=True)
+    (lives.data / "lineage").unlink()
+    lives.refuses("has a folder checkpoints, which is not empty, and no file lineage")
 
 
 @pytest.mark.parametrize(
@@ -207,94 +143,62 @@ def test_a_server_does_not_start_without_what_its_folder_had(
         ([], []),
     ],
 )
-def test_a_server_warns_of_what_its_folder_has_lost(
-    start_cluster: StartCluster, tmp_path: Path, gone: list[str], said: list[str]
-) -> None:
+def test_a_server_warns_of_what_its_folder_has_lost(lives: Lives, gone: list[str], said: list[str]) -> None:
     """It starts, as it has to with a restored backup, which has no journal."""
-    data, training = tmp_path / "data", Training()
-    first = start_cluster(2, durability(data))
-    with connect(first) as ps:
+    data, training = lives.data, Training()
+    with lives.live(2) as ps:
         training.begin(ps)
         ps.save()
         then = state(ps)
         training.run(ps, 1)
         now = state(ps)
-    assert not [line for line in first.messages(0) if "was used before" in line]
-    kill(first)
+        assert not [line for line in lives.cluster.messages(0) if "was used before" in line]
     for name in gone:
         shutil.rmtree(data / name)
         if name.startswith("journal/"):
             (data / name).mkdir()
-    second = start_cluster(1, durability(data))
-    with connect(second) as ps:
-        assert state(ps) == (now if not gone else {} if "checkpoints" in gone else then)
-    warnings = [line for line in second.messages(0) if "was used before" in line]
+    lives.end_with(now if not gone else {} if "checkpoints" in gone else then, 1)
+    warnings = [line for line in lives.cluster.messages(0) if "was used before" in line]
     assert len(warnings) == len(said)
     for line, words in zip(warnings, said, strict=True):
         assert f"{data} was used before, and {data}/{words}" in line
 
 
-def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(
-    start_cluster: StartCluster, tmp_path: Path
-) -> None:
+def test_a_server_goes_back_to_an_older_checkpoint_only_if_told_to(lives: Lives, tmp_path: Path) -> None:
     """Without a journal behind it, the checkpoint before a damaged one lacks acknowledged updates."""
-    data, training = tmp_path / "data", Training()
-    config = durability(data, "INTERVAL", "interval_s: 2 keep: 5")
-    first = start_cluster(1, config)
-    with connect(first) as ps:
+    training, often = Training(), "interval_s: 2 keep: 5"
+    with lives.live(1, "INTERVAL", often) as ps:
         training.begin(ps)
-
-        def two_checkpoints() -> bool:
-            training.step(ps)
-            return len(checkpoints(data)) >= 2
-
-        wait_until(two_checkpoints, "two checkpoints")
-    kill(first)
-    newest = checkpoints(data)[-1]
+        training.run_until(ps, lambda: len(lives.checkpoints()) >= 2, "two checkpoints")
+    newest = lives.checkpoints()[-1]
     damage_a_byte(newest / "ledger.bin")
-    ended = run_server("--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data))
-    assert ended.returncode == 1
-    assert f"move {newest} away to go on without the updates since" in ended.stderr, ended.stderr
+    lives.refuses(f"move {newest} away to go on without the updates since")
     newest.rename(tmp_path / "away")
-    with connect(start_cluster(2, config)) as ps:
+    with lives.live(2, "INTERVAL", often, end=Cluster.stop) as ps:
         assert 0 < ps.describe_table("ads").steps
 
 
-def test_a_clean_stop_keeps_all(start_cluster: StartCluster, tmp_path: Path) -> None:
-    data, training = tmp_path / "data", Training()
-    config = durability(data, "INTERVAL", "interval_s: 3600")
-    first = start_cluster(1, config)
-    with connect(first) as ps:
+def test_a_clean_stop_keeps_all(lives: Lives) -> None:
+    training, seldom = Training(), "interval_s: 3600"
+    with lives.live(1, "INTERVAL", seldom, end=Cluster.stop) as ps:
         training.begin(ps)
         training.run(ps, 5)
         before = state(ps)
-    first.stop()
-    with connect(start_cluster(2, config)) as ps:
-        assert state(ps) == before
+    lives.end_with(before, 2, "INTERVAL", seldom)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_an_interval_bounds_what_a_crash_loses(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
-    data = tmp_path / "data"
-    first = start_cluster(ranks, durability(data, "INTERVAL", "interval_s: 2"))
+def test_an_interval_bounds_what_a_crash_loses(lives: Lives, ranks: int) -> None:
     # A step was applied between the two times.
     sent: list[float] = []
     answered: list[float] = []
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
-
-        def five_seconds() -> bool:
-            for _ in range(5):
-                sent.append(time.monotonic())
-                ps.push("ads", [len(answered)], None, np.ones((1, 4), np.float32))
-                answered.append(time.monotonic())
-            return answered[-1] - answered[0] > 5
-
-        wait_until(five_seconds, "five seconds of steps")
-    kill(first)
-    with connect(start_cluster(3 - ranks, durability(data, "INTERVAL", "interval_s: 2"))) as ps:
+    with lives.live(ranks, "INTERVAL", "interval_s: 2") as ps:
+        make(ps, "ads")
+        while not answered or answered[-1] - answered[0] <= 5:
+            sent.append(time.monotonic())
+            ps.push("ads", [len(answered)], None, ONES)
+            answered.append(time.monotonic())
+    with lives.live(3 - ranks, "INTERVAL", "interval_s: 2", end=Cluster.stop) as ps:
         kept = ps.describe_table("ads").steps
     assert 0 < kept <= len(sent)
     lost = sent[-1] - answered[kept] if kept < len(sent) else 0.0  # at the least
@@ -304,96 +208,79 @@ def test_an_interval_bounds_what_a_crash_loses(
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("mode", ["INTERVAL", "SYNC"])
-def test_a_base_that_is_gone_is_replaced_while_steps_go_on(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int, mode: str
-) -> None:
-    data, training = tmp_path / "data", Training()
-    config = durability(data, mode, "interval_s: 2" if mode == "INTERVAL" else "")
-    first = start_cluster(ranks, config)
-    with connect(first) as ps:
+def test_a_base_that_is_gone_is_replaced_while_steps_go_on(lives: Lives, ranks: int, mode: str) -> None:
+    training, more = Training(), "interval_s: 2" if mode == "INTERVAL" else ""
+    with lives.live(ranks, mode, more) as ps:
         training.begin(ps)
         training.run(ps, 3)
         ps.save()
-        for path in checkpoints(data):
+        for path in lives.checkpoints():
             shutil.rmtree(path)
         training.run(ps, 1)
         ps.save(delta=True)  # an answer comes before it was read back
-
-        def usable() -> bool:
-            listed = ps.checkpoints()
-            return bool(listed) and listed[0].usable
-
-        wait_until(usable, "a usable checkpoint")  # nobody asks for it, and nothing changes
+        # Nobody asks for it, and nothing changes.
+        wait_until(lambda: any(listed.usable for listed in ps.checkpoints()[:1]), "a usable checkpoint")
         training.run(ps, 3)
         saved = ps.save(delta=True)
         assert next(listed for listed in ps.checkpoints() if listed.id == saved.id).usable
         before = state(ps)
-    first.await_messages("cannot be restored, so the next one is a base")
-    kill(first)
-    with connect(start_cluster(3 - ranks, config)) as ps:
-        assert state(ps) == before
+        lives.cluster.await_messages("cannot be restored, so the next one is a base")
+    lives.end_with(before, 3 - ranks, mode, more)
 
 
-def test_a_server_of_another_folder_has_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:
-    with connect(start_cluster(1, durability(tmp_path / "one"))) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
-    with connect(start_cluster(1, durability(tmp_path / "other"))) as ps:
-        assert ps.list_tables() == []
+def test_a_server_of_another_folder_has_nothing(lives: Lives, start_cluster: StartCluster) -> None:
+    with lives.live(1, end=Cluster.stop) as ps:
+        make(ps, "ads")
+        with connect(start_cluster(1, durability(lives.data.with_name("other")))) as other:
+            assert other.list_tables() == []
 
 
-def test_a_second_server_on_a_folder_does_not_start(start_cluster: StartCluster, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    first = start_cluster(2, durability(data))
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
-        ended = run_server("--backend", "cpu", "--listen", "127.0.0.1:0", "--data", str(data))
-        assert ended.returncode == 1
-        assert f"{data} is held by slotwise-server on " in ended.stderr, ended.stderr
-        assert f" pid {first.pid(0)} since " in ended.stderr, ended.stderr
-        ps.push("ads", [1], None, np.ones((1, 4), np.float32))
+def test_a_second_server_on_a_folder_does_not_start(lives: Lives) -> None:
+    with lives.live(2, end=Cluster.stop) as ps:
+        make(ps, "ads")
+        held = f"{lives.data} is held by slotwise-server on "
+        lives.refuses(held, f" pid {lives.cluster.pid(0)} since ")
+        ps.push("ads", [1], None, ONES)
+
+
+def ended(cluster: Cluster) -> None:
+    """The end of a server that ends by itself."""
+    assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("mode", ["SYNC", "NONE"])
 def test_a_server_whose_lock_is_replaced_ends_before_it_acknowledges(
-    start_cluster: StartCluster, tmp_path: Path, mode: str, ranks: int
+    lives: Lives, mode: str, ranks: int
 ) -> None:
     """Somebody removes the lock's file, so a second server starts on the folder."""
-    data = tmp_path / "data"
-    first = start_cluster(ranks, durability(data, mode))
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
-        ps.push("ads", [1], None, np.ones((1, 4), np.float32))
-        (data / "server.lock").unlink()
-        with slotwise.connect(first.ranks[-1].address, timeout=3.0) as hasty, pytest.raises(slotwise.Error):
+    lock = lives.data / "server.lock"
+    with lives.live(ranks, mode, end=ended) as ps:
+        make(ps, "ads")
+        ps.push("ads", [1], None, ONES)
+        lock.unlink()
+        with lives.cluster.connect(-1, timeout=3.0) as hasty, pytest.raises(slotwise.Error):
             if mode == "SYNC":
-                hasty.push("ads", [1], None, np.ones((1, 4), np.float32))
+                hasty.push("ads", [1], None, ONES)
             else:
                 hasty.save()
-        assert first.process.wait(timeout=STOP_TIMEOUT) != 0
-    said = "\n".join(first.messages(0))
-    assert f"{data}/server.lock is not the file that this process has locked" in said, said
-    with connect(start_cluster(3 - ranks, durability(data, mode))) as ps:
+    said = "\n".join(lives.cluster.messages(0))
+    assert f"{lock} is not the file that this process has locked" in said, said
+    with lives.live(3 - ranks, mode, end=Cluster.stop) as ps:
         assert [table.name for table in ps.list_tables()] == (["ads"] if mode == "SYNC" else [])
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "INTERVAL"])
-def test_rounded_rows_take_no_acknowledged_values_place(
-    start_cluster: StartCluster, tmp_path: Path, mode: str
-) -> None:
+def test_rounded_rows_take_no_acknowledged_values_place(lives: Lives, mode: str) -> None:
     """A restart would have taken those of a 16-bit checkpoint for the exact ones."""
-    data = tmp_path / "data"
-    first = start_cluster(1, durability(data, mode))
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    with lives.live(1, mode) as ps:
+        make(ps, "ads")
         ps.push("ads", [1], None, np.full((1, 4), 1e30, np.float32))
         with pytest.raises(slotwise.FailedPrecondition, match="durability.rounded_checkpoints allows it"):
             ps.save(value_dtype="float16")
         ps.save()
         before = state(ps)
-    kill(first)
-    config = durability(data, mode, "rounded_checkpoints: true")
-    with connect(start_cluster(2, config)) as ps:
+    with lives.live(2, mode, "rounded_checkpoints: true", end=Cluster.stop) as ps:
         assert state(ps) == before
         ps.save(value_dtype="float16")
 
@@ -409,22 +296,17 @@ def bucket(key: int) -> int:
 
 
 @pytest.mark.parametrize("by", ["journal", "checkpoint"])
-def test_rows_come_back_even_if_they_are_all_of_one_rank(
-    start_cluster: StartCluster, tmp_path: Path, by: str
-) -> None:
-    data = tmp_path / "data"
+def test_rows_come_back_even_if_they_are_all_of_one_rank(lives: Lives, by: str) -> None:
     of_first = [key for key in range(60000) if bucket(key) < 1024]
     keys, more = of_first[:12000], of_first[12000:]
     assert len(more) > 0
-    first = start_cluster(1, durability(data))
-    with connect(first) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0), max_rows=20000)
+    with lives.live(1) as ps:
+        make(ps, "ads", max_rows=20000)
         ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
         if by == "checkpoint":
             ps.save()
         before = state(ps)
-    kill(first)
-    with connect(start_cluster(4, durability(data))) as ps:
+    with lives.live(4, end=Cluster.stop) as ps:
         assert state(ps) == before
         ps.push("ads", keys[:5], None, np.ones((5, 4), np.float32))
         ps.lookup("ads", keys)

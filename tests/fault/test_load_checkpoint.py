@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
 import slotwise
-from durable_training import (
-    SEED,
-    State,
-    Training,
-    checkpoints,
-    connect,
-    damage_a_byte,
-    durability,
-    kill,
-    state,
-)
+from durable_training import SEED, Lives, State, Training, connect, kill, make, state
 from judged_times import LONG_FORMS
-from slotwise_cluster import StartCluster, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_metrics import METRICS, total
+
 ONES = np.ones((1, 4), np.float32)
 PATIENT = "limits { step_timeout_ms: 600000 }\n"
+SELDOM = {"NONE": "", "INTERVAL": "interval_s: 3600", "SYNC": ""}
 
 
 def trained(ps: slotwise.Client) -> tuple[str, State]:
     """A training with a checkpoint in its middle: the checkpoint, and what the tables were then."""
     training = Training()
     training.begin(ps)
-    ps.create_table("dropped", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    make(ps, "dropped")
     ps.push("dropped", [7], None, ONES)
     training.run(ps, 5)
     saved, then = ps.save(), state(ps)
     training.run(ps, 3)
     ps.drop_table("dropped")
-    ps.create_table("later", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    make(ps, "later")
     ps.push("later", [8], None, ONES)
     assert state(ps) != then
     return saved.id, then
 
 
-@pytest.mark.parametrize("mode", ["NONE", "INTERVAL", "SYNC"])
+@pytest.mark.parametrize("mode", SELDOM)
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
-def test_what_was_loaded_is_there_after_a_crash(
-    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int], mode: str
-) -> None:
+def test_what_was_loaded_is_there_after_a_crash(lives: Lives, ranks: tuple[int, int], mode: str) -> None:
     print("seed", SEED)
-    config = durability(tmp_path / "data", mode, "interval_s: 3600" if mode == "INTERVAL" else "")
-    first = start_cluster(ranks[0], config)
-    with connect(first) as ps:
+    with lives.live(ranks[0], mode, SELDOM[mode]) as ps:
         id, then = trained(ps)
         loaded = ps.load(id)
         assert not loaded.delta and loaded.rows == sum(rows for _, _, rows, _ in then.values())
@@ -62,46 +50,43 @@ def test_what_was_loaded_is_there_after_a_crash(
         assert ps.checkpoints()[0].id == loaded.id
         # A delta goes on from it, and a table's id that was given since is not given again.
         ps.push("dropped", [7], None, ONES)
-        ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        make(ps, "new")
         assert ps.push("new", [8], None, ONES) == 1
         assert ps.save(delta=True).delta
         before = state(ps)
-    kill(first)
-    with connect(start_cluster(ranks[1], config)) as ps:
-        assert state(ps) == before
+    lives.end_with(before, ranks[1], mode, SELDOM[mode])
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_journal_has_that_a_checkpoint_was_loaded(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
+@pytest.mark.parametrize("some", [False, True], ids=["all_tables", "some_tables"])
+def test_a_journal_has_that_a_checkpoint_was_loaded(lives: Lives, some: bool, ranks: int) -> None:
     """The checkpoint that a load writes is damaged: what it was made of, and the journal, say the same."""
-    data = tmp_path / "data"
-    first = start_cluster(ranks, durability(data))
-    with connect(first) as ps:
-        id, _ = trained(ps)
+    with lives.live(ranks) as ps:
+        id, _ = tables_that_go_on(ps) if some else trained(ps)
         ps.save()
-        loaded = ps.load(id)
+        loaded = ps.load(id, tables=["ads", "anew"] if some else None)
         for _ in range(3):
-            ps.push("dropped", [7, 9], None, np.ones((2, 4), np.float32))
+            ps.push("anew" if some else "dropped", [7, 9], None, np.ones((2, 4), np.float32))
         before = state(ps)
-    kill(first)
-    damage_a_byte(data / "checkpoints" / loaded.id / "table-1" / "rank-0.rows.npy")
-    second = start_cluster(3 - ranks, durability(data))
-    with connect(second) as ps:
+    lives.damage(loaded.id)
+    if some:
+        lives.end_with(before, 3 - ranks)
+        return
+    with lives.live(3 - ranks) as ps:
         assert state(ps) == before
         # What is saved next is a base: the newest checkpoint has what the loaded one lacks.
         assert not ps.save(delta=True).delta
-    kill(second)
-    damage_a_byte(data / "checkpoints" / id / "table-1" / "rank-0.rows.npy")
-    with connect(start_cluster(ranks, durability(data))) as ps:
-        assert state(ps) == before
+    lives.damage(id)
+    lives.end_with(before, ranks)
 
 
-def test_clients_hear_what_a_load_took_back(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(2, durability(tmp_path / "data"))
-    with connect(cluster) as ps, connect(cluster) as other, connect(cluster) as reader:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+def test_clients_hear_what_a_load_took_back(lives: Lives) -> None:
+    with (
+        lives.live(2, end=Cluster.stop) as ps,
+        connect(lives.cluster) as other,
+        connect(lives.cluster) as reader,
+    ):
+        make(ps, "ads")
         ps.push("ads", [1], None, ONES)
         session = other.new_session()
         kept = session.next()
@@ -123,13 +108,11 @@ def test_clients_hear_what_a_load_took_back(start_cluster: StartCluster, tmp_pat
 
 
 @pytest.mark.parametrize("ranks", [1, 2] if LONG_FORMS else [2])
-def test_who_writes_or_reads_many_rows_hears_of_a_load_amid_them(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
-    cluster = start_cluster(ranks, durability(tmp_path / "data", "NONE"))
+def test_who_writes_or_reads_many_rows_hears_of_a_load_amid_them(lives: Lives, ranks: int) -> None:
     keys = np.arange(1_500_000, dtype=np.uint64)
-    with connect(cluster) as ps, connect(cluster) as other:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    rows = np.ones((len(keys), 4), np.float32)
+    with lives.live(ranks, "NONE", end=Cluster.stop) as ps, connect(lives.cluster) as other:
+        make(ps, "ads")
         empty = ps.save().id
 
         def load_once_rows_come() -> None:
@@ -139,9 +122,9 @@ def test_who_writes_or_reads_many_rows_hears_of_a_load_amid_them(
         loader = threading.Thread(target=load_once_rows_come)
         loader.start()
         with pytest.raises(slotwise.DataLoss, match="a checkpoint was loaded while rows were written"):
-            ps.import_rows("ads", keys, np.ones((len(keys), 4), np.float32))
+            ps.import_rows("ads", keys, rows)
         loader.join()
-        assert ps.import_rows("ads", keys, np.ones((len(keys), 4), np.float32)) == len(keys)
+        assert ps.import_rows("ads", keys, rows) == len(keys)
 
         chunks = ps.export_rows("ads")
         next(chunks)
@@ -151,41 +134,35 @@ def test_who_writes_or_reads_many_rows_hears_of_a_load_amid_them(
                 pass
 
 
-def test_a_load_that_fails_changes_nothing(start_cluster: StartCluster, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    first = start_cluster(2, durability(data))
-    with connect(first) as ps:
+def test_a_load_that_fails_changes_nothing(lives: Lives, start_cluster: StartCluster) -> None:
+    with lives.live(2) as ps:
         id, _ = trained(ps)
         before = state(ps)
         for wrong in ("none", "", "../x", "x" * 65, "a\0b"):
             with pytest.raises((slotwise.NotFound, slotwise.InvalidArgument)):
                 ps.load(wrong)
-        damage_a_byte(data / "checkpoints" / id / "table-1" / "rank-1.rows.npy")
+        lives.damage(id, "table-1/rank-1.rows.npy")
         with pytest.raises(slotwise.Error, match="rank-1.rows.npy|rank 1 could not load"):
             ps.load(id)
-        (data / "checkpoints" / id / "table-2" / "rank-0.keys.npy").unlink()
+        (lives.data / "checkpoints" / id / "table-2/rank-0.keys.npy").unlink()
         with pytest.raises(slotwise.FailedPrecondition, match="rank-0.keys.npy"):
             ps.load(id)
         assert state(ps) == before
         ps.push("later", [8], None, ONES)
         ps.save()
         before = state(ps)
-    kill(first)
-    with connect(start_cluster(1, durability(data))) as ps:
-        assert state(ps) == before
+    lives.end_with(before, 1)
     with connect(start_cluster(1, "")) as ps, pytest.raises(slotwise.FailedPrecondition, match="--data"):
         ps.load(id)
 
 
-def test_saves_and_loads_wait_for_each_other(start_cluster: StartCluster, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    cluster = start_cluster(2, durability(data, more="keep: 100"))
-    with connect(cluster) as ps:
+def test_saves_and_loads_wait_for_each_other(lives: Lives) -> None:
+    with lives.live(2, more="keep: 100", end=Cluster.stop) as ps:
         id, then = trained(ps)
         made: list[str] = []
 
         def ask(number: int) -> None:
-            with connect(cluster) as mine:
+            with connect(lives.cluster) as mine:
                 made.append((mine.load(id) if number % 4 == 3 else mine.save(delta=number % 2 == 0)).id)
 
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
@@ -195,8 +172,9 @@ def test_saves_and_loads_wait_for_each_other(start_cluster: StartCluster, tmp_pa
             thread.join()
         assert len(set(made)) == 8
         assert state(ps) == then
-        assert {path.name for path in checkpoints(data)} >= set(made)
-        manifests = [json.loads((path / "manifest.json").read_text()) for path in checkpoints(data)]
+        there = lives.checkpoints()
+        assert {path.name for path in there} >= set(made)
+        manifests = [json.loads((path / "manifest.json").read_text()) for path in there]
         assert len({manifest["round"] for manifest in manifests}) == len(manifests)
 
 
@@ -207,8 +185,7 @@ def tables_that_go_on(ps: slotwise.Client) -> tuple[str, State]:
     """
     training = Training()
     training.begin(ps)
-    ps.create_table("dropped", dim=4, optimizer=slotwise.SGD(lr=1.0))
-    ps.create_table("anew", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    make(ps, "dropped", "anew")
     for table in ("dropped", "anew"):
         ps.push(table, [7], None, ONES)
     training.run(ps, 4)
@@ -221,15 +198,12 @@ def tables_that_go_on(ps: slotwise.Client) -> tuple[str, State]:
     return saved.id, then
 
 
-@pytest.mark.parametrize("mode", ["NONE", "INTERVAL", "SYNC"])
+@pytest.mark.parametrize("mode", SELDOM)
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
-def test_some_tables_go_back_and_no_others(
-    start_cluster: StartCluster, tmp_path: Path, ranks: tuple[int, int], mode: str
-) -> None:
+def test_some_tables_go_back_and_no_others(lives: Lives, ranks: tuple[int, int], mode: str) -> None:
     print("seed", SEED)
-    config = durability(tmp_path / "data", mode, "interval_s: 3600" if mode == "INTERVAL" else "")
-    first = start_cluster(ranks[0], config)
-    with connect(first) as ps:
+    end = kill if mode == "SYNC" else Cluster.stop
+    with lives.live(ranks[0], mode, SELDOM[mode], end) as ps:
         id, then = tables_that_go_on(ps)
         now = state(ps)
         lineages = {name: ps.describe_table(name).lineage for name in now}
@@ -242,51 +216,27 @@ def test_some_tables_go_back_and_no_others(
         # Names of steps are those of now, and of the table that is back; the session's next one is applied.
         tables = before.tables | {"dropped": 1}
         assert ps.describe_session() == dataclasses.replace(before, tables=tables)
-        keys = np.array([7], np.uint64)
-        steps = ps.push_many({"ads": (np.repeat(keys, 2), None, np.ones((1, 16), np.float32)),
-                              "users": (keys, None, np.ones((1, 16), np.float32))})
+        keys, gradients = np.array([7], np.uint64), np.ones((1, 16), np.float32)
+        steps = ps.push_many({"ads": (np.repeat(keys, 2), None, gradients), "users": (keys, None, gradients)})
         assert steps == {"ads": then["ads"][1] + 1, "users": now["users"][1] + 1}
         # A table of its name makes room for the one that was dropped.
         ps.load(id, tables=["anew"])
         assert state(ps)["anew"] == then["anew"]
-        ps.create_table("new", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        make(ps, "new")
         assert ps.push("new", [8], None, ONES) == 1
         assert ps.push("anew", [8], None, ONES) == then["anew"][1] + 1
-        end = state(ps)
-    if mode == "SYNC":
-        kill(first)
-    else:
-        first.stop()
-    with connect(start_cluster(ranks[1], config)) as ps:
+        before_end = state(ps)
+    with lives.live(ranks[1], mode, SELDOM[mode], Cluster.stop) as ps:
         if mode != "NONE":
-            assert state(ps) == end
+            assert state(ps) == before_end
         else:
             assert state(ps)["ads"][1] == then["ads"][1] + 1
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_journal_has_that_some_tables_were_loaded(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
-    data = tmp_path / "data"
-    first = start_cluster(ranks, durability(data))
-    with connect(first) as ps:
-        id, _ = tables_that_go_on(ps)
-        ps.save()
-        loaded = ps.load(id, tables=["ads", "anew"])
-        for _ in range(3):
-            ps.push("anew", [7, 9], None, np.ones((2, 4), np.float32))
-        before = state(ps)
-    kill(first)
-    damage_a_byte(data / "checkpoints" / loaded.id / "table-1" / "rank-0.rows.npy")
-    with connect(start_cluster(3 - ranks, durability(data))) as ps:
-        assert state(ps) == before
-
-
-def test_a_table_that_comes_back_knows_its_steps(start_cluster: StartCluster, tmp_path: Path) -> None:
+def test_a_table_that_comes_back_knows_its_steps(lives: Lives) -> None:
     """The checkpoint's names of steps of a table that was dropped come back with the table."""
-    with connect(start_cluster(2, durability(tmp_path / "data"))) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    with lives.live(2, end=Cluster.stop) as ps:
+        make(ps, "ads")
         session = ps.new_session()
         kept, lost = session.next(), session.next()
         assert ps.push("ads", [1], None, ONES, step=kept) == 1
@@ -312,13 +262,9 @@ def test_a_table_that_comes_back_knows_its_steps(start_cluster: StartCluster, tm
         assert ps.push("ads", [1], None, ONES, step=session.next()) == 3
 
 
-def test_only_who_trains_a_table_that_went_back_hears_of_it(
-    start_cluster: StartCluster, tmp_path: Path
-) -> None:
-    cluster = start_cluster(2, durability(tmp_path / "data"))
-    with connect(cluster) as ps, connect(cluster) as other:
-        for table in ("ads", "users"):
-            ps.create_table(table, dim=4, optimizer=slotwise.SGD(lr=1.0))
+def test_only_who_trains_a_table_that_went_back_hears_of_it(lives: Lives) -> None:
+    with lives.live(2, end=Cluster.stop) as ps, connect(lives.cluster) as other:
+        make(ps, "ads", "users")
         id = ps.save().id
         for client in (ps, other):
             for table in ("ads", "users"):
@@ -332,28 +278,20 @@ def test_only_who_trains_a_table_that_went_back_hears_of_it(
         other.lookup("ads", [1])
 
 
-def test_who_waits_for_parts_of_a_table_that_goes_back_hears_of_it(
-    start_cluster: StartCluster, tmp_path: Path
-) -> None:
-    cluster = start_cluster(2, durability(tmp_path / "data") + METRICS + PATIENT)
-    with connect(cluster) as ps:
-        for table in ("ads", "users"):
-            ps.create_table(table, dim=4, optimizer=slotwise.SGD(lr=1.0))
+def test_who_waits_for_parts_of_a_table_that_goes_back_hears_of_it(lives: Lives) -> None:
+    with lives.live(2, end=Cluster.stop, config=METRICS + PATIENT) as ps:
+        cluster = lives.cluster
+        make(ps, "ads", "users")
         id = ps.save().id
-        waiting = []
-        for table in ("ads", "users"):
-            step = {"session": 5, "number": 1, "parts": 2}
-            request = cluster.push_request(table, [1], ONES, step)
-            waiting.append(cluster.rank(0).embedding.Push.future(request))
+        step = {"session": 5, "number": 1, "parts": 2}
+        requests = [cluster.push_request(table, [1], ONES, step) for table in ("ads", "users")]
+        goes, stays = map(cluster.begin_push, requests)
         wait_until(lambda: total(cluster, "slotwise_incomplete_steps") == 4, "both ranks know of both")
         ps.load(id, tables=["ads"])
-        with pytest.raises(grpc.RpcError) as told:
-            waiting[0].result(timeout=60)
-        assert told.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert "a checkpoint was loaded while the request waited" in told.value.details()
-        second = {"session": 5, "number": 1, "part": 1, "parts": 2}
-        cluster.push(cluster.push_request("users", [1], ONES, second), rank=1)
-        assert waiting[1].result(timeout=60).table_step == 1  # whose table stayed
+        assert goes.code() == grpc.StatusCode.UNAVAILABLE
+        assert "a checkpoint was loaded while the request waited" in goes.details()
+        cluster.push(cluster.push_request("users", [1], ONES, step | {"part": 1}), rank=1)
+        assert stays.result(timeout=60).table_step == 1
 
 
 @pytest.mark.parametrize(
@@ -368,19 +306,13 @@ def test_who_waits_for_parts_of_a_table_that_goes_back_hears_of_it(
     ],
 )
 def test_tables_that_cannot_be_loaded_change_nothing(
-    start_cluster: StartCluster,
-    tmp_path: Path,
-    tables: Sequence[str],
-    error: type[slotwise.Error],
-    says: str,
+    lives: Lives, tables: Sequence[str], error: type[slotwise.Error], says: str
 ) -> None:
-    config = durability(tmp_path / "data") + " limits { max_tables: 3 }"
-    with connect(start_cluster(2, config)) as ps:
-        for name in ("ads", "dropped", "anew"):
-            ps.create_table(name, dim=4, optimizer=slotwise.SGD(lr=1.0))
+    with lives.live(2, end=Cluster.stop, config=" limits { max_tables: 3 }") as ps:
+        make(ps, "ads", "dropped", "anew")
         id = ps.save().id
         ps.drop_table("dropped")
-        ps.create_table("later", dim=4, optimizer=slotwise.SGD(lr=1.0))
+        make(ps, "later")
         ps.push("ads", [1], None, ONES)
         before, listed = state(ps), ps.checkpoints()
         with pytest.raises(error, match=says):
@@ -395,14 +327,11 @@ def kept_for_loads(ps: slotwise.Client) -> set[str]:
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("mode", ["NONE", "SYNC"])
-def test_what_was_newest_before_a_load_stays(
-    start_cluster: StartCluster, tmp_path: Path, mode: str, restart: bool
-) -> None:
+def test_what_was_newest_before_a_load_stays(lives: Lives, mode: str, restart: bool) -> None:
     """Loads, and loads of what they made, take nothing away from a training, whatever `keep` says."""
-    config = durability(tmp_path / "data", mode, "keep: 1")
-    cluster = start_cluster(2, config)
-    with connect(cluster) as ps:
-        ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=1.0))
+    with contextlib.ExitStack() as life:
+        ps = life.enter_context(lives.live(2, mode, "keep: 1", end=kill if restart else Cluster.stop))
+        make(ps, "ads")
         ids = []
         for _ in range(2):
             ps.push("ads", [1], None, ONES)
@@ -414,10 +343,9 @@ def test_what_was_newest_before_a_load_stays(
         copies = [ps.load(old).id]
         assert kept_for_loads(ps) == {newest, old}
         ps.release_checkpoint(old)
-    if restart:
-        kill(cluster)
-        cluster = start_cluster(1, config)
-    with connect(cluster) as ps:
+        if restart:
+            life.close()
+            ps = life.enter_context(lives.live(1, mode, "keep: 1", end=Cluster.stop))
         for _ in range(3):
             copies.append(ps.load(copies[-1]).id)
             assert kept_for_loads(ps) == {newest, copies[-2]}
