@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from programs import CTL, LAUNCH
 from slotwise_cluster import MPI_ENVIRONMENT, server_binary
 from slotwise_wire import ROOT
 
 COMPOSE_FILE = ROOT / "deploy" / "docker-compose.yml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
-CTL = server_binary().parents[1] / "client" / "ctl" / "slotwise-ctl"
 _IMAGE_FOLDER = "/opt/slotwise"
 _IMAGE_PORT = 7070
 
@@ -58,7 +58,7 @@ class Container:
         own = {name: self._mounted.get(value, value) for name, value in own.items()}
         self.environment = os.environ | MPI_ENVIRONMENT | own
         self.environment["SLOTWISE_SERVER"] = str(server_binary())
-        self.environment["SLOTWISE_LAUNCH"] = str(server_binary().parent / "launch" / "slotwise-launch")
+        self.environment["SLOTWISE_LAUNCH"] = str(LAUNCH)
         self.environment["PYTHONPATH"] = str(ROOT / "client/python")
 
     def command(self) -> list[str]:

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 import pytest
 import slotwise
 import slotwise.rows
 from free_ports import free_ports
+from programs import CTL
 from slotwise import checkpoint_files
-from slotwise_cluster import Cluster, StartCluster, server_binary, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 
 SEED = 20261121
+ONES = np.ones((2, 4), np.float32)
 
 
-def ctl(cluster: Cluster | None, *arguments: str, code: int = 0, address: str = "") -> Any:
+def ctl(cluster: Cluster | None, *arguments: object, code: int = 0, address: str = "") -> Any:
     """Runs slotwise-ctl with --json and expects an exit code; what it wrote."""
     address = address or (cluster.ranks[-1].address if cluster else "")
     done = run("--server", address, "--json", *arguments)
@@ -27,19 +30,31 @@ def ctl(cluster: Cluster | None, *arguments: str, code: int = 0, address: str = 
     return json.loads(done.stdout) if done.stdout else None
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+def error_of(cluster: Cluster | None, *arguments: object, address: str = "") -> tuple[str, str]:
+    """The code and the message with which slotwise-ctl ends."""
+    error = ctl(cluster, *arguments, code=1, address=address)["error"]
+    return error["code"], error["message"]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return programs.run(CTL, *arguments)
+
+
+def is_quiet(*arguments: object) -> int:
+    """The exit code of a command that says nothing."""
+    done = run(*arguments, "--quiet")
+    assert (done.stdout, done.stderr) == ("", "")
+    return done.returncode
 
 
 def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
-    made = ctl(cluster, "create", "life", "--dim", "4", "--optimizer", "adagrad", "--learning-rate", "0.5")
+    life = ("create", "life", "--dim", "4", "--optimizer", "adagrad", "--learning-rate", "0.5")
+    made = ctl(cluster, *life)
     assert made["created"] and made["options"]["dim"] == 4
     assert made["options"]["optimizer"]["learning_rate"] == 0.5
-    again = ctl(cluster, "create", "life", "--dim", "4", "--optimizer", "adagrad", "--learning-rate", "0.5")
-    assert not again["created"]
-    other = ctl(cluster, "create", "life", "--dim", "5", "--learning-rate", "0.5", code=1)
-    assert other["error"]["code"] == "ALREADY_EXISTS"
+    assert not ctl(cluster, *life)["created"]
+    other = ("create", "life", "--dim", "5", "--learning-rate", "0.5")
+    assert error_of(cluster, *other)[0] == "ALREADY_EXISTS"
 
     (tmp_path / "t.pbtxt").write_text('name: "filed" dim: 3 optimizer { learning_rate: 1 sgd {} }')
     assert ctl(cluster, "create", "--file", str(tmp_path / "t.pbtxt"))["options"]["name"] == "filed"
@@ -55,11 +70,11 @@ def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
 
     assert ctl(cluster, "set-learning-rate", "life", "0.25") == {"learning_rate": 0.25}
     assert ctl(cluster, "describe", "life")["learning_rate"] == 0.25
-    assert ctl(cluster, "set-learning-rate", "life", "0", code=1)["error"]["code"] == "INVALID_ARGUMENT"
+    assert error_of(cluster, "set-learning-rate", "life", "0")[0] == "INVALID_ARGUMENT"
 
     for name in ("life", "filed"):
         assert ctl(cluster, "drop", name) == {"dropped": True}
-    assert ctl(cluster, "drop", "life", code=1)["error"]["code"] == "NOT_FOUND"
+    assert error_of(cluster, "drop", "life")[0] == "NOT_FOUND"
     assert ctl(cluster, "drop", "life", "--missing-ok") == {"dropped": False}
 
 
@@ -69,27 +84,22 @@ def test_health_asks_every_address_that_it_is_given(cluster: Cluster) -> None:
     assert ctl(cluster, "health", *addresses) == {"servers": serving}
     assert ctl(cluster, "health", "--wait", "5", *addresses) == {"servers": serving}
     assert ctl(cluster, "health") == {"servers": serving[-1:]}, "the one of --server"
-    quiet = run("health", "--quiet", *addresses)
-    assert (quiet.returncode, quiet.stdout) == (0, "")
+    assert is_quiet("health", *addresses) == 0
 
 
 def test_health_names_the_server_that_does_not_answer(cluster: Cluster) -> None:
     nobody = f"127.0.0.1:{free_ports(1)}"
-    waits: list[list[str]] = [[], ["--wait", "0.3"]]
-    for wait in waits:
-        answer = ctl(cluster, "health", *wait, cluster.ranks[0].address, nobody, code=1)
-        assert answer["error"]["code"] == "UNAVAILABLE"
-        assert nobody in answer["error"]["message"]
-    quiet = run("health", "--quiet", nobody)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
+    for wait in ([], ["--wait", "0.3"]):
+        code, message = error_of(cluster, "health", *wait, cluster.ranks[0].address, nobody)
+        assert code == "UNAVAILABLE" and nobody in message
+    assert is_quiet("health", nobody) == 1
 
 
 def test_status_says_serving_and_the_ranks(cluster: Cluster) -> None:
     status = ctl(cluster, "status")
     assert status["status"] == "SERVING"
     assert [rank["address"] for rank in status["ranks"]] == [rank.address for rank in cluster.ranks]
-    quiet = run("status", "--quiet", "--wait", "5", "--server", cluster.ranks[0].address)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert is_quiet("status", "--wait", "5", "--server", cluster.ranks[0].address) == 0
 
 
 def test_text_is_for_people(cluster: Cluster) -> None:
@@ -100,17 +110,15 @@ def test_text_is_for_people(cluster: Cluster) -> None:
     row = next(line for line in lines if line.startswith(name))
     assert row.index("sum") == lines[0].index("COMBINER")
     assert "CELLS" in run("describe", name, "--server", address).stdout
-    for command in ("status", "describe", "digest"):
-        arguments = [command] if command == "status" else [command, name]
-        done = run(*arguments, "--server", address)
+    for command in (["status"], ["describe", name], ["digest", name]):
+        done = run(*command, "--server", address)
         assert done.returncode == 0 and done.stdout.endswith("\n"), done.stderr
 
 
 def test_describe_counts_rounds_by_how_bags_travelled(cluster: Cluster) -> None:
     name, address = cluster.create(dim=8), cluster.ranks[0].address
     cluster.lookup(name, range(4), 4)
-    with slotwise.connect(address) as ps:
-        rounds = ps.describe_table(name).rounds
+    rounds = cluster.describe(name).rounds
     counted = {"all_bags": rounds.all_bags, "owned_bags": rounds.owned_bags}
     assert sum(counted.values()) == (1 if len(cluster.ranks) > 1 else 0)
     assert ctl(cluster, "describe", name)["rounds"] == counted
@@ -152,8 +160,7 @@ def test_stats_and_top_show_what_was_done(cluster: Cluster) -> None:
 def test_top_goes_on_through_a_restart(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
     address = cluster.ranks[0].address
-    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
-    command = [str(program), "top", "--interval", "0.1", "--json", "--server", address]
+    command = [str(CTL), "top", "--interval", "0.1", "--json", "--server", address]
     lines: list[Any] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
         try:
@@ -179,28 +186,23 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     nobody = "127.0.0.1:1"
     assert run("--help").returncode == 0
     assert run("create", "--help").returncode == 0
-    wrong: list[list[str]] = [
-        [],
-        ["frobnicate"],
-        ["describe"],
-        ["tables", "--timeout", "-1"],
-        ["status", "--wait", "x"],
-        ["top", "--interval", "0"],
-    ]
-    for option, values in (
-        ("--timeout", ["0", "-1", "nan", "inf", "1e300", "1e-9", "soon"]),
-        ("--interval", ["0", "nan", "1e300"]),
-        ("--count", ["-1", "99999999999999999999", "1.5"]),
-    ):
-        command = ["status"] if option == "--timeout" else ["top"]
-        wrong += [[*command, option, value] for value in values]
+    wrong = ["", "frobnicate", "describe", "tables --timeout -1", "status --wait x"]
+    wrong += [f"status --timeout {value}" for value in "0 -1 nan inf 1e300 1e-9 soon".split()]
+    wrong += [f"top --interval {value}" for value in "0 nan 1e300".split()]
+    wrong += [f"top --count {value}" for value in "-1 99999999999999999999 1.5".split()]
     for usage in wrong:
-        assert run(*usage).returncode == 2, usage
-    assert ctl(None, "status", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
-    assert ctl(None, "status", "--wait", "0.3", address=nobody, code=1)["error"]["code"] == "UNAVAILABLE"
-    quiet = run("status", "--quiet", "--server", nobody)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (1, "", "")
+        assert run(*usage.split()).returncode == 2, usage
+    for wait in ([], ["--wait", "0.3"]):
+        assert error_of(None, "status", *wait, address=nobody)[0] == "UNAVAILABLE"
+    assert is_quiet("status", "--server", nobody) == 1
     assert "UNAVAILABLE" in run("tables", "--server", nobody, "--timeout", "0.3").stderr
+
+
+def without_tables(cluster: Cluster) -> slotwise.Client:
+    """A client of a server whose tables are gone."""
+    for table in cluster.tables():
+        cluster.drop(table.name)
+    return cluster.connect()
 
 
 @pytest.mark.parametrize("optimizer", [slotwise.SGD(lr=0.5), slotwise.Adam(lr=0.1)], ids=["sgd", "adam"])
@@ -209,16 +211,14 @@ def test_rows_saved_and_loaded_are_the_same(
 ) -> None:
     print(f"seed {SEED}")
     random = np.random.default_rng(SEED)
-    with slotwise.connect(cluster.ranks[0].address) as ps:
-        for name in ("saved", "loaded"):
-            ps.drop_table(name, missing_ok=True)
+    with without_tables(cluster) as ps:
         ps.create_table("saved", dim=24, optimizer=optimizer)
         keys = random.integers(0, 2**64, 20_000, dtype=np.uint64)
         ps.push("saved", keys, None, random.normal(size=(20_000, 24)).astype(np.float32))
-        folder = str(tmp_path / "rows")
+        folder = tmp_path / "rows"
         rows = ctl(cluster, "export", "saved", folder)["rows"]
         assert rows == len(np.unique(keys))
-        files = {name: np.load(tmp_path / "rows" / f"{name}.npy") for name in ("keys", "values", "state")}
+        files = {name: np.load(folder / f"{name}.npy") for name in ("keys", "values", "state")}
         assert files["keys"].dtype == np.uint64 and files["values"].shape == (rows, 24)
         np.testing.assert_array_equal(np.sort(files["keys"]), np.unique(keys))
         np.testing.assert_array_equal(files["values"], ps.lookup("saved", files["keys"], train=False))
@@ -231,21 +231,19 @@ def test_rows_saved_and_loaded_are_the_same(
         assert ps.digest("loaded").digest == ps.digest("saved").digest
         slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python")
         ps.drop_table("loaded")
-        assert ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))["rows"] == rows
+        assert ctl(cluster, "import", "loaded", tmp_path / "by_python")["rows"] == rows
         assert ps.digest("loaded").digest == ps.digest("saved").digest
-        assert ctl(cluster, "export", "saved", str(tmp_path), code=1)["error"]["code"] == "ALREADY_EXISTS"
-        assert ctl(cluster, "import", "loaded", str(tmp_path), code=1)["error"]["code"] == "NOT_FOUND"
+        assert error_of(cluster, "export", "saved", tmp_path)[0] == "ALREADY_EXISTS"
+        assert error_of(cluster, "import", "loaded", tmp_path)[0] == "NOT_FOUND"
 
 
 def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_path: Path) -> None:
-    folder = str(tmp_path / "rows")
-    with slotwise.connect(cluster.ranks[0].address) as ps:
-        for name in ("saved", "loaded", "other", "by_python"):
-            ps.drop_table(name, missing_ok=True)
+    folder = tmp_path / "rows"
+    with without_tables(cluster) as ps:
         falls = slotwise.Schedule(decay_steps=10)
         ps.create_table("saved", dim=4, optimizer=slotwise.Momentum(0.5, schedule=falls))
         for _ in range(3):
-            ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
+            ps.push("saved", [1, 2], None, ONES)
         ctl(cluster, "set-learning-rate", "saved", "0.3")
         ps.erase("saved", [1, 2])
         ctl(cluster, "export", "saved", folder, "--with-state")  # as scripts say that were written before
@@ -259,9 +257,8 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
         assert (by_python.steps, by_python.base_learning_rate) == (3, pytest.approx(0.3))
 
         ps.create_table("other", dim=4, optimizer=slotwise.AdaGrad(0.5))  # with as much state
-        error = ctl(cluster, "import", "other", folder, code=1)["error"]
-        assert error["code"] == "INVALID_ARGUMENT"
-        assert 'a table of momentum, and "other" has adagrad' in error["message"]
+        code, message = error_of(cluster, "import", "other", folder)
+        assert code == "INVALID_ARGUMENT" and 'a table of momentum, and "other" has adagrad' in message
         assert ps.describe_table("other").steps == 0
         assert ctl(cluster, "import", "other", folder, "--without-state")["rows"] == 0
         other = ps.describe_table("other")
@@ -269,7 +266,7 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
 
         slotwise.rows.save_npy(ps, "saved", tmp_path / "by_python")
         ps.drop_table("loaded")
-        ctl(cluster, "import", "loaded", str(tmp_path / "by_python"))
+        ctl(cluster, "import", "loaded", tmp_path / "by_python")
         loaded = ctl(cluster, "describe", "loaded")
         assert (loaded["steps"], loaded["base_learning_rate"]) == (3, 0.3)
 
@@ -277,25 +274,18 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_an_import_without_state_says_what_starts_anew(cluster: Cluster, tmp_path: Path, kind: str) -> None:
     address = cluster.ranks[0].address
-    optimizers: dict[str, slotwise.SGD | slotwise.Adam] = {
-        "adam": slotwise.Adam(lr=0.1),
-        "sgd": slotwise.SGD(lr=0.1),
-    }
-    optimizer = optimizers[kind]
-    with slotwise.connect(address) as ps:
-        for name in ("saved", "bare", "told", "whole", "ahead"):
-            ps.drop_table(name, missing_ok=True)
+    optimizer = slotwise.Adam(lr=0.1) if kind == "adam" else slotwise.SGD(lr=0.1)
+    with without_tables(cluster) as ps:
         ps.create_table("saved", dim=4, optimizer=optimizer)
         for _ in range(3):
-            ps.push("saved", [1, 2], None, np.ones((2, 4), np.float32))
-        ctl(cluster, "export", "saved", str(tmp_path / "bare"), "--without-state")
-        ctl(cluster, "export", "saved", str(tmp_path / "whole"))
+            ps.push("saved", [1, 2], None, ONES)
+        ctl(cluster, "export", "saved", tmp_path / "bare", "--without-state")
+        ctl(cluster, "export", "saved", tmp_path / "whole")
         assert not (tmp_path / "bare" / "state.npy").exists()
 
         def warning(table: str, folder: str, *flags: str) -> str:
-            answer = ctl(cluster, "import", table, str(tmp_path / folder), *flags)
-            again = run("--server", address, "import", table, str(tmp_path / folder), *flags)
-            said = str(answer.get("warning", ""))
+            said = str(ctl(cluster, "import", table, tmp_path / folder, *flags).get("warning", ""))
+            again = run("--server", address, "import", table, tmp_path / folder, *flags)
             assert again.stderr == (f"slotwise-ctl: warning: {said}\n" if said else "")
             return said
 
@@ -310,72 +300,76 @@ def test_an_import_without_state_says_what_starts_anew(cluster: Cluster, tmp_pat
         # A table that has as many steps itself loses none of them.
         ps.create_table("ahead", dim=4, optimizer=optimizer)
         for _ in range(5):
-            ps.push("ahead", [1, 2], None, np.ones((2, 4), np.float32))
+            ps.push("ahead", [1, 2], None, ONES)
         ahead = warning("ahead", "bare")
         assert ahead.startswith("table ahead: the state of adam" if kind == "adam" else "")
         assert "the count of steps" not in ahead and bool(ahead) == (kind == "adam")
     flags = ["--with-state", "--without-state"]
-    both = run("--server", address, "export", "saved", str(tmp_path / "both"), *flags)
+    both = run("--server", address, "export", "saved", tmp_path / "both", *flags)
     assert (both.returncode, (tmp_path / "both").exists()) == (2, False)
 
 
 def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(2, f'durability {{ folder: "{tmp_path}" }}')
-    assert ctl(cluster, "checkpoint", "list") == {"checkpoints": []}
-    ctl(cluster, "create", "saved", "--dim", "4", "--learning-rate", "0.5")
-    made = ctl(cluster, "checkpoint", "save")
-    assert not made["delta"] and made["rows"] == 0
-    (listed,) = ctl(cluster, "checkpoint", "list")["checkpoints"]
-    assert listed["usable"] and listed["tables"] == [{"name": "saved", "rows": 0}]
-    assert {name: listed[name] for name in ("id", "round", "rows", "bytes")} == {
-        name: made[name] for name in ("id", "round", "rows", "bytes")
-    }
-    shown = ctl(cluster, "checkpoint", "show", made["id"])
-    assert shown["chain"] == [made["id"]] and shown["manifest"]["tables"][0]["options"]["name"] == "saved"
-    assert shown["folder"] == str(tmp_path / "checkpoints" / made["id"])
-    verified = ctl(cluster, "checkpoint", "verify", made["id"])
-    assert verified["chain"] == [made["id"]] and verified["bytes"] == made["bytes"]
+
+    def of(*arguments: str) -> Any:
+        return ctl(cluster, "checkpoint", *arguments)
 
     def text(*arguments: str) -> str:
         return run("--server", cluster.ranks[0].address, "checkpoint", *arguments).stdout
 
-    assert f"{made['id']}  base" in text("list") and text("list").rstrip().endswith("yes     -")
-    assert "saved" in text("show", made["id"]) and "restored from " + made["id"] in text("show", made["id"])
-    assert f"{made['id']} is whole" in text("verify", made["id"])
+    assert of("list") == {"checkpoints": []}
+    ctl(cluster, "create", "saved", "--dim", "4", "--learning-rate", "0.5")
+    made = of("save")
+    id = made["id"]
+    assert not made["delta"] and made["rows"] == 0
+    (listed,) = of("list")["checkpoints"]
+    assert listed["usable"] and listed["tables"] == [{"name": "saved", "rows": 0}]
+    assert all(listed[name] == made[name] for name in ("id", "round", "rows", "bytes"))
+    shown = of("show", id)
+    assert shown["chain"] == [id] and shown["manifest"]["tables"][0]["options"]["name"] == "saved"
+    assert shown["folder"] == str(tmp_path / "checkpoints" / id)
+    verified = of("verify", id)
+    assert verified["chain"] == [id] and verified["bytes"] == made["bytes"]
+    assert f"{id}  base" in text("list") and text("list").rstrip().endswith("yes     -")
+    assert "saved" in text("show", id) and f"restored from {id}" in text("show", id)
+    assert f"{id} is whole" in text("verify", id)
 
-    assert ctl(cluster, "checkpoint", "pin", made["id"]) == {"id": made["id"], "pinned": True}
-    assert text("list").rstrip().endswith("yes     yes") and "stays until" in text("show", made["id"])
-    assert "stays until it is released" in text("pin", made["id"])
-    assert ctl(cluster, "checkpoint", "release", made["id"]) == {"id": made["id"], "pinned": False}
-    assert not ctl(cluster, "checkpoint", "show", made["id"])["pinned"]
-    error = ctl(cluster, "checkpoint", "pin", "no", code=1)["error"]
-    assert error == {"code": "NOT_FOUND", "message": 'there is no checkpoint "no"'}
+    assert of("pin", id) == {"id": id, "pinned": True}
+    assert text("list").rstrip().endswith("yes     yes") and "stays until" in text("show", id)
+    assert "stays until it is released" in text("pin", id)
+    assert of("release", id) == {"id": id, "pinned": False}
+    assert not of("show", id)["pinned"]
+    none = error_of(cluster, "checkpoint", "pin", "no")
+    assert none == ("NOT_FOUND", 'there is no checkpoint "no"')
 
     ctl(cluster, "create", "other", "--dim", "4", "--learning-rate", "0.5")
-    loaded = text("load", made["id"], "--table", "saved")
-    assert loaded.startswith(f"saved of {made['id']} is loaded, and saved as ")
-    assert len(ctl(cluster, "tables")["tables"]) == 2
+    assert text("load", id, "--table", "saved").startswith(f"saved of {id} is loaded, and saved as ")
+    assert len(cluster.tables()) == 2
     assert text("list").splitlines()[2].endswith("by a load")
-    assert "another checkpoint is loaded" in text("show", made["id"])
-    tables = ("--table", "no", "--table", "saved")
-    error = ctl(cluster, "checkpoint", "load", made["id"], *tables, code=1)["error"]
-    assert error == {"code": "NOT_FOUND", "message": f'checkpoint {made["id"]} has no table "no"'}
-    assert ctl(cluster, "checkpoint", "load", made["id"])["rows"] == 0
-    assert len(ctl(cluster, "tables")["tables"]) == 1
+    assert "another checkpoint is loaded" in text("show", id)
+    none = error_of(cluster, "checkpoint", "load", id, "--table", "no", "--table", "saved")
+    assert none == ("NOT_FOUND", f'checkpoint {id} has no table "no"')
+    assert of("load", id)["rows"] == 0
+    assert len(cluster.tables()) == 1
 
-    broken = next((tmp_path / "checkpoints" / made["id"]).glob("*/rank-0.rows.npy"))
+    broken = next((tmp_path / "checkpoints" / id).glob("*/rank-0.rows.npy"))
     broken.write_bytes(b"")
-    assert f"{made['id']} cannot be used: {broken} has 0 bytes" in text("list")
-    error = ctl(cluster, "checkpoint", "verify", made["id"], code=1)["error"]
-    assert error["code"] == "DATA_LOSS" and str(broken) in error["message"]
-    assert ctl(cluster, "checkpoint", "show", "no", code=1)["error"]["code"] == "NOT_FOUND"
+    assert f"{id} cannot be used: {broken} has 0 bytes" in text("list")
+    code, message = error_of(cluster, "checkpoint", "verify", id)
+    assert code == "DATA_LOSS" and str(broken) in message
+    assert error_of(cluster, "checkpoint", "show", "no")[0] == "NOT_FOUND"
     assert run("checkpoint", "save", "--value-type", "int8").returncode == 2
     assert run("checkpoint").returncode == 2
 
 
 def test_a_chain_is_compacted(start_cluster: StartCluster, tmp_path: Path) -> None:
     cluster = start_cluster(2, f'durability {{ folder: "{tmp_path}" }}')
-    with slotwise.connect(cluster.ranks[1].address) as ps:
+
+    def of(*arguments: str) -> Any:
+        return ctl(cluster, "checkpoint", *arguments)
+
+    with cluster.connect(1) as ps:
         ps.create_table("ads", dim=4, optimizer=slotwise.Adam(lr=0.1))
         keys = np.arange(500, dtype=np.uint64)
         base = ""
@@ -383,33 +377,26 @@ def test_a_chain_is_compacted(start_cluster: StartCluster, tmp_path: Path) -> No
             some = keys[: 500 >> step]
             ps.push("ads", some, None, np.ones((len(some), 4), np.float32))
             ps.erase("ads", keys[step : step + 1])
-            made = save(cluster, *(["--delta"] if base else []))
+            made = of("save", *(["--delta"] if base else []))
             base = base or made["id"]
-        folded = ctl(cluster, "checkpoint", "compact", made["id"])
+        folded = of("compact", made["id"])
         assert (folded["folds"], folded["parent"], folded["rows"]) == (made["id"], "", 499)
         assert folded["usable"] and folded["round"] == made["round"]
-        assert ctl(cluster, "checkpoint", "verify", folded["id"])["chain"] == [folded["id"]]
+        assert of("verify", folded["id"])["chain"] == [folded["id"]]
         folders = [tmp_path / "checkpoints" / id for id in (made["id"], folded["id"])]
         of_chain, of_base = (checkpoint_files.open(folder)["ads"].read() for folder in folders)
         for name in ("keys", "values", "state"):
             np.testing.assert_array_equal(getattr(of_chain, name), getattr(of_base, name))
 
-        def refused(id: str) -> Any:
-            return ctl(cluster, "checkpoint", "compact", id, code=1)["error"]
-
-        again = refused(made["id"])
-        assert again["code"] == "ALREADY_EXISTS" and folded["id"] in again["message"]
-        assert refused(base) == {
-            "code": "FAILED_PRECONDITION", "message": f"checkpoint {base} is a base already"
-        }
-        assert refused("no")["code"] == refused("../x")["code"] == "NOT_FOUND"
+        code, message = error_of(cluster, "checkpoint", "compact", made["id"])
+        assert code == "ALREADY_EXISTS" and folded["id"] in message
+        a_base = error_of(cluster, "checkpoint", "compact", base)
+        assert a_base == ("FAILED_PRECONDITION", f"checkpoint {base} is a base already")
+        for none in ("no", "../x"):
+            assert error_of(cluster, "checkpoint", "compact", none)[0] == "NOT_FOUND"
         assert not list((tmp_path / "checkpoints").glob(".*"))
         # A delta behind it is restored from the new base.
         ps.push("ads", keys[:3], None, np.ones((3, 4), np.float32))
-        last = save(cluster, "--delta")
-        assert ctl(cluster, "checkpoint", "show", last["id"])["chain"] == [folded["id"], last["id"]]
-        assert ctl(cluster, "checkpoint", "verify", last["id"])["files"] > 0
-
-
-def save(cluster: Cluster, *arguments: str) -> Any:
-    return ctl(cluster, "checkpoint", "save", *arguments)
+        last = of("save", "--delta")
+        assert of("show", last["id"])["chain"] == [folded["id"], last["id"]]
+        assert of("verify", last["id"])["files"] > 0

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 import pytest
 import slotwise
 from free_ports import free_ports
-from slotwise_cluster import Cluster, server_binary
+from programs import CTL
+from slotwise_cluster import Cluster
 from slotwise_wire import Protocol
 
-CTL = server_binary().parents[1] / "client/ctl/slotwise-ctl"
 MOST_OPTIONS_BYTES = 1 << 20
 MOST_STEPS = 2**62
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [CTL, *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-    )
+def run(server: Cluster | None, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs slotwise-ctl, with a server or with none."""
+    address = server.ranks[0].address if server else f"127.0.0.1:{free_ports(1)}"
+    return programs.run(CTL, *arguments, "--server", address)
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,10 @@ def server(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def exported(server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of Adam, of 50 rows and one step, as a folder."""
     folder = tmp_path_factory.mktemp("exported") / "rows"
-    with slotwise.connect(server.ranks[0].address) as ps:
+    with server.connect() as ps:
         ps.create_table("saved", dim=4, optimizer=slotwise.Adam(lr=0.1))
         ps.push("saved", np.arange(50, dtype=np.uint64), None, np.ones((50, 4), np.float32))
-    assert run("export", "saved", folder, "--server", server.ranks[0].address).returncode == 0
+    assert run(server, "export", "saved", folder).returncode == 0
     return folder
 
 
@@ -52,16 +53,15 @@ def folder(exported: Path, tmp_path: Path) -> Path:
 
 
 def load(server: Cluster, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    address = server.ranks[0].address
-    assert run("drop", "--missing-ok", "loaded", "--server", address).returncode == 0
-    return run("import", "loaded", folder, *flags, "--server", address)
+    assert run(server, "drop", "--missing-ok", "loaded").returncode == 0
+    return run(server, "import", "loaded", folder, *flags)
 
 
 def refusal(server: Cluster, folder: Path, *flags: str) -> str:
     """Why an import is refused, which makes no table."""
     done = load(server, folder, *flags)
     assert (done.returncode, done.stdout) == (1, ""), done
-    assert run("describe", "loaded", "--server", server.ranks[0].address).returncode == 1
+    assert run(server, "describe", "loaded").returncode == 1
     return done.stderr.removeprefix("slotwise-ctl: INVALID_ARGUMENT: ").rstrip("\n")
 
 
@@ -115,8 +115,7 @@ def test_a_table_json_of_an_older_export_may_leave_its_state_unsaid(server: Clus
     assert load(server, folder).returncode == 0
     change(folder, lambda said: said.update(steps=MOST_STEPS))
     assert load(server, folder).returncode == 0
-    described = run("describe", "loaded", "--json", "--server", server.ranks[0].address)
-    assert json.loads(described.stdout)["steps"] == MOST_STEPS
+    assert json.loads(run(server, "describe", "loaded", "--json").stdout)["steps"] == MOST_STEPS
 
 
 @pytest.mark.parametrize(
@@ -157,10 +156,6 @@ def test_a_key_that_is_there_twice_is_refused(server: Cluster, folder: Path) -> 
     assert refusal(server, folder) == f"{folder}/keys.npy {why}"
 
 
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def zeros(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
@@ -174,7 +169,7 @@ def sparse(path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["keys.npy", "values.npy", "state.npy", "table.json"])
-@pytest.mark.parametrize("make", [fifo, zeros, Path.mkdir, sparse], ids=["fifo", "zeros", "folder", "sparse"])
+@pytest.mark.parametrize("make", [os.mkfifo, zeros, Path.mkdir, sparse])
 def test_only_regular_files_are_imported(
     server: Cluster, folder: Path, file: str, make: Callable[[Path], None]
 ) -> None:
@@ -188,29 +183,26 @@ def test_only_regular_files_are_imported(
     assert refusal(server, folder) == why
 
 
-@pytest.mark.parametrize("make", [fifo, zeros, sparse])
+@pytest.mark.parametrize("make", [os.mkfifo, zeros, sparse])
 def test_only_a_small_regular_file_has_a_tables_options(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "t.pbtxt"
     make(path)
-    done = run("create", "t", "-f", path, "--server", f"127.0.0.1:{free_ports(1)}")
-    why = f"cannot read {path}: it is no regular file"
-    if make is sparse:
-        why = f"{path} {SPARSE}"
+    done = run(None, "create", "t", "-f", path)
+    why = f"{path} {SPARSE}" if make is sparse else f"cannot read {path}: it is no regular file"
     assert (done.returncode, done.stderr) == (1, f"slotwise-ctl: INVALID_ARGUMENT: {why}\n")
 
 
+@pytest.mark.parametrize("below", ["-1", " -1", "-18446744073709551615"])
 @pytest.mark.parametrize(
-    "words",
+    "command",
     [
-        ["create", "t", "--dim", "2", "--seed", "-1"],
-        ["create", "t", "--dim", "2", "--seed", " -1"],
-        ["create", "t", "--dim", "2", "--initial-rows", "-18446744073709551615"],
-        ["create", "t", "--dim", "2", "--max-rows", "-18446744073709551615"],
-        ["plan", "--rows", "-18446744073709551615", "--dim", "2"],
-        ["plan", "--rows", "1", "--dim", "2", "--batch", "-18446744073709551615"],
+        "create t --dim 2 --seed",
+        "create t --dim 2 --initial-rows",
+        "create t --dim 2 --max-rows",
+        "plan --dim 2 --rows",
+        "plan --dim 2 --rows 1 --batch",
     ],
 )
-def test_a_number_below_0_is_no_large_one(words: list[str]) -> None:
-    done = run(*words, "--server", f"127.0.0.1:{free_ports(1)}")
-    below = next(word for word in words if word.strip().startswith("-") and word.strip()[1].isdigit())
+def test_a_number_below_0_is_no_large_one(command: str, below: str) -> None:
+    done = run(None, *command.split(), below)
     assert done.returncode == 2 and f"{below} is below 0" in done.stderr

@@ -7,90 +7,117 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from containers import CTL, DOCKERFILE, Container, instruction, services
+from containers import DOCKERFILE, Container, instruction, services
 from free_ports import free_ports
 from judged_times import LONG_FORMS
+from programs import CTL, LAUNCH, run
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, run_server, server_binary, wait_until
 from slotwise_wire import ROOT
 
 ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"
-LAUNCH = ROOT / "deploy" / "mpirun" / "launch.sh"
-SUPERVISOR = str(server_binary().parent / "launch" / "slotwise-launch")
+LAUNCH_SCRIPT = ROOT / "deploy" / "mpirun" / "launch.sh"
 ENVIRONMENT = os.environ | MPI_ENVIRONMENT | {"SLOTWISE_SERVER": str(server_binary())}
 SERVERS = [name for name, service in services().items() if service["build"]["target"] == "server"]
 TRAINERS = [name for name, service in services().items() if service["build"]["target"] == "trainer"]
+ANY_PORT = ["--listen", "127.0.0.1:0", "--backend", "cpu"]
 
 
-def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script that is expected to end by itself."""
-    return subprocess.run(
-        [str(word) for word in command],
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def is_healthy(*addresses: str) -> bool:
-    """What the containers' health check says."""
-    return run(CTL, "health", "--timeout", "4", *addresses).returncode == 0
+class Started:
+    """A program that runs until it is stopped; its log is a file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    def log(self) -> str:
+        """All that it has said."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Returns once the condition holds."""
+        wait_until(lambda: self.process.poll() is not None or condition(), what)
+        assert self.process.poll() is None, self.log()
+
+    def await_serving(self, times: int = 1) -> None:
+        """Returns once slotwise-launch says for the so-manieth time that the server serves."""
+        self.wait(lambda: self.log().count(" launch serving at ") == times, f"serving {times}")
+
+    def kill_a_rank(self) -> None:
+        """Of slotwise-launch's mpirun."""
+        (mpirun,) = children(self.process.pid)
+        os.kill(children(mpirun)[0], signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, as `docker stop` sends it; it must end well."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=STOP_TIMEOUT) == 0, self.log()
 
 
-def stop(process: subprocess.Popen[bytes]) -> int:
-    """SIGTERM, as `docker stop` sends it; the exit code."""
-    process.send_signal(signal.SIGTERM)
-    return process.wait(timeout=STOP_TIMEOUT)
+Start = Callable[..., Started]
 
 
 @pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that a test adds are stopped after it, if it did not come to that."""
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for process in processes:
-        if process.poll() is None:
-            stop(process)
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a script: start(*command, **environment). What a test has not ended is ended after it."""
+    started: list[Started] = []
+
+    def begin(*command: object, **environment: str) -> Started:
+        path = tmp_path / f"log.{len(started)}"
+        with open(path, "wb") as log:
+            words = [str(word) for word in command]
+            process = subprocess.Popen(words, env=ENVIRONMENT | environment, stdout=log, stderr=log)
+        started.append(Started(process, path))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        if one.process.poll() is None:
+            one.process.send_signal(signal.SIGTERM)
+            one.process.wait(timeout=STOP_TIMEOUT)
 
 
 # --- the compose file
 
 
 @pytest.mark.skipif(not LONG_FORMS, reason="the long form's; `./dev test containers` does it in an engine")
-def test_the_adult_example_trains_through_the_cpu_profile(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
-) -> None:
+def test_the_adult_example_trains_through_the_cpu_profile(tmp_path: Path) -> None:
     first = free_ports(2)
     server, trainer = (Container(name, first, tmp_path) for name in ("server-cpu", "trainer-cpu"))
-    assert server.run(server.health_check()).returncode != 0, "nothing is there yet"
 
-    process = server.start(tmp_path / "server.log")
-    started.append(process)
-    wait_until(
-        lambda: process.poll() is not None or server.run(server.health_check()).returncode == 0, "healthy"
-    )
-    assert process.poll() is None, (tmp_path / "server.log").read_text()
+    def is_healthy() -> bool:
+        return server.run(server.health_check()).returncode == 0
 
-    trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "4096"])
-    assert trained.returncode == 0, trained.stderr
-    auc = re.search(r"^test AUC (\S+)$", trained.stdout, re.MULTILINE)
-    assert auc and float(auc[1]) > 0.85
-    assert (tmp_path / "learning-curve" / "learning-curve.png").exists()
+    def serving(log: str) -> Started:
+        process = Started(server.start(tmp_path / log), tmp_path / log)
+        try:
+            process.wait(is_healthy, "healthy")
+        except BaseException:
+            process.process.kill()
+            raise
+        return process
 
-    assert stop(process) == 0
-    log = (tmp_path / "server.log").read_text()
-    assert log.count('"stopped"') == 2, log
-
-    process = server.start(tmp_path / "server.log")  # as the restart policy does
-    started.append(process)
-    wait_until(lambda: server.run(server.health_check()).returncode == 0, "healthy again")
-    assert stop(process) == 0
-    assert "1 table(s), up to round" in (tmp_path / "server.log").read_text()
+    assert not is_healthy(), "nothing is there yet"
+    process = serving("first.log")
+    try:
+        trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "4096"])
+        assert trained.returncode == 0, trained.stderr
+        auc = re.search(r"^test AUC (\S+)$", trained.stdout, re.MULTILINE)
+        assert auc and float(auc[1]) > 0.85
+        assert (tmp_path / "learning-curve" / "learning-curve.png").exists()
+    finally:
+        process.stop()
+    assert process.log().count('"stopped"') == 2, process.log()
+    process = serving("second.log")  # as the restart policy does
+    process.stop()
+    assert "1 table(s), up to round" in process.log()
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -105,23 +132,16 @@ def test_a_server_is_started_again_and_has_time_to_recover(name: str) -> None:
 
 
 def test_entrypoint_ends_as_its_server_does_so_that_a_policy_starts_it_again(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
+    tmp_path: Path, start: Start
 ) -> None:
-    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "2", "SLOTWISE_LAUNCH": SUPERVISOR}
-    environment["SLOTWISE_DATA"] = f"{tmp_path}/data"
-    command = [str(ENTRYPOINT), "--listen", "127.0.0.1:0", "--backend", "cpu", "--durability", "sync"]
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    started.append(process)
-    wait_until(lambda: " launch serving at " in (tmp_path / "log").read_text(), "serving")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    (mpirun,) = map(int, children)
-    rank = int(Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()[0])
-    os.kill(rank, signal.SIGKILL)
+    environment = {"SLOTWISE_RANKS": "2", "SLOTWISE_LAUNCH": str(LAUNCH), "SLOTWISE_DATA": f"{tmp_path}/data"}
+    started = start(ENTRYPOINT, *ANY_PORT, "--durability", "sync", **environment)
+    started.await_serving()
+    started.kill_a_rank()
     # mpirun ends with the code of the first rank whose end it hears of: the killed one's, or that of the
     # other, which ends because the first is gone. A restart policy asks only whether it is 0.
-    assert process.wait(timeout=STOP_TIMEOUT) in {128 + signal.SIGKILL, 1}, (tmp_path / "log").read_text()
-    assert "is not started again" in (tmp_path / "log").read_text()
+    assert started.process.wait(timeout=STOP_TIMEOUT) in {128 + signal.SIGKILL, 1}, started.log()
+    assert "is not started again" in started.log()
 
 
 def test_trainers_wait_for_the_server_of_their_profile() -> None:
@@ -163,16 +183,10 @@ def test_what_the_images_copy_is_there() -> None:
 # --- the server container's first process
 
 
-def test_a_stop_while_the_ranks_start_ends_well(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
-) -> None:
-    with open(tmp_path / "log", "wb") as log:
-        command = [str(ENTRYPOINT), "--listen", "127.0.0.1:0", "--backend", "cpu"]
-        environment = ENVIRONMENT | {"SLOTWISE_RANKS": "2"}
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    started.append(process)
-    wait_until(lambda: handles_sigterm(process.pid), "it listens for SIGTERM")
-    assert stop(process) == 0, (tmp_path / "log").read_text()
+def test_a_stop_while_the_ranks_start_ends_well(start: Start) -> None:
+    started = start(ENTRYPOINT, *ANY_PORT, SLOTWISE_RANKS="2")
+    wait_until(lambda: handles_sigterm(started.process.pid), "it listens for SIGTERM")
+    started.stop()
 
 
 BLOCKS_ALL_FOR_A_MOMENT = """
@@ -191,18 +205,14 @@ while signal.SIGTERM not in signal.sigpending():
 """
 
 
-def test_a_stop_waits_for_a_rank_that_blocks_all_signals_for_a_moment(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
-) -> None:
+def test_a_stop_waits_for_a_rank_that_blocks_all_signals_for_a_moment(tmp_path: Path, start: Start) -> None:
     """As one does that starts a thread before it holds SIGTERM, of which it would die."""
     program, told = tmp_path / "rank", tmp_path / "told"
     program.write_text(f"#!{sys.executable}\n{BLOCKS_ALL_FOR_A_MOMENT}")
     program.chmod(0o755)
-    environment = ENVIRONMENT | {"SLOTWISE_RANKS": "1", "SLOTWISE_SERVER": str(program)}
-    process = subprocess.Popen([str(ENTRYPOINT), "-", str(told)], env=environment)
-    started.append(process)
+    started = start(ENTRYPOINT, "-", told, SLOTWISE_RANKS="1", SLOTWISE_SERVER=str(program))
     wait_until(told.exists, "all signals are blocked")
-    assert stop(process) == 0
+    started.stop()
     assert told.read_text() == "is ready"
 
 
@@ -212,27 +222,27 @@ def handles_sigterm(pid: int) -> bool:
     return bool(caught and int(caught[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
-def test_entrypoint_answers_what_needs_no_ranks_once() -> None:
-    ended = run(ENTRYPOINT, "--version", SLOTWISE_RANKS="2")
-    assert (ended.returncode, ended.stdout) == (0, run_server("--version").stdout)
+def entrypoint(*arguments: object, ranks: str = "2", **environment: str) -> tuple[int, str, str]:
+    """How the container's first process ends by itself, and what it says."""
+    server = {"SLOTWISE_SERVER": str(server_binary()), "SLOTWISE_RANKS": ranks}
+    ended = run(ENTRYPOINT, *arguments, **server, **environment)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_entrypoint_runs_another_program() -> None:
-    ended = run(ENTRYPOINT, "echo", "this", "instead")
-    assert (ended.returncode, ended.stdout) == (0, "this instead\n")
+def test_entrypoint_answers_what_needs_no_ranks_once_and_runs_another_program() -> None:
+    assert entrypoint("--version")[:2] == (0, run_server("--version").stdout)
+    assert entrypoint("echo", "this", "instead")[:2] == (0, "this instead\n")
 
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "two", "1 -H elsewhere"])
 def test_entrypoint_refuses_a_wrong_number_of_ranks(ranks: str) -> None:
-    ended = run(ENTRYPOINT, SLOTWISE_RANKS=ranks)
-    assert ended.returncode == 1
-    assert ended.stderr == f'entrypoint.sh: SLOTWISE_RANKS is "{ranks}": must be a number above 0\n'
+    words = f'entrypoint.sh: SLOTWISE_RANKS is "{ranks}": must be a number above 0\n'
+    assert entrypoint(ranks=ranks) == (1, "", words)
 
 
 def test_entrypoint_fails_as_the_server_does(tmp_path: Path) -> None:
-    ended = run(ENTRYPOINT, "--config", tmp_path / "none", SLOTWISE_RANKS="2")
-    assert ended.returncode == 1
-    assert f"cannot read the configuration {tmp_path}/none" in ended.stderr
+    code, _, said = entrypoint("--config", tmp_path / "none")
+    assert code == 1 and f"cannot read the configuration {tmp_path}/none" in said
 
 
 def test_health_check_names_who_is_not_there() -> None:
@@ -245,39 +255,28 @@ def test_health_check_names_who_is_not_there() -> None:
 # --- several hosts
 
 
-def test_launch_runs_a_rank_for_each_slot(tmp_path: Path, started: list[subprocess.Popen[bytes]]) -> None:
+def test_launch_runs_a_rank_for_each_slot(tmp_path: Path, start: Start) -> None:
     first = free_ports(2)
     (tmp_path / "hosts").write_text("# this machine alone\n\nlocalhost slots=2  # two\n")
     (tmp_path / "server.pbtxt").write_text(f'listen: "127.0.0.1:{first}"')
-    with open(tmp_path / "log", "wb") as log:
-        command = [str(LAUNCH), "--hostfile", f"{tmp_path}/hosts", "--config", f"{tmp_path}/server.pbtxt"]
-        command += ["--", "--backend", "cpu"]
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
-    started.append(process)
-    addresses = [f"127.0.0.1:{first + rank}" for rank in range(2)]
-    wait_until(lambda: process.poll() is not None or is_healthy(*addresses), "healthy")
-    assert stop(process) == 0, (tmp_path / "log").read_text()
-    assert (tmp_path / "log").read_text().count(" stopped\n") == 2
+    files = ["--hostfile", f"{tmp_path}/hosts", "--config", f"{tmp_path}/server.pbtxt"]
+    started = start(LAUNCH_SCRIPT, *files, "--", "--backend", "cpu")
+    health = [CTL, "health", "--timeout", "4", f"127.0.0.1:{first}", f"127.0.0.1:{first + 1}"]
+    started.wait(lambda: run(*health).returncode == 0, "healthy")
+    started.stop()
+    assert started.log().count(" stopped\n") == 2
 
 
-def test_launch_with_a_data_folder_starts_killed_ranks_again(
-    tmp_path: Path, started: list[subprocess.Popen[bytes]]
-) -> None:
-    first = free_ports(2)
+def test_launch_with_a_data_folder_starts_killed_ranks_again(tmp_path: Path, start: Start) -> None:
     (tmp_path / "hosts").write_text("localhost slots=2\n")
-    command = [str(LAUNCH), "--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data"]
-    command += ["--supervisor", SUPERVISOR, "--", "--backend", "cpu", "--durability", "sync"]
-    command += ["--listen", f"127.0.0.1:{first}"]
-    with open(tmp_path / "log", "wb") as log:
-        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
-    started.append(process)
-    log_of = (tmp_path / "log").read_text
-    wait_until(lambda: process.poll() is not None or log_of().count(" launch serving at ") == 1, "serving")
-    (mpirun,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    os.kill(int(Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split()[0]), signal.SIGKILL)
-    wait_until(lambda: process.poll() is not None or log_of().count(" launch serving at ") == 2, "again")
-    assert stop(process) == 0, log_of()
-    assert log_of().count(" stopped\n") == 2
+    options = ["--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data", "--supervisor", LAUNCH]
+    server = ["--backend", "cpu", "--durability", "sync", "--listen", f"127.0.0.1:{free_ports(2)}"]
+    started = start(LAUNCH_SCRIPT, *options, "--", *server)
+    started.await_serving()
+    started.kill_a_rank()
+    started.await_serving(2)
+    started.stop()
+    assert started.log().count(" stopped\n") == 2
 
 
 @pytest.fixture
@@ -298,7 +297,8 @@ def path_with_ssh(tmp_path: Path) -> str:
 def look(tmp_path: Path, path: str, hosts: str, *options: object) -> subprocess.CompletedProcess[str]:
     """launch.sh --check with this hostfile."""
     (tmp_path / "hosts").write_text(hosts)
-    return run(LAUNCH, "--check", "--hostfile", tmp_path / "hosts", *options, PATH=path)
+    options = ("--check", "--hostfile", tmp_path / "hosts", *options)
+    return run(LAUNCH_SCRIPT, *options, PATH=path, SLOTWISE_SERVER=str(server_binary()))
 
 
 def test_launch_looks_at_every_host(tmp_path: Path, path_with_ssh: str) -> None:
@@ -328,14 +328,14 @@ def test_the_command_line_counts_where_a_configuration_is_looked_at(
     """By launch.sh and by the container: a file may leave the folder, or any field, to them."""
     config = tmp_path / "server.pbtxt"
     config.write_text("durability { mode: DURABILITY_MODE_SYNC } threads: 5000")
-    data = ["--data", tmp_path / "data", "--supervisor", SUPERVISOR]
+    data = ["--data", tmp_path / "data", "--supervisor", LAUNCH]
     ended = look(tmp_path, path_with_ssh, "node1 slots=1", "--config", config, *data, "--", "--threads", "4")
     assert ended.returncode == 0, ended.stderr
     ended = look(tmp_path, path_with_ssh, "node1 slots=1", "--config", config, *data)
     assert ended.stderr == f"launch.sh: node1: {config}:1:43: threads is 5000: must be 0 to 4096\n"
-    check = (ENTRYPOINT, "--config", config, "--check-config", "--threads", "4")
-    assert run(*check).returncode == 1
-    assert run(*check, SLOTWISE_DATA=str(tmp_path / "data")).returncode == 0
+    check = ("--config", config, "--check-config", "--threads", "4")
+    assert entrypoint(*check)[0] == 1
+    assert entrypoint(*check, SLOTWISE_DATA=str(tmp_path / "data"))[0] == 0
 
 
 def test_launch_wants_as_many_gpus_as_ranks(tmp_path: Path, path_with_ssh: str) -> None:
@@ -348,9 +348,6 @@ def test_launch_wants_as_many_gpus_as_ranks(tmp_path: Path, path_with_ssh: str) 
 
 
 def test_launch_explains_itself() -> None:
-    assert run(LAUNCH, "--help").stdout.startswith("launch.sh [OPTIONS]")
-    ended = run(LAUNCH, "--lisen")
-    assert (ended.returncode, ended.stderr) == (
-        1,
-        "launch.sh: there is no option --lisen: see launch.sh --help\n",
-    )
+    assert run(LAUNCH_SCRIPT, "--help").stdout.startswith("launch.sh [OPTIONS]")
+    ended, words = run(LAUNCH_SCRIPT, "--lisen"), "there is no option --lisen: see launch.sh --help"
+    assert (ended.returncode, ended.stderr) == (1, f"launch.sh: {words}\n")

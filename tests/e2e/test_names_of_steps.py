@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import numpy as np
 import pytest
-from slotwise_cluster import Cluster, StartCluster
+from slotwise_cluster import Cluster, StartCluster, refusal
 from slotwise_wire import CALL_TIMEOUT
 
 ONE = np.ones((1, 4), "<f4")
 
 
-def code_of(cluster: Cluster, request: object, rank: int = 0) -> tuple[grpc.StatusCode, str]:
-    call = cluster.rank(rank).embedding.Push.future(request, timeout=CALL_TIMEOUT)
-    return call.code(), call.details()
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_a_step_that_comes_again_with_another_body_is_refused(cluster: Cluster) -> None:
@@ -27,22 +27,19 @@ def test_a_step_that_comes_again_with_another_body_is_refused(cluster: Cluster) 
         cluster.push_request(table, [1, 1], np.ones((2, 4), "<f4"), step),
     ):
         for rank in range(len(cluster.ranks)):
-            code, details = code_of(cluster, others, rank)
-            assert code == grpc.StatusCode.FAILED_PRECONDITION
-            assert "a new step needs a new number" in details
+            said = refusal(PRECONDITION, cluster.push, others, rank)
+            assert "a new step needs a new number" in said
     assert cluster.digest(table) == before
     assert cluster.push(cluster.push_request(table, [1], ONE, step), 1) == 1
 
 
-def test_the_log_says_who_sent_another_body_and_who_made_and_dropped_a_table(
-    start_cluster: StartCluster,
-) -> None:
+def test_the_log_says_who_sent_another_body_and_made_and_dropped_a_table(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
     table = cluster.create()
     step = {"session": cluster.session(), "number": 1}
     cluster.push(cluster.push_request(table, [1], ONE, step))
-    assert code_of(cluster, cluster.push_request(table, [2], ONE, step))[0] != grpc.StatusCode.OK
-    cluster.ranks[0].admin.DropTable(cluster.protocol.DropTableRequest(table=table), timeout=CALL_TIMEOUT)
+    refusal(PRECONDITION, cluster.push, cluster.push_request(table, [2], ONE, step))
+    cluster.drop(table)
     said = [
         r"table \S+ is made, as ipv4:127\.0\.0\.1:\d+ asked",
         r"refused to ipv4:127\.0\.0\.1:\d+: part 0 of step 1 of session \d+ came before with other keys",
@@ -53,9 +50,7 @@ def test_the_log_says_who_sent_another_body_and_who_made_and_dropped_a_table(
 
 
 def test_a_body_is_the_same_however_its_numbers_travelled(cluster: Cluster) -> None:
-    table = cluster.create()
-    step = {"session": cluster.session(), "number": 1}
-    request = cluster.push_request(table, [1], ONE, step)
+    request = cluster.push_request(cluster.create(), [1], ONE)
     assert cluster.push(request) == 1
     half = cluster.protocol.PushRequest()
     half.CopyFrom(request)
@@ -70,43 +65,31 @@ def test_a_session_that_was_forgotten_is_not_taken_for_a_new_one(
 ) -> None:
     """A ledger of one MiB remembers some hundreds of sessions."""
     cluster = start_cluster(ranks, "limits { max_ledger_mib: 1 }")
-    table = cluster.create()
-    epoch = cluster.topology().epoch
-    old = cluster.push_request(table, [1], ONE, {"session": 5, "number": 1, "epoch": epoch})
+    table, epoch = cluster.create(), cluster.topology().epoch
+
+    def step_of(session: int, epoch: int = epoch, key: int = 1) -> Any:
+        return cluster.push_request(table, [key], ONE, {"session": session, "number": 1, "epoch": epoch})
+
+    old = step_of(5)
     assert cluster.push(old) == 1
     codes = []
     for first in range(100, 1100, 20):
-        requests = [
-            cluster.push_request(table, [2], ONE, {"session": session, "number": 1, "epoch": epoch})
-            for session in range(first, first + 20)
-        ]
-        calls = [
-            cluster.rank(i).embedding.Push.future(request, timeout=CALL_TIMEOUT)
-            for i, request in enumerate(requests)
-        ]
+        calls = [cluster.begin_push(step_of(session, key=2), session) for session in range(first, first + 20)]
         codes += [call.code() for call in calls]
     refused = [code for code in codes if code != grpc.StatusCode.OK]
     # Those that come after the first was forgotten have an epoch that does not show that they are new.
     assert 0 < len(refused) < 1000
-    assert set(refused) == {grpc.StatusCode.FAILED_PRECONDITION}
+    assert set(refused) == {PRECONDITION}
 
-    before = cluster.digest(table)
-    for rank in range(ranks):
-        code, details = code_of(cluster, old, rank)
-        assert code == grpc.StatusCode.FAILED_PRECONDITION
-        assert "may have been applied before" in details
-    assert cluster.digest(table) == before
-
-    later = cluster.topology().epoch
+    before, later = cluster.digest(table), cluster.topology().epoch
     assert later > epoch
-    assert f"which is {later}" in code_of(cluster, old)[1]
-    for session, said in ((6, 0), (6, epoch)):
-        request = cluster.push_request(table, [1], ONE, {"session": session, "number": 1, "epoch": said})
-        assert code_of(cluster, request)[0] == grpc.StatusCode.FAILED_PRECONDITION
-    young = cluster.push_request(table, [1], ONE, {"session": 6, "number": 1, "epoch": later})
-    assert cluster.push(young) == before[2] + 1
-    ahead = cluster.push_request(table, [1], ONE, {"session": 7, "number": 1, "epoch": later + 1})
-    assert code_of(cluster, ahead)[0] == grpc.StatusCode.FAILED_PRECONDITION
+    for rank in range(ranks):
+        said = refusal(PRECONDITION, cluster.push, old, rank)
+        assert "may have been applied before" in said and f"which is {later}" in said
+    assert cluster.digest(table) == before
+    for other in (step_of(6, 0), step_of(6), step_of(7, later + 1)):
+        refusal(PRECONDITION, cluster.push, other)
+    assert cluster.push(step_of(6, later)) == before[2] + 1
 
 
 def test_replies_name_the_state_that_they_are_of(cluster: Cluster) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,151 +12,103 @@ import numpy as np
 import pytest
 import yaml
 from observed_prometheus import OBSERVED, prometheus_of
+from programs import output_of
 from slotwise_cluster import StartCluster, wait_until
 from slotwise_metrics import METRICS
 from slotwise_wire import ROOT
 
 import slotwise
 
+DASHBOARD = json.loads((OBSERVED / "grafana" / "dashboard.json").read_text())
 RULES = yaml.safe_load((OBSERVED / "alerts.yml").read_text())["groups"][0]["rules"]
 COMPARISON = re.compile(r" (==|<|>) [0-9.]+$")
 
-# Of each alert: series that fire it, and series that do not, a sample a minute over two hours.
-CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "SlotwiseRankDown": ({'up{job="slotwise"}': "0x120"}, {'up{job="slotwise"}': "1x120"}),
-    "SlotwiseRestarts": (
-        {"slotwise_start_time_seconds": "1x97 2x2 3x2 4x20"},
-        {"slotwise_start_time_seconds": "1x90 2x9 3x2 4x20"},  # one of them was earlier
-    ),
-    "SlotwiseRanksMissing": (
-        {'slotwise_ranks{rank="0"}': "3x120", 'slotwise_ranks{rank="1"}': "3x120"},
-        {
-            'slotwise_ranks{rank="0",instance="a"}': "2x120",
-            'slotwise_ranks{rank="1",instance="b"}': "2x120",
-        },
-    ),
-    "SlotwiseRoundStuck": (
-        {"slotwise_round_busy_seconds": "31+60x120"},
-        {"slotwise_round_busy_seconds": "29x120"},
-    ),
-    "SlotwiseJournalBlocked": (
-        {"slotwise_journal_blocked": "0x60 1x60"},
-        {"slotwise_journal_blocked": "0x109 1 0x10"},
-    ),
-    "SlotwiseJournalFailed": ({"slotwise_journal_failed": "1x120"}, {"slotwise_journal_failed": "0x120"}),
-    "SlotwiseRefusals": (
-        {'slotwise_requests_total{method="push",code="UNAVAILABLE"}': "0+7x120"},
-        {
-            'slotwise_requests_total{method="push",code="UNAVAILABLE"}': "0+5x120",
-            'slotwise_requests_total{method="push",code="BUSY"}': "0+700x120",
-            'slotwise_requests_total{method="push",code="INVALID_ARGUMENT"}': "0+700x120",
-        },
-    ),
-    "SlotwiseBusy": (
-        {
-            'slotwise_requests_total{code="BUSY"}': "0+12x120",
-            'slotwise_requests_total{code="OK"}': "0+88x120",
-        },
-        {
-            'slotwise_requests_total{code="BUSY"}': "0+9x120",
-            'slotwise_requests_total{code="OK"}': "0+91x120",
-        },
-    ),
-    "SlotwiseTableNearlyFull": (
-        {
-            'slotwise_table_rows{table="a",rank="0"}': "46x120",
-            'slotwise_table_rows{table="a",rank="1"}': "45x120",
-            'slotwise_table_max_rows{table="a",rank="0"}': "100x120",
-            'slotwise_table_max_rows{table="a",rank="1"}': "100x120",
-            "slotwise_ranks": "2x120",
-        },
-        {
-            'slotwise_table_rows{table="a"}': "89x120",
-            'slotwise_table_max_rows{table="a"}': "100x120",
-            "slotwise_ranks": "1x120",
-        },
-    ),
-    "SlotwiseRanksUneven": (
-        {
-            'slotwise_table_rows{table="a",rank="0"}': "900000x120",
-            'slotwise_table_rows{table="a",rank="1"}': "100000x120",
-        },
-        {
-            'slotwise_table_rows{table="a",rank="0"}': "900x120",  # too few to say anything
-            'slotwise_table_rows{table="a",rank="1"}': "100x120",
-            'slotwise_table_rows{table="b",rank="0"}': "290000x120",
-            'slotwise_table_rows{table="b",rank="1"}': "110000x120",
-        },
-    ),
-    "SlotwiseMemoryShort": (
-        {
-            "slotwise_device_memory_for_tables_bytes": "1x120",
-            'slotwise_table_bytes{table="a"}': "50x120",
-            'slotwise_table_bytes{table="b"}': "49x120",
-        },
-        {
-            "slotwise_device_memory_for_tables_bytes": "3x120",  # of a device that has far more
-            'slotwise_table_bytes{table="a"}': "50x120",
-            'slotwise_table_bytes{table="b"}': "47x120",
-            "slotwise_device_memory_bytes": "1000x120",
-        },
-    ),
-    "SlotwiseDiskShort": (
-        {"slotwise_data_folder_free_bytes": "9x120", "slotwise_data_folder_bytes": "100x120"},
-        {"slotwise_data_folder_free_bytes": "11x120", "slotwise_data_folder_bytes": "100x120"},
-    ),
-    "SlotwiseDiskFillsUp": (
-        {"slotwise_data_folder_free_bytes": "3000-10x120"},
-        {"slotwise_data_folder_free_bytes": "5000-10x120"},
-    ),
-    "SlotwiseJournalBehind": (
-        {"slotwise_journal_queued_bytes": "300000000x120"},
-        {"slotwise_journal_queued_bytes": "200000000x120"},
-    ),
-    "SlotwiseCheckpointOld": (
-        {"slotwise_checkpoint_age_seconds": "3601+60x120"},
-        {"slotwise_checkpoint_age_seconds": "3599x120"},
-    ),
-    "SlotwiseCheckpointFailed": (
-        {'slotwise_checkpoints_total{outcome="unreadable"}': "0x100 1x20"},
-        {
-            'slotwise_checkpoints_total{outcome="unreadable"}': "1x120",
-            'slotwise_checkpoints_total{outcome="written"}': "0+1x120",
-        },
-    ),
-    "SlotwiseFilesShort": (
-        {'process_open_fds{job="slotwise"}': "81x120", 'process_max_fds{job="slotwise"}': "100x120"},
-        {'process_open_fds{job="slotwise"}': "79x120", 'process_max_fds{job="slotwise"}': "100x120"},
-    ),
+# Of each alert: series, with values that fire it and that do not ("": there is no such series). There is a
+# sample a minute over two hours.
+CASES: dict[str, list[tuple[str, str, str]]] = {
+    "SlotwiseRankDown": [('up{job="slotwise"}', "0x120", "1x120")],
+    # When it is quiet, one of the restarts was earlier.
+    "SlotwiseRestarts": [("slotwise_start_time_seconds", "1x97 2x2 3x2 4x20", "1x90 2x9 3x2 4x20")],
+    "SlotwiseRanksMissing": [
+        ('slotwise_ranks{rank="0"}', "3x120", ""),
+        ('slotwise_ranks{rank="1"}', "3x120", ""),
+        ('slotwise_ranks{rank="0",instance="a"}', "", "2x120"),
+        ('slotwise_ranks{rank="1",instance="b"}', "", "2x120"),
+    ],
+    "SlotwiseRoundStuck": [("slotwise_round_busy_seconds", "31+60x120", "29x120")],
+    "SlotwiseJournalBlocked": [("slotwise_journal_blocked", "0x60 1x60", "0x109 1 0x10")],
+    "SlotwiseJournalFailed": [("slotwise_journal_failed", "1x120", "0x120")],
+    "SlotwiseRefusals": [
+        ('slotwise_requests_total{method="push",code="UNAVAILABLE"}', "0+7x120", "0+5x120"),
+        ('slotwise_requests_total{method="push",code="BUSY"}', "", "0+700x120"),
+        ('slotwise_requests_total{method="push",code="INVALID_ARGUMENT"}', "", "0+700x120"),
+    ],
+    "SlotwiseBusy": [
+        ('slotwise_requests_total{code="BUSY"}', "0+12x120", "0+9x120"),
+        ('slotwise_requests_total{code="OK"}', "0+88x120", "0+91x120"),
+    ],
+    "SlotwiseTableNearlyFull": [
+        ('slotwise_table_rows{table="a",rank="0"}', "46x120", ""),
+        ('slotwise_table_rows{table="a",rank="1"}', "45x120", ""),
+        ('slotwise_table_max_rows{table="a",rank="0"}', "100x120", ""),
+        ('slotwise_table_max_rows{table="a",rank="1"}', "100x120", ""),
+        ("slotwise_ranks", "2x120", "1x120"),
+        ('slotwise_table_rows{table="a"}', "", "89x120"),
+        ('slotwise_table_max_rows{table="a"}', "", "100x120"),
+    ],
+    "SlotwiseRanksUneven": [
+        # Of so few rows a share says nothing.
+        ('slotwise_table_rows{table="a",rank="0"}', "900000x120", "900x120"),
+        ('slotwise_table_rows{table="a",rank="1"}', "100000x120", "100x120"),
+        ('slotwise_table_rows{table="b",rank="0"}', "", "290000x120"),
+        ('slotwise_table_rows{table="b",rank="1"}', "", "110000x120"),
+    ],
+    "SlotwiseMemoryShort": [
+        ("slotwise_device_memory_for_tables_bytes", "1x120", "3x120"),
+        ('slotwise_table_bytes{table="a"}', "50x120", "50x120"),
+        ('slotwise_table_bytes{table="b"}', "49x120", "47x120"),
+        ("slotwise_device_memory_bytes", "", "1000x120"),  # tables may take less than the device has
+    ],
+    "SlotwiseDiskShort": [
+        ("slotwise_data_folder_free_bytes", "9x120", "11x120"),
+        ("slotwise_data_folder_bytes", "100x120", "100x120"),
+    ],
+    "SlotwiseDiskFillsUp": [("slotwise_data_folder_free_bytes", "3000-10x120", "5000-10x120")],
+    "SlotwiseJournalBehind": [("slotwise_journal_queued_bytes", "300000000x120", "200000000x120")],
+    "SlotwiseCheckpointOld": [("slotwise_checkpoint_age_seconds", "3601+60x120", "3599x120")],
+    "SlotwiseCheckpointFailed": [
+        ('slotwise_checkpoints_total{outcome="unreadable"}', "0x100 1x20", "1x120"),
+        ('slotwise_checkpoints_total{outcome="written"}', "", "0+1x120"),
+    ],
+    "SlotwiseFilesShort": [
+        ('process_open_fds{job="slotwise"}', "81x120", "79x120"),
+        ('process_max_fds{job="slotwise"}', "100x120", "100x120"),
+    ],
 }
 
 
 # Of a server of three ranks, of which two are scraped: its table is full all the same.
 THIRD_MISSING = {
-    'slotwise_table_rows{table="a",rank="0"}': "33x120",
-    'slotwise_table_rows{table="a",rank="1"}': "33x120",
-    'slotwise_table_max_rows{table="a",rank="0"}': "100x120",
-    'slotwise_table_max_rows{table="a",rank="1"}': "100x120",
-    'slotwise_ranks{rank="0"}': "3x120",
-    'slotwise_ranks{rank="1"}': "3x120",
+    f'{name}{{{labels}rank="{rank}"}}': f"{value}x120"
+    for name, labels, value in (
+        ("slotwise_table_rows", 'table="a",', 33),
+        ("slotwise_table_max_rows", 'table="a",', 100),
+        ("slotwise_ranks", "", 3),
+    )
+    for rank in range(2)
 }
-
-
-def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs promtool in the folder of the files."""
-    return subprocess.run(["promtool", *arguments], cwd=OBSERVED, capture_output=True, text=True, timeout=60)
 
 
 def test_promtool_takes_the_files() -> None:
     for arguments in (("check", "rules", "alerts.yml"), ("check", "config", "prometheus.yml")):
-        checked = promtool(*arguments)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+        output_of("promtool", *arguments, folder=OBSERVED)
 
 
 @pytest.mark.parametrize("fires", [True, False], ids=["fires", "is quiet"])
 @pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES])
 def test_each_alert_fires_and_is_quiet(alert: str, fires: bool, tmp_path: Path) -> None:
-    expect(alert, CASES[alert][0 if fires else 1], fires, tmp_path)
+    series = {name: yes if fires else no for name, yes, no in CASES[alert]}
+    expect(alert, {name: values for name, values in series.items() if values}, fires, tmp_path)
 
 
 @pytest.mark.parametrize("alert", ["SlotwiseTableNearlyFull", "SlotwiseRanksMissing"])
@@ -167,26 +118,19 @@ def test_a_rank_that_is_not_scraped_hides_nothing(alert: str, tmp_path: Path) ->
 
 def expect(alert: str, series: dict[str, str], fires: bool, folder: Path) -> None:
     """Lets promtool see whether these series fire an alert."""
+    fired = {
+        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+        "eval_time": "110m",
+        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+    }
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
     unit = {
         "rule_files": [str(OBSERVED / "alerts.yml")],
         "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": [{"series": name, "values": values} for name, values in series.items()],
-                "promql_expr_test": [
-                    {
-                        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
-                        "eval_time": "110m",
-                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
-                    }
-                ],
-            }
-        ],
+        "tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": [fired]}],
     }
     (folder / "unit.yml").write_text(yaml.safe_dump(unit))
-    tested = promtool("test", "rules", str(folder / "unit.yml"))
-    assert tested.returncode == 0, tested.stdout + tested.stderr
+    output_of("promtool", "test", "rules", folder / "unit.yml", folder=OBSERVED)
 
 
 def test_each_alert_says_what_to_do() -> None:
@@ -212,16 +156,14 @@ def documented_queries() -> list[str]:
 
 def dashboard_queries() -> list[str]:
     """The queries of the dashboard, with an interval in the place of the one that Grafana chooses."""
-    dashboard = json.loads((OBSERVED / "grafana" / "dashboard.json").read_text())
-    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    targets = [target for panel in DASHBOARD["panels"] for target in panel["targets"]]
     return [target["expr"].replace("$__rate_interval", "30s") for target in targets]
 
 
 def test_the_dashboards_panels_lie_beside_each_other() -> None:
-    dashboard = json.loads((OBSERVED / "grafana" / "dashboard.json").read_text())
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 15
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"]) > 15
     taken: set[tuple[int, int]] = set()
-    for panel in dashboard["panels"]:
+    for panel in DASHBOARD["panels"]:
         assert panel["title"] and panel["datasource"]["uid"] == "${prometheus}"
         place = panel["gridPos"]
         cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
@@ -234,7 +176,7 @@ def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -
     cluster = start_cluster(2, METRICS + durable)
     keys = np.arange(400, dtype=np.uint64)
 
-    with slotwise.connect(cluster.ranks[0].address) as ps, prometheus_of(cluster, tmp_path / "p") as found:
+    with cluster.connect() as ps, prometheus_of(cluster, tmp_path / "p") as found:
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
 
         def has_series(query: str) -> bool:

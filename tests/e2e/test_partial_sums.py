@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from slotwise_cluster import Cluster, StartCluster, run_server
+from slotwise_cluster import Cluster, StartCluster
 
 DIM = 5
 SAMPLES = 300
@@ -107,15 +105,3 @@ def test_the_log_says_what_partial_sums_travel_as(start_cluster: StartCluster) -
         cluster = start_cluster(2, config)
         said = [[line for line in cluster.messages(rank) if "partial sums" in line] for rank in range(2)]
         assert said == [[f"partial sums of bags travel as {name}"], []]
-
-
-def test_ranks_that_differ_in_it_do_not_serve_together(tmp_path: Path) -> None:
-    script = tmp_path / "rank.sh"
-    for rank, name in enumerate(("FLOAT16", "BFLOAT16")):
-        config = f'listen: "127.0.0.1:0"\npartial_sums: DATA_TYPE_{name}\n'
-        (tmp_path / f"{rank}.pbtxt").write_text(config)
-    script.write_text(f'#!/bin/sh\nexec "$1" --config {tmp_path}/$OMPI_COMM_WORLD_RANK.pbtxt\n')
-    script.chmod(0o755)
-    ended = run_server(ranks=2, wrapper=[str(script)])
-    assert ended.returncode == 1
-    assert "rank 1 has another configuration (limits, tables, deterministic or partial_sums)" in ended.stderr

@@ -19,26 +19,24 @@ def parts_of(
 ) -> list[Any]:
     """The step's parts, of all tables, each of which adds up the same keys."""
     requests = []
+    name = {"session": session, "number": number, "parts": parts, "tables": len(tables)}
     for place, table in enumerate(tables):
         for part in range(parts):
-            step = {
-                "session": session,
-                "number": number,
-                "part": part,
-                "parts": parts,
-                "place": place,
-                "tables": len(tables),
-            }
             rows = slice(part * 6 // parts, (part + 1) * 6 // parts)
-            request = cluster.push_request(table, list(range(keys))[rows], ONES[rows], step)
-            requests.append(request)
+            step = name | {"part": part, "place": place}
+            requests.append(cluster.push_request(table, list(range(keys))[rows], ONES[rows], step))
     return requests
 
 
-def push_many(cluster: Cluster, requests: Sequence[Any], rank: int = 0) -> list[int]:
+def begin_push_many(cluster: Cluster, requests: Sequence[Any], rank: int = 0) -> Any:
+    """Sends a PushManyRequest; its call."""
     message = cluster.protocol.PushManyRequest(pushes=requests)
-    replies = cluster.rank(rank).embedding.PushMany(message, timeout=CALL_TIMEOUT).replies
-    return [reply.table_step for reply in replies]
+    return cluster.rank(rank).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+
+
+def push_many(cluster: Cluster, requests: Sequence[Any], rank: int = 0) -> list[int]:
+    """The steps of their tables that they are."""
+    return [reply.table_step for reply in begin_push_many(cluster, requests, rank).result().replies]
 
 
 def test_all_tables_move_by_one_step(cluster: Cluster) -> None:
@@ -47,8 +45,7 @@ def test_all_tables_move_by_one_step(cluster: Cluster) -> None:
     session = cluster.session()
     for number in (1, 2):
         assert push_many(cluster, parts_of(cluster, tables, session, number)) == [number] * 3
-        step = {"session": session, "number": number}
-        cluster.push(cluster.push_request(alone, list(range(6)), ONES, step))
+        cluster.push(cluster.push_request(alone, list(range(6)), ONES))
     assert {cluster.digest(table) for table in tables} == {cluster.digest(alone)}
     for rank in range(len(cluster.ranks)):  # the same name gets the same answer
         assert push_many(cluster, parts_of(cluster, tables, session, 1), rank) == [1] * 3
@@ -58,12 +55,9 @@ def test_all_tables_move_by_one_step(cluster: Cluster) -> None:
 def test_parts_of_tables_may_come_apart_and_by_any_rank(cluster: Cluster) -> None:
     tables = [cluster.create(), cluster.create()]
     requests = parts_of(cluster, tables, cluster.session(), 1, parts=3)
-    calls = [
-        cluster.rank(i).embedding.Push.future(request, timeout=CALL_TIMEOUT)
-        for i, request in enumerate(reversed(requests[1:]))
-    ]
+    calls = [cluster.begin_push(request, i) for i, request in enumerate(reversed(requests[1:]))]
     assert cluster.digest(tables[0])[2] == 0
-    last = cluster.rank(1).embedding.Push.future(requests[0], timeout=CALL_TIMEOUT)
+    last = cluster.begin_push(requests[0], 1)
     assert {call.result().table_step for call in [*calls, last]} == {1}
     assert [cluster.digest(table)[1:] for table in tables] == [(6, 1), (6, 1)]
 
@@ -72,10 +66,7 @@ def test_a_table_that_is_full_refuses_the_step_of_all(cluster: Cluster) -> None:
     roomy, full = cluster.create(), cluster.create(max_rows=3)
     cluster.lookup(roomy, [0, 1], 2)
     before = [cluster.digest(table) for table in (roomy, full)]
-    message = cluster.protocol.PushManyRequest(
-        pushes=parts_of(cluster, [roomy, full], cluster.session(), 1)
-    )
-    call = cluster.rank(1).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+    call = begin_push_many(cluster, parts_of(cluster, [roomy, full], cluster.session(), 1), 1)
     assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert call.details().startswith(f"pushes[1]: table {full} is full")
     assert [cluster.digest(table) for table in (roomy, full)] == before
@@ -85,20 +76,15 @@ def test_a_step_is_refused_at_the_place_of_the_table_that_is_why(cluster: Cluste
     tables = [cluster.create(), cluster.create(max_rows=3), cluster.create()]
     full = tables[1]
     is_full = f"table {full} is full: it has 0 of at most 3 rows, and the batch brings 6 new keys"
-
-    def sent(requests: Sequence[Any], rank: int) -> Any:
-        message = cluster.protocol.PushManyRequest(pushes=requests)
-        return cluster.rank(rank).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
-
     for order in itertools.permutations(range(3)):
         step = parts_of(cluster, tables, cluster.session(), 1, parts=2)
         requests = [step[2 * place + part] for place in order for part in range(2)]
-        refused = sent(requests, order[0])
+        refused = begin_push_many(cluster, requests, order[0])
         assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert refused.details() == f"pushes[{2 * order.index(1)}]: {is_full}"
     # Whoever did not send that table's part hears which table it is, and no place.
     step = parts_of(cluster, tables, cluster.session(), 1)
-    calls = [sent([step[0], step[2]], 0), sent([step[1]], 1)]
+    calls = [begin_push_many(cluster, [step[0], step[2]]), begin_push_many(cluster, [step[1]], 1)]
     assert [call.details() for call in calls] == [is_full, f"pushes[0]: {is_full}"]
     assert [cluster.digest(table)[1:] for table in tables] == [(0, 0)] * 3
 
@@ -111,12 +97,10 @@ def test_a_step_ends_at_the_place_of_the_table_that_is_dropped(cluster: Cluster)
         stats = [rank.admin.GetStats(cluster.protocol.GetStatsRequest()) for rank in cluster.ranks]
         return sum(rank.announced_requests for rank in stats)
 
-    message = cluster.protocol.PushManyRequest(pushes=[step[0], step[2]])
-    here = cluster.rank(0).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
-    there = cluster.rank(1).embedding.Push.future(step[1], timeout=CALL_TIMEOUT)
+    here = begin_push_many(cluster, [step[0], step[2]])
+    there = cluster.begin_push(step[1], 1)
     wait_until(lambda: waiting() == 3, "three parts wait for the fourth")
-    drop = cluster.protocol.DropTableRequest(table=goes)
-    cluster.rank(1).admin.DropTable(drop, timeout=CALL_TIMEOUT)
+    cluster.drop(goes, rank=1)
     gone = f"table {goes} was dropped while the request waited"
     assert (here.code(), here.details()) == (grpc.StatusCode.NOT_FOUND, f"pushes[1]: {gone}")
     assert (there.code(), there.details()) == (grpc.StatusCode.NOT_FOUND, gone)
@@ -127,13 +111,11 @@ def test_a_name_stands_for_its_tables_in_their_order(cluster: Cluster) -> None:
     session = cluster.session()
     assert push_many(cluster, parts_of(cluster, [one, other], session, 1)) == [1, 1]
     for tables in ([other, one], [one, third], [one, other, third]):
-        message = cluster.protocol.PushManyRequest(pushes=parts_of(cluster, tables, session, 1))
-        call = cluster.rank(1).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+        call = begin_push_many(cluster, parts_of(cluster, tables, session, 1), 1)
         assert call.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert "other tables" in call.details()
     # Nobody waits for a part that cannot be.
-    message = cluster.protocol.PushManyRequest(pushes=parts_of(cluster, [one, one], session, 2))
-    call = cluster.rank(0).embedding.PushMany.future(message, timeout=CALL_TIMEOUT)
+    call = begin_push_many(cluster, parts_of(cluster, [one, one], session, 2))
     assert call.code() == grpc.StatusCode.INVALID_ARGUMENT  # and not DEADLINE_EXCEEDED
     assert call.details().startswith("pushes[1]: the table has place 1 ")
     assert [cluster.digest(table)[2] for table in (one, other, third)] == [1, 1, 0]
@@ -142,14 +124,10 @@ def test_a_name_stands_for_its_tables_in_their_order(cluster: Cluster) -> None:
 def test_a_step_of_several_tables_ends_with_any_of_them(start_cluster: StartCluster) -> None:
     cluster = start_cluster(2)
     stays, goes = cluster.create(), cluster.create()
-    waiting = cluster.rank(0).embedding.Push.future(
-        parts_of(cluster, [stays, goes], 1, 1)[1], timeout=CALL_TIMEOUT
-    )
-    second = parts_of(cluster, [goes, stays], 1, 2)[1]
-    also = cluster.rank(1).embedding.Push.future(second, timeout=CALL_TIMEOUT)
-    request = cluster.protocol.DropTableRequest(table=goes)
+    waiting = cluster.begin_push(parts_of(cluster, [stays, goes], 1, 1)[1])
+    also = cluster.begin_push(parts_of(cluster, [goes, stays], 1, 2)[1], 1)
     # The first waits with its part of the table that goes; the second does not name that table yet.
-    cluster.rank(1).admin.DropTable(request, timeout=CALL_TIMEOUT)
+    cluster.drop(goes, rank=1)
     assert waiting.code() == grpc.StatusCode.NOT_FOUND
     assert not also.done()
     also.cancel()

@@ -15,6 +15,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from programs import LAUNCH, output_of, run
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
 from slotwise_wire import ROOT
 
@@ -55,8 +56,7 @@ def verify(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
         text = text.replace(f"/usr/bin/{program}", str(stand_in))
     unit = tmp_path / UNIT.name
     unit.write_text(text)
-    command = ["systemd-analyze", "verify", "--man=no", str(unit)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run("systemd-analyze", "verify", "--man=no", unit)
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
@@ -82,16 +82,8 @@ def test_a_mutant_is_found(tmp_path: Path, old: str, new: str, words: str) -> No
 
 
 def test_the_unit_leaves_the_server_few_rights() -> None:
-    command = [
-        "systemd-analyze",
-        "security",
-        "--offline=true",
-        f"--threshold={MOST_EXPOSED * 10:.0f}",
-        str(UNIT),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    print(ended.stdout.splitlines()[-1])
-    assert ended.returncode == 0, ended.stdout
+    limits = ("--offline=true", f"--threshold={MOST_EXPOSED * 10:.0f}")
+    print(output_of("systemd-analyze", "security", *limits, UNIT).splitlines()[-1])
 
 
 def test_graces_are_in_order() -> None:
@@ -114,7 +106,7 @@ def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
     variables = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1"}
     places = {
         "/usr/bin/slotwise-server": str(server_binary()),
-        "/usr/bin/slotwise-launch": str(server_binary().parent / "launch" / "slotwise-launch"),
+        "/usr/bin/slotwise-launch": str(LAUNCH),
         "/etc/slotwise": str(tmp_path),
         "%S/slotwise": str(tmp_path / "data"),
         "${SLOTWISE_RANKS}": variables["SLOTWISE_RANKS"],
@@ -128,10 +120,7 @@ def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
 
     (variables["HOME"],) = here(variables["HOME"])
 
-    checked = subprocess.run(
-        here(only("ExecStartPre")), capture_output=True, text=True, timeout=60, check=False
-    )
-    assert checked.returncode == 0, checked.stderr
+    output_of(*here(only("ExecStartPre")))
     log = tmp_path / "log"
     with open(log, "wb") as output:
         variables = os.environ | MPI_ENVIRONMENT | variables

@@ -6,8 +6,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-import pytest
-from slotwise_cluster import Cluster
+from slotwise_cluster import Cluster, refusal
 from slotwise_wire import CALL_TIMEOUT
 
 
@@ -19,8 +18,7 @@ def create(cluster: Cluster, options: Any, rank: int = 0) -> Any:
 
 def names(cluster: Cluster, rank: int) -> list[str]:
     """The tables that a rank lists."""
-    reply = cluster.rank(rank).admin.ListTables(cluster.protocol.ListTablesRequest(), timeout=CALL_TIMEOUT)
-    return [table.name for table in reply.tables]
+    return [table.name for table in cluster.tables(rank)]
 
 
 def test_created_table_is_there_on_every_rank_with_its_defaults(cluster: Cluster) -> None:
@@ -34,8 +32,7 @@ def test_created_table_is_there_on_every_rank_with_its_defaults(cluster: Cluster
     assert reply.options.initializer.uniform.high == np.float32(0.05)
     for rank in range(len(cluster.ranks)):
         assert "defaults" in names(cluster, rank)
-        request = cluster.protocol.DescribeTableRequest(table="defaults")
-        described = cluster.rank(rank).admin.DescribeTable(request, timeout=CALL_TIMEOUT)
+        described = cluster.describe("defaults", rank)
         assert described.options == reply.options
         assert described.steps == 0
         assert [shard.rows for shard in described.shards] == [0] * len(cluster.ranks)
@@ -44,11 +41,10 @@ def test_created_table_is_there_on_every_rank_with_its_defaults(cluster: Cluster
 
 def test_rounds_are_counted_by_how_bags_travelled(cluster: Cluster) -> None:
     table, ranks = cluster.create(), len(cluster.ranks)
-    describe = cluster.protocol.DescribeTableRequest(table=table)
 
     def rounds() -> tuple[int, int]:
         """Of all bags, and of owned ones: the same on every rank."""
-        told = [rank.admin.DescribeTable(describe, timeout=CALL_TIMEOUT).rounds for rank in cluster.ranks]
+        told = [cluster.describe(table, rank).rounds for rank in range(ranks)]
         assert all(each == told[0] for each in told)
         return told[0].all_bags, told[0].owned_bags
 
@@ -61,13 +57,13 @@ def test_rounds_are_counted_by_how_bags_travelled(cluster: Cluster) -> None:
     for part in range(ranks):
         step = {"session": 1, "number": 1, "part": part, "parts": ranks}
         push = cluster.push_request(table, [part], np.ones((1, 4)), step)
-        calls.append(cluster.rank(ranks - 1 - part).embedding.Push.future(push, timeout=CALL_TIMEOUT))
+        calls.append(cluster.begin_push(push, ranks - 1 - part))
     assert [call.result().table_step for call in calls] == [1] * ranks
     assert rounds() == (all_bags + (1 if ranks > 1 else 0), owned_bags)
 
 
-def test_creating_it_again_changes_nothing(cluster: Cluster) -> None:
-    options = cluster.options("again", slots=2)
+def test_creating_it_again_changes_nothing_and_another_of_its_name_is_refused(cluster: Cluster) -> None:
+    options, other = cluster.options("again", slots=2), cluster.options("again", slots=3)
     assert create(cluster, options).created
     cluster.lookup("again", range(10), 5)
     before = cluster.digest("again")
@@ -75,16 +71,8 @@ def test_creating_it_again_changes_nothing(cluster: Cluster) -> None:
         reply = create(cluster, options, rank)
         assert not reply.created
         assert reply.options.slots == 2
+        assert "again" in refusal(grpc.StatusCode.ALREADY_EXISTS, create, cluster, other, rank)
     assert cluster.digest("again") == before
-
-
-def test_creating_another_of_its_name_is_refused(cluster: Cluster) -> None:
-    create(cluster, cluster.options("other", slots=2))
-    for rank in range(len(cluster.ranks)):
-        with pytest.raises(grpc.RpcError) as error:
-            create(cluster, cluster.options("other", slots=3), rank)
-        assert error.value.code() == grpc.StatusCode.ALREADY_EXISTS
-        assert "other" in error.value.details()
 
 
 def test_all_ranks_may_create_it_at_once(cluster: Cluster) -> None:
@@ -99,15 +87,10 @@ def test_dropped_table_is_gone_with_its_rows(cluster: Cluster) -> None:
     empty = cluster.digest("dropped")
     cluster.lookup("dropped", [1, 2, 3], 3)
     assert cluster.digest("dropped") != empty
-    last = len(cluster.ranks) - 1
-    cluster.rank(last).admin.DropTable(
-        cluster.protocol.DropTableRequest(table="dropped"), timeout=CALL_TIMEOUT
-    )
+    cluster.drop("dropped", rank=-1)
     for rank in range(len(cluster.ranks)):
         assert "dropped" not in names(cluster, rank)
-        with pytest.raises(grpc.RpcError) as error:
-            cluster.lookup("dropped", [1], 1, rank)
-        assert error.value.code() == grpc.StatusCode.NOT_FOUND
+        refusal(grpc.StatusCode.NOT_FOUND, cluster.lookup, "dropped", [1], 1, rank)
     assert create(cluster, options).created
     assert cluster.digest("dropped") == empty
 
@@ -131,8 +114,7 @@ def test_zero_samples_get_zero_values_from_every_rank(cluster: Cluster) -> None:
         assert cluster.lookup(table, [], 0, rank).shape == (0, 12)
         assert cluster.lookup(table, [], 0, rank, offsets=[0]).shape == (0, 12)
     no_gradients = np.zeros((0, 12), "<f4")
-    step = {"session": cluster.session(), "number": 1}
-    assert cluster.push(cluster.push_request(table, [], no_gradients, step)) == 1
+    assert cluster.push(cluster.push_request(table, [], no_gradients)) == 1
     assert cluster.digest(table)[1:] == (0, 1)
 
 
@@ -149,17 +131,11 @@ def test_full_table_refuses_the_whole_batch_and_stays_as_it_was(cluster: Cluster
     table = cluster.create(max_rows=100)
     cluster.lookup(table, range(90), 90)
     before = cluster.digest(table)
+    exhausted, ones = grpc.StatusCode.RESOURCE_EXHAUSTED, np.ones((21, 4), "<f4")
     for rank in range(len(cluster.ranks)):
-        with pytest.raises(grpc.RpcError) as error:
-            cluster.lookup(table, range(80, 101), 21, rank)  # 11 of them are new
-        assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert table in error.value.details()
-        assert "100" in error.value.details()
-        step = {"session": cluster.session(), "number": 1}
-        ones = np.ones((21, 4), "<f4")
-        with pytest.raises(grpc.RpcError) as error:
-            cluster.push(cluster.push_request(table, range(80, 101), ones, step), rank)
-        assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        said = refusal(exhausted, cluster.lookup, table, range(80, 101), 21, rank)  # 11 of them are new
+        assert table in said and "100" in said
+        refusal(exhausted, cluster.push, cluster.push_request(table, range(80, 101), ones), rank)
         assert cluster.digest(table) == before
     assert cluster.lookup(table, range(80, 100), 20).shape == (20, 4)  # the last ten still fit
     assert cluster.digest(table)[1] == 100
