@@ -46,36 +46,21 @@ none could run; 2 for options that make no sense. A figure that misses its goal 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        "run-gpu-checks", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--bundle", type=Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--out", type=Path, default=Path("gpu-checks"), metavar="DIR", help="for all that comes out"
-    )
-    parser.add_argument(
-        "--gpus", default="auto", metavar="N", help="GPUs to use: a number, or auto, all there are"
-    )
-    parser.add_argument(
-        "--only",
-        default=",".join(_SECTIONS),
-        metavar="SECTION,...",
-        help="these sections alone; or checks, as SECTION/NAME, where * and ? stand for any characters: "
-        "tests,bench/embedding-*",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="uniform keys, the ends of each sweep, fewer repeats, one epoch"
-    )
-    parser.add_argument(
-        "--time-limit", type=float, default=float("inf"), metavar="S", help="seconds for all of it"
-    )
-    parser.add_argument(
-        "--device",
-        choices=("cuda", "cpu"),
-        default="cuda",
-        help="cpu: at tiny sizes, to try the checks themselves",
-    )
-    parser.add_argument("--list", action="store_true", help="print the checks that would run, and end")
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("run-gpu-checks", description=_ABOUT, formatter_class=raw)
+    add = parser.add_argument
+    add("--bundle", type=Path, required=True, help=argparse.SUPPRESS)
+    add("--out", type=Path, default=Path("gpu-checks"), metavar="DIR", help="for all that comes out")
+    add("--gpus", default="auto", metavar="N", help="GPUs to use: a number, or auto, all there are")
+    only = "these sections alone; or checks, as SECTION/NAME, where * and ? stand for any characters: "
+    only += "tests,bench/embedding-*"
+    add("--only", default=",".join(_SECTIONS), metavar="SECTION,...", help=only)
+    ends = "uniform keys, the ends of each sweep, fewer repeats, one epoch"
+    add("--quick", action="store_true", help=ends)
+    add("--time-limit", type=float, default=float("inf"), metavar="S", help="seconds for all of it")
+    tiny = "cpu: at tiny sizes, to try the checks themselves"
+    add("--device", choices=("cuda", "cpu"), default="cuda", help=tiny)
+    add("--list", action="store_true", help="print the checks that would run, and end")
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()
     arguments.bundle = arguments.bundle.resolve()

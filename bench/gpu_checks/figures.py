@@ -50,9 +50,8 @@ def bench_figures(sizes: Sizes) -> Iterator[Figure]:
             yield _embedding(sizes, name, hot=sizes.hots[0], alpha=alpha, optimizer=optimizer)
     for hot in sizes.hots:
         for alpha in sizes.alphas:
-            yield _embedding(
-                sizes, f"embedding-4-gpus-hot-{hot}-alpha-{alpha}", ranks=4, hot=hot, alpha=alpha
-            )
+            name = f"embedding-4-gpus-hot-{hot}-alpha-{alpha}"
+            yield _embedding(sizes, name, ranks=4, hot=hot, alpha=alpha)
     for partials in ("fp16", "bf16"):
         name = f"embedding-4-gpus-{partials}"
         yield _embedding(sizes, name, ranks=4, hot=sizes.hots[0], partials=partials)
@@ -87,86 +86,48 @@ def checks(place: Place) -> Iterator[Check]:
 
 
 def _table(sizes: Sizes, name: str, keys: int, load: float, alpha: float) -> Figure:
-    options: dict[str, object] = {
-        "keys": keys,
-        "batch": min(sizes.table_batch, keys),
-        "load": load,
-        "alpha": alpha,
-    }
-    return Figure(name, "table", options)
+    batch = min(sizes.table_batch, keys)
+    return Figure(name, "table", {"keys": keys, "batch": batch, "load": load, "alpha": alpha})
+
+
+def _shape(sizes: Sizes, **more: object) -> dict[str, object]:
+    """The options that most subcommands have, and others."""
+    usual = {"rows": sizes.rows, "dim": sizes.dim, "slots": sizes.bag_slots, "batch": sizes.batch}
+    return {**usual, **more}
 
 
 def _embedding(sizes: Sizes, name: str, ranks: int = 1, **options: object) -> Figure:
-    usual: dict[str, object] = {
-        "rows": sizes.rows,
-        "dim": sizes.dim,
-        "slots": sizes.bag_slots,
-        "batch": sizes.batch,
-        "alpha": 0,
-        "optimizer": "sgd",
-    }
-    return Figure(name, "embedding", usual | options, ranks)
+    return Figure(name, "embedding", _shape(sizes, alpha=0, optimizer="sgd") | options, ranks)
 
 
 def _rounds(sizes: Sizes, name: str, ranks: int) -> Figure:
-    options: dict[str, object] = {
-        "rows": sizes.rows,
-        "dim": sizes.dim,
-        "slots": sizes.bag_slots,
-        "hot": sizes.hots[0],
-        "batch": sizes.batch,
-        "in-flight": 6,
-        "lookups": 12,
-    }
-    return Figure(name, "rounds", options, ranks)
+    options = _shape(sizes, hot=sizes.hots[0], lookups=12)
+    return Figure(name, "rounds", options | {"in-flight": 6}, ranks)
 
 
 def _calls_of_several_tables(sizes: Sizes) -> Iterator[Figure]:
     rows = max(1, sizes.rows // 640)
+    usual: dict[str, object] = {"tables": sizes.bag_slots, "rows": rows, "dim": sizes.dim}
     for samples in (sizes.batch // 16, sizes.batch // 4):
-        options: dict[str, object] = {
-            "tables": sizes.bag_slots,
-            "rows": rows,
-            "dim": sizes.dim,
-            "samples": samples,
-        }
-        yield Figure(f"tables-{samples}-samples", "tables", options)
+        yield Figure(f"tables-{samples}-samples", "tables", usual | {"samples": samples})
 
 
 def _durability(sizes: Sizes) -> Iterator[Figure]:
     """Small steps and large ones for the journal; the largest table for checkpoints."""
     for batch in sorted({max(1, sizes.batch // 1024), sizes.batch // 32}):
-        pushes: dict[str, object] = {
-            "rows": sizes.keys // 48,
-            "dim": sizes.dim,
-            "slots": sizes.bag_slots,
-            "batch": batch,
-            "seconds": sizes.pushing_seconds,
-            "repeats": min(3, sizes.repeats),
-        }
+        seconds, repeats = sizes.pushing_seconds, min(3, sizes.repeats)
+        pushes = _shape(sizes, rows=sizes.keys // 48, batch=batch, seconds=seconds, repeats=repeats)
         yield Figure(f"journal-{batch}-samples", "journal", pushes)
-    saves: dict[str, object] = {
-        "rows": sizes.saved_rows,
-        "dim": sizes.dim,
-        "slots": sizes.bag_slots,
-        "batch": max(1, sizes.batch // 32),
-        "preimage-mib": sizes.preimage_mib,
-        "seconds": sizes.training_seconds,
-        "repeats": 1,
-    }
-    yield Figure("checkpoint", "checkpoint", saves)
+    batch, seconds = max(1, sizes.batch // 32), sizes.training_seconds
+    saves = _shape(sizes, rows=sizes.saved_rows, batch=batch, seconds=seconds, repeats=1)
+    yield Figure("checkpoint", "checkpoint", saves | {"preimage-mib": sizes.preimage_mib})
 
 
 def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:
     place.needs_gpus(figure.ranks)
     report.unlink(missing_ok=True)
-    command: list[str | Path] = [
-        place.program("slotwise-bench"),
-        *figure.arguments(),
-        "--no-peers",
-        "--backend",
-        place.device,
-    ]
+    command: list[str | Path] = [place.program("slotwise-bench"), *figure.arguments()]
+    command += ["--no-peers", "--backend", place.device]
     if "repeats" not in figure.options:
         command += ["--repeats", str(place.sizes.repeats)]
     command += ["--json", report]

@@ -72,11 +72,7 @@ def started(
 
 
 def run(
-    command: Sequence[str | Path],
-    log: Path,
-    environment: Mapping[str, str],
-    folder: Path,
-    timeout: float,
+    command: Sequence[str | Path], log: Path, environment: Mapping[str, str], folder: Path, timeout: float
 ) -> Ended:
     """Runs a child to its end, or for `timeout` seconds. A command that is not there ends with status 127."""
     before = log.stat().st_size if log.exists() else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_checks.check import Outcome
-from gpu_checks.goals import goal_of, natural_quantity
+from gpu_checks.goals import MORE_IS_BETTER, goal_of, natural_quantity
 
 _UNITS = {  # of a quantity: what it is multiplied by to be read, and how it is written then
     "keys_per_second": (1e-9, "{:.3g} G keys/s"),
@@ -37,10 +37,8 @@ def make_report(
 
 def write_report(report: dict[str, Any], out: Path) -> None:
     """Writes both files; readers see the old ones or the new ones, whole."""
-    for name, text in (
-        ("report.json", json.dumps(report, indent=2) + "\n"),
-        ("report.md", to_markdown(report)),
-    ):
+    texts = {"report.json": json.dumps(report, indent=2) + "\n", "report.md": to_markdown(report)}
+    for name, text in texts.items():
         new = out / f"{name}.new"
         new.write_text(text, encoding="utf-8")
         os.replace(new, out / name)
@@ -64,21 +62,15 @@ def summary(report: dict[str, Any]) -> str:
     """The outcome in one line."""
     counts = ", ".join(f"{count} {status}" for status, count in report["counts"].items())
     with_goal = [figure for figure in report["figures"] if figure["met"] is not None]
-    goals = (
-        f"; {sum(figure['met'] for figure in with_goal)} of {len(with_goal)} goals met" if with_goal else ""
-    )
+    met = sum(figure["met"] for figure in with_goal)
+    goals = f"; {met} of {len(with_goal)} goals met" if with_goal else ""
     return f"{counts}{goals}; {report['run']['seconds']:.0f} s"
 
 
 def _check(outcome: Outcome, out: Path) -> dict[str, Any]:
     check = outcome.check
-    entry = {
-        "section": check.section,
-        "name": check.name,
-        "status": outcome.status,
-        "detail": outcome.detail,
-        "seconds": round(outcome.seconds, 1),
-    }
+    entry: dict[str, Any] = {"section": check.section, "name": check.name}
+    entry |= {"status": outcome.status, "detail": outcome.detail, "seconds": round(outcome.seconds, 1)}
     if check.report is not None and outcome.status == "passed":
         entry["report"] = str(check.report.relative_to(out))
     return entry
@@ -96,9 +88,7 @@ def _figures(outcome: Outcome) -> Iterator[dict[str, Any]]:
             "check": outcome.check.path,
             "result": result["name"],
             "said_in": natural_quantity(report),
-            "seconds": result["seconds"],
-            "keys_per_second": result["keys_per_second"],
-            "times_floor": result["times_floor"],
+            **{quantity: result[quantity] for quantity in MORE_IS_BETTER},
             "goal": None if goal.goal is None else {goal.quantity: goal.goal},
             "met": goal.is_met(result),
             "best_peer": None if peer is None else {"name": peer[0], goal.quantity: peer[1]},
@@ -139,9 +129,8 @@ def _figure_rows(report: dict[str, Any]) -> Iterator[list[str]]:
 
 def _readable(figure: dict[str, float]) -> str:
     """A figure with its unit, from its quantity and value; nothing from nothing."""
-    return "".join(
-        _UNITS[quantity][1].format(value * _UNITS[quantity][0]) for quantity, value in figure.items()
-    )
+    units = [(value, *_UNITS[quantity]) for quantity, value in figure.items()]
+    return "".join(written.format(value * factor) for value, factor, written in units)
 
 
 def _table(heading: str, rows: Iterator[list[str]]) -> list[str]:

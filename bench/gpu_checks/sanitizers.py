@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from gpu_checks.check import Check, Failed, NotRun, Place, needs_command
 from gpu_checks.programs import passed_tests
@@ -39,12 +38,7 @@ TESTS = (
     "ChangesOfAShard.AreOnlyForgottenByASnapshotThatRemembersAndIsKept",
     "BulkLoads.ReplaceRecordsAndAddRows",
 )
-TOOLS = {
-    "memcheck": TESTS,
-    "initcheck": TESTS,
-    "synccheck": TESTS,
-    "racecheck": SHARED_MEMORY_TESTS,
-}
+TOOLS = dict.fromkeys(("memcheck", "initcheck", "synccheck"), TESTS) | {"racecheck": SHARED_MEMORY_TESTS}
 _TIMEOUT = 150.0
 _ERROR_STATUS = 86
 
@@ -68,10 +62,7 @@ def sanitize(place: Place, tool: str, tests: tuple[str, ...]) -> str:
         raise NotRun("compute-sanitizer is for CUDA")
     needs_command("compute-sanitizer", place)
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(_ERROR_STATUS)]
-    program: list[str | Path] = [
-        place.program("contract_test"),
-        f"--gtest_filter={pattern_of(tests, 'Cuda')}",
-    ]
+    program = [str(place.program("contract_test")), f"--gtest_filter={pattern_of(tests, 'Cuda')}"]
     ended = place.run_native([*command, *program], place.log("sanitize", tool), _TIMEOUT)
     if errors := errors_in(ended.output):
         raise Failed(f"{errors} errors")

@@ -13,13 +13,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import pytest
 from judged_times import LONG_FORMS, expect_time, judges_times
-from slotwise_cluster import Cluster, wait_until
+from raw_http2 import RawConnection
+from slotwise_cluster import Cluster, RankClient, wait_until
 
 ROUND_MIB, INBOX_MIB = 8, 32
 SMALL = f"max_message_mib: 4 max_round_mib: {ROUND_MIB} max_inbox_mib: {INBOX_MIB}"  # of limits
@@ -64,7 +68,7 @@ class Guard:
         self._bystander = _Bystander(self._cluster.ranks[-1].address, self._table)
         self._bystander.p99("as it began")  # not counted: it connects
         self._quiet = self._bystander.p99("before the attack")
-        self._memory = _Memory([self._cluster.pid(rank) for rank in range(len(self._cluster.ranks))])
+        self._memory = Memory([self._cluster.pid(rank) for rank in range(len(self._cluster.ranks))])
         self._began = time.monotonic()
         return self
 
@@ -88,6 +92,21 @@ class Guard:
         for rank, peak in enumerate(self._memory.peaks()):
             assert peak <= most, f"rank {rank} took {peak:.0f} MiB, more than {most:.0f}"
         assert self._cluster.digest(self._table) == self._digest
+
+
+@contextmanager
+def raw_connections(
+    ranks: Sequence[RankClient], count: int, **options: Any
+) -> Iterator[Iterator[RawConnection]]:
+    """Connections by turns to these ranks: each is made when it is taken, and all are closed in the end."""
+    with ExitStack() as stack:
+        made = (RawConnection(ranks[number % len(ranks)].address, **options) for number in range(count))
+        yield (stack.enter_context(closing(connection)) for connection in made)
+
+
+def export_request(table: str) -> bytes:
+    """An ExportRequest of a whole table."""
+    return b"\x0a" + bytes([len(table)]) + table.encode()
 
 
 class _Bystander:
@@ -134,34 +153,39 @@ class _Bystander:
         return list(said["seconds"])
 
 
-class _Memory:
+class Memory:
     """Looks, again and again, how much memory of their own processes have."""
 
-    def __init__(self, pids: list[int]) -> None:
-        self._pids = pids
-        self._before = [_own_mib(pid) for pid in pids]
-        self._most = list(self._before)
+    def __init__(self, pids: list[int], pause: float = 0.01) -> None:
+        self.seen = [[own_mib(pid)] for pid in pids]  # MiB, of each process
+        self._pids, self._pause = pids, pause
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
     def peaks(self) -> list[float]:
         """The most MiB that each process had beyond what it had at first."""
-        return [most - before for most, before in zip(self._most, self._before)]
+        return [max(mib) - mib[0] for mib in self.seen]
 
     def stop(self) -> None:
         self._end.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._end.wait(0.01):
-            self._most = [max(most, _own_mib(pid)) for most, pid in zip(self._most, self._pids)]
+        while not self._end.wait(self._pause):
+            for pid, mib in zip(self._pids, self.seen):
+                mib.append(own_mib(pid))
 
 
-def _own_mib(pid: int) -> float:
+def status(pid: int, field: str) -> int:
+    """A number of /proc/PID/status: a count, or KiB; 0 of a process that is ending."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def own_mib(pid: int) -> float:
     """What a process has in memory that is no file's; 0 if it has ended."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        return status(pid, "RssAnon") / 1024
     except OSError:
         return 0.0
-    return sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")) / 1024

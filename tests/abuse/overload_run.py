@@ -19,14 +19,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from abuse_guard import _own_mib
+from abuse_guard import Memory, own_mib
 from judged_times import judges_times
 from slotwise_cluster import Cluster, server_binary
 
@@ -116,25 +115,6 @@ class _Program:
         return Load([json.loads(line) for line in out.splitlines()])
 
 
-class _Memory:
-    """What a process has in memory that is no file's, in MiB, looked at again and again."""
-
-    def __init__(self, pid: int) -> None:
-        self.mib: list[float] = []
-        self._pid = pid
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._end.wait(0.05):
-            self.mib.append(_own_mib(self._pid))
-
-
 def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: float) -> Outcome:
     """Overloads a server for `seconds`; throughput may be `tolerance` below the best."""
     others = os.getloadavg()[0]
@@ -144,7 +124,7 @@ def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: f
     for first in range(0, KEYS, 128):  # 2 MiB of values a reply
         cluster.lookup(table, keys[first : first + 128], 128)
     address, pid = cluster.ranks[0].address, cluster.pid(0)
-    rest = _own_mib(pid)
+    rest = own_mib(pid)
     quiet_seconds = max(4.0, min(10.0, seconds / 4))
 
     def begin(time: float, *, large: bool, rate: float = 0, at_once: int = 1) -> _Program:
@@ -162,11 +142,12 @@ def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: f
         return float(np.median(rates))
 
     best = saturate()
-    memory = _Memory(pid)
+    memory = Memory([pid], pause=0.05)
     small = begin(seconds, large=False)
     overload = begin(seconds, large=True, rate=TIMES * best).load()
     loaded = small.load()
     memory.stop()
+    (mib,) = memory.seen
     after = saturate()
     quiet = judges_times() and others < (os.cpu_count() or 1) / 2 and 1 / STEADY < after / best < STEADY
     outcome.lines.append(
@@ -199,12 +180,10 @@ def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: f
         f"served {median:.0f} lookups/s in the median second, {median / best:.2f} of the best, {best:.0f}",
         quiet,
     )
-    third = max(1, len(memory.mib) // 3)
-    early, late = (float(np.median(mib)) - rest for mib in (memory.mib[:third], memory.mib[-third:]))
-    outcome.expect(
-        max(memory.mib) - rest <= BUDGET_MIB,
-        f"memory beyond the table: {max(memory.mib) - rest:.0f} MiB of {BUDGET_MIB} that may be",
-    )
+    third = max(1, len(mib) // 3)
+    early, late = (float(np.median(part)) - rest for part in (mib[:third], mib[-third:]))
+    peak = max(mib) - rest
+    outcome.expect(peak <= BUDGET_MIB, f"memory beyond the table: {peak:.0f} MiB of {BUDGET_MIB} that may be")
     outcome.expect(
         late <= 1.25 * early + BUDGET_MIB / 8,
         f"memory, the median: {early:.0f} MiB in the first third, {late:.0f} in the last",

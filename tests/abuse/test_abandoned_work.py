@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import ATTACKED, SMALL, Guard
+from abuse_guard import ATTACKED, SMALL, Guard, export_request
 from judged_times import expect_time, seconds_of
 from slotwise_cluster import Cluster, RankClient, StartCluster
 
@@ -70,7 +70,7 @@ def refusal_of_first_message(export: Any) -> tuple[grpc.StatusCode, str] | None:
 @pytest.mark.parametrize("ranks", ATTACKED)
 def test_exports_that_are_given_up_keep_nobody_waiting(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks, "max_message_mib: 4 max_round_mib: 8")
-    request = b"\x0a" + bytes([len(table)]) + table.encode()  # ExportRequest{table}
+    request = export_request(table)
     export = [rank.channel.unary_stream("/slotwise.v1.Rows/Export") for rank in cluster.ranks]
     with Guard(cluster, busy=1):
         for _ in range(10):
@@ -83,7 +83,7 @@ def test_exports_that_are_given_up_keep_nobody_waiting(start_cluster: StartClust
 
 def test_exports_of_whole_tables_are_few_at_a_time(start_cluster: StartCluster) -> None:
     cluster, table = start(start_cluster, 1, "max_message_mib: 4 max_round_mib: 8")
-    request = b"\x0a" + bytes([len(table)]) + table.encode()  # ExportRequest{table}
+    request = export_request(table)
     export = cluster.ranks[0].channel.unary_stream("/slotwise.v1.Rows/Export")
     calls = [export(request, timeout=60) for _ in range(20)]
     refused = [refusal for refusal in map(refusal_of_first_message, calls) if refusal]

@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import ATTACKED, SMALL, Guard, needs
+from abuse_guard import ATTACKED, SMALL, Guard, export_request, needs, raw_connections
+from hashes import unmix64
 from judged_times import expect_time, seconds_of
-from raw_http2 import RawConnection
-from slotwise_cluster import Cluster, RankClient, StartCluster
+from slotwise_cluster import Cluster, RankClient, StartCluster, refusal
 
 SEED = 20261122
 MIB = 1 << 20
@@ -47,9 +48,8 @@ def test_a_compressed_message_is_not_unpacked(attacked: Cluster) -> None:
     lookup = request.SerializeToString()
     with Guard(attacked):
         for algorithm in (grpc.Compression.Gzip, grpc.Compression.Deflate):
-            with pytest.raises(grpc.RpcError) as refused:
-                attacked.ranks[0].embedding.Lookup(lookup, timeout=60, compression=algorithm)
-            assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+            call = partial(attacked.ranks[0].embedding.Lookup, timeout=60, compression=algorithm)
+            refusal(grpc.StatusCode.UNIMPLEMENTED, call, lookup)
 
 
 def mutate(message: bytes, draw: random.Random) -> bytes:
@@ -99,9 +99,8 @@ def test_offsets_and_counts_that_lie_are_refused(attacked: Cluster) -> None:
         for samples in (1, 1000, 2**31, 2**32 - 1):
             for offsets in (b"", np.array([0, 2**32 - 1], "<u4").tobytes(), bytes(4 * 1000)):
                 request = attacked.protocol.LookupRequest(table=table, samples=samples, offsets=offsets)
-                with pytest.raises(grpc.RpcError) as refused:
-                    attacked.ranks[0].embedding.Lookup(request, timeout=60)
-                assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+                call = partial(attacked.ranks[0].embedding.Lookup, timeout=60)
+                refusal(grpc.StatusCode.INVALID_ARGUMENT, call, request)
 
 
 # --- steps that nobody completes
@@ -143,9 +142,9 @@ def test_steps_that_nobody_completes_leave_room_for_others(attacked: Cluster) ->
 def test_a_message_of_more_steps_than_the_inbox_holds_is_refused(attacked: Cluster) -> None:
     message = incomplete_steps(attacked, attacked.create(dim=1), attacked.session()).SerializeToString()
     with Guard(attacked):
-        with pytest.raises(grpc.RpcError, match="limits.max_inbox_mib never leaves room") as refused:
-            attacked.ranks[0].embedding.PushMany(message, timeout=60)
-        assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        call = partial(attacked.ranks[0].embedding.PushMany, timeout=60)
+        said = refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, call, message)
+        assert "limits.max_inbox_mib never leaves room" in said
 
 
 def test_a_message_of_thousands_of_steps_keeps_nobody_waiting(attacked: Cluster) -> None:
@@ -187,7 +186,7 @@ def test_tables_without_number_slow_nobody_down(start_cluster: StartCluster) -> 
         assert len(made) == 499, "the guard has one"
         assert "limits.max_tables" in refused.value.details()
         for name in made:
-            cluster.ranks[0].admin.DropTable(cluster.protocol.DropTableRequest(table=name), timeout=60)
+            cluster.drop(name)
 
 
 def test_wide_tables_take_no_memory_before_they_have_rows(attacked: Cluster) -> None:
@@ -229,10 +228,9 @@ def test_connections_that_say_nothing_or_nonsense_leave_room(start_cluster: Star
 
 @needs("a bound on what a connection has sent and nobody read: past gRPC's own, others' calls end too")
 def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
-    with ExitStack() as stack, Guard(attacked):
-        for number in range(120 * len(attacked.ranks)):
-            connection = stack.enter_context(closing(RawConnection(attacked.rank(number).address)))
-            message, length = bytes(4 * MIB - 2000), 4 * MIB - 1000
+    message, length = bytes(4 * MIB - 2000), 4 * MIB - 1000
+    with raw_connections(attacked.ranks, 120 * len(attacked.ranks)) as connections, Guard(attacked):
+        for connection in connections:
             connection.call("slotwise.v1.Embedding/Lookup", message, length=length, end=False)
 
 
@@ -240,9 +238,8 @@ def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
 def test_streams_without_number_are_bounded(attacked: Cluster, method: str) -> None:
     """Calls that are begun and not made, and watches of the health that nobody reads."""
     messages = [b""] if method.endswith("Watch") else []
-    with ExitStack() as stack, Guard(attacked):
-        for number in range(4 * len(attacked.ranks)):
-            connection = stack.enter_context(closing(RawConnection(attacked.rank(number).address)))
+    with raw_connections(attacked.ranks, 4 * len(attacked.ranks)) as connections, Guard(attacked):
+        for connection in connections:
             for _ in range(10_000):
                 if not connection.closed:  # cut off, as it should be
                     connection.call(method, *messages)
@@ -254,9 +251,8 @@ def test_replies_that_nobody_reads_are_bounded(attacked: Cluster, method: str) -
     lookup = attacked.lookup_request(table, np.zeros(200), 200, mode=2)  # a reply of 3 MiB
     many = attacked.protocol.LookupManyRequest(lookups=[lookup] * 4)
     message = (lookup if method == "Lookup" else many).SerializeToString()
-    with ExitStack() as stack, Guard(attacked):
-        for number in range(10 * len(attacked.ranks)):
-            connection = stack.enter_context(closing(RawConnection(attacked.rank(number).address)))
+    with raw_connections(attacked.ranks, 10 * len(attacked.ranks)) as connections, Guard(attacked):
+        for connection in connections:
             for _ in range(20 if method == "Lookup" else 5):  # 600 MiB of replies to a rank
                 connection.call(f"slotwise.v1.Embedding/{method}", message)
 
@@ -265,12 +261,9 @@ def test_exports_that_nobody_reads_are_bounded(attacked: Cluster) -> None:
     table = attacked.create(dim=1)
     for first in range(0, 1_000_000, 250_000):
         attacked.lookup(table, np.arange(first, first + 250_000), 250_000)
-    # ExportRequest{table}
-    message = b"\x0a" + bytes([len(table)]) + table.encode()
-    with ExitStack() as stack, Guard(attacked):
-        for number in range(100):
-            connection = stack.enter_context(closing(RawConnection(attacked.rank(number).address)))
-            connection.call("slotwise.v1.Rows/Export", message)
+    with raw_connections(attacked.ranks, 100) as connections, Guard(attacked):
+        for connection in connections:
+            connection.call("slotwise.v1.Rows/Export", export_request(table))
 
 
 # --- keys
@@ -287,15 +280,6 @@ def colliding_keys(count: int) -> np.ndarray:
     """Keys whose searches begin at one cell and go one way, in a table of up to 2^20 cells (hash_table.h)."""
     numbers = np.arange(count, dtype=np.uint64)
     low, high = numbers & np.uint64(0xFFF), numbers >> np.uint64(12)
-    keys = unmixed(low << np.uint64(20) | high << np.uint64(50))
+    keys = unmix64(low << np.uint64(20) | high << np.uint64(50))
     assert len(np.unique(keys)) == count
     return keys
-
-
-def unmixed(hashes: np.ndarray) -> np.ndarray:
-    """The keys that mix64 (docs/semantics.md) makes these of: its steps, backwards."""
-    with np.errstate(over="ignore"):
-        for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
-            hashes = hashes ^ hashes >> np.uint64(33)
-            hashes = hashes * np.uint64(pow(factor, -1, 2**64))
-        return hashes ^ hashes >> np.uint64(33)

@@ -10,6 +10,7 @@ import os
 import grpc
 import numpy as np
 import pytest
+import slotwise_cluster
 from abuse_guard import ATTACKED
 from judged_times import expect_time, seconds_of
 from slotwise_cluster import Cluster, StartCluster
@@ -19,10 +20,7 @@ TOTAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 def refusal(cluster: Cluster, table: str, **options: object) -> str:
     """What the server says as it refuses the table."""
-    with pytest.raises(grpc.RpcError) as refused:
-        cluster.create(table, **options)
-    assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused.value
-    return str(refused.value.details())
+    return slotwise_cluster.refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, cluster.create, table, **options)
 
 
 @pytest.mark.parametrize("ranks", ATTACKED)
@@ -73,6 +71,5 @@ def test_there_are_at_most_so_many_tables(start_cluster: StartCluster) -> None:
     names = [cluster.create() for _ in range(3)]
     said = refusal(cluster, "one_more")
     assert said == "the server has 3 tables, the most that limits.max_tables allows"
-    request = cluster.protocol.DropTableRequest(table=names[0])
-    cluster.ranks[1].admin.DropTable(request, timeout=60)
+    cluster.drop(names[0], rank=1)
     cluster.create("one_more")

@@ -6,14 +6,14 @@ No Slotwise package is used, and for replies that nobody reads not even gRPC (ra
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import grpc
 import numpy as np
 import pytest
-from abuse_guard import ATTACKED
+from abuse_guard import ATTACKED, export_request, raw_connections, status
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, StartCluster, wait_until
 
@@ -33,19 +33,13 @@ REFLECTION = "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 WAITING = 300.0  # seconds; these calls are not answered before the test ends
 
 
-def status(pid: int, field: str) -> int:
-    """A size of /proc/PID/status, in MiB."""
-    with open(f"/proc/{pid}/status") as lines:
-        return next(int(line.split()[1]) // 1024 for line in lines if line.startswith(field))
-
-
 @contextmanager
 def at_most(cluster: Cluster, mib: int, rank: int = 0) -> Iterator[None]:
     """Guards a rank's memory: it grows by no more than `mib`, not even for a moment."""
     pid = cluster.pid(rank)
     before = status(pid, "VmRSS")
     yield
-    grown = status(pid, "VmHWM") - before
+    grown = (status(pid, "VmHWM") - before) // 1024
     print(f"grew by {grown} MiB of {mib}")
     assert grown <= mib
 
@@ -74,6 +68,24 @@ def others_are_served(cluster: Cluster, table: str, rank: int = 0) -> None:
     wait_until(served, "an answer for others")
 
 
+def call_often(connections: list[RawConnection], method: str, request: bytes, times: int) -> None:
+    """Calls a method so many times on each connection, and reads no reply."""
+    for connection in connections:
+        for _ in range(times):
+            connection.call(method, request)
+
+
+def await_end(connections: list[RawConnection], calls: int) -> None:
+    """Returns once so many calls of each connection have ended."""
+
+    def all_ended() -> bool:
+        for connection in connections:
+            connection.pump()
+        return all(len(connection.ended) == calls for connection in connections)
+
+    wait_until(all_ended, "the end of every call")
+
+
 def part_of(cluster: Cluster, table: str, samples: int, number: int) -> bytes:
     """The first of the two parts of a step; a sample has 16 KiB."""
     step = {"session": 1, "number": number, "part": 0, "parts": 2}
@@ -96,26 +108,14 @@ def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> N
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     request = large_lookup(cluster, table)
-    with at_most(cluster, INBOX + 2 * ROUND + SPARE):
-        connections = [RawConnection(cluster.ranks[0].address) for _ in range(8)]
-        for connection in connections:
-            for _ in range(100):
-                connection.call("slotwise.v1.Embedding/Lookup", request)
-        cut_off = "cut off ipv4:127.0.0.1:"
-        reason = f"which did not take a reply within limits.reply_timeout_ms, {REPLY_TIMEOUT} ms"
-        wait_until(
-            lambda: any(cut_off in line and reason in line for line in cluster.messages(0)), "the log's line"
-        )
+    limit = at_most(cluster, INBOX + 2 * ROUND + SPARE)
+    with limit, raw_connections(cluster.ranks[:1], 8) as made:
+        connections = list(made)
+        call_often(connections, "slotwise.v1.Embedding/Lookup", request, 100)
+        timeout = f"within limits.reply_timeout_ms, {REPLY_TIMEOUT} ms"
+        cluster.await_messages(f"cut off ipv4:127.0.0.1:.*which did not take a reply {timeout}")
         others_are_served(cluster, table)
-
-        def all_ended() -> bool:
-            for connection in connections:
-                connection.pump()
-            return all(len(connection.ended) == 100 for connection in connections)
-
-        wait_until(all_ended, "the end of every call")
-    for connection in connections:
-        connection.close()
+        await_end(connections, 100)
 
 
 def test_connections_that_nobody_reads(start_cluster: StartCluster) -> None:
@@ -124,41 +124,30 @@ def test_connections_that_nobody_reads(start_cluster: StartCluster) -> None:
     request = large_lookup(cluster, table)
     files = f"/proc/{cluster.pid(0)}/fd"
     others_are_served(cluster, table)
-    with at_most(cluster, INBOX + 2 * ROUND + SPARE):
-        connections = [RawConnection(cluster.ranks[0].address, reads=False) for _ in range(40)]
-        for connection in connections:
-            for _ in range(20):
-                connection.call("slotwise.v1.Embedding/Lookup", request)
+    limit = at_most(cluster, INBOX + 2 * ROUND + SPARE)
+    with limit, raw_connections(cluster.ranks, 40, reads=False) as made:
+        connections = list(made)
+        call_often(connections, "slotwise.v1.Embedding/Lookup", request, 20)
         most = len(os.listdir(files))
         others_are_served(cluster, table)
         # Few replies fill the inbox. The other connections got refusals, which lie in the system's buffers.
         wait_until(lambda: len(os.listdir(files)) < most, "the end of a connection that is full")
         others_are_served(cluster, table)
-    for connection in connections:
-        connection.close()
 
 
 @pytest.mark.parametrize("ranks", ATTACKED)
 def test_messages_that_are_not_finished(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
-    connections = []
 
-    def stall() -> None:
-        connection = RawConnection(cluster.ranks[0].address)
-        connections.append(connection)
+    def stall(connection: RawConnection) -> None:
         for _ in range(10):
             connection.call("slotwise.v1.Embedding/Push", bytes(15 << 20), length=16 << 20, end=False)
 
-    with at_most(cluster, RECEIVED + SPARE):
-        attackers = [threading.Thread(target=stall) for _ in range(6)]
-        for attacker in attackers:
-            attacker.start()
-        for attacker in attackers:
-            attacker.join()
+    with at_most(cluster, RECEIVED + SPARE), raw_connections(cluster.ranks[:1], 6) as connections:
+        with ThreadPoolExecutor(6) as attackers:
+            list(attackers.map(stall, connections))
         others_are_served(cluster, table)
-    for connection in connections:
-        connection.close()
 
 
 def test_a_message_of_the_largest_size_is_served(start_cluster: StartCluster) -> None:
@@ -176,12 +165,9 @@ def test_a_waiting_part_that_comes_again_and_again(start_cluster: StartCluster, 
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     part = part_of(cluster, table, 700, number=1)  # 11 MiB
-    connection = RawConnection(cluster.ranks[0].address)
-    with at_most(cluster, INBOX + SPARE):
-        for _ in range(40):
-            connection.call("slotwise.v1.Embedding/Push", part)
+    with at_most(cluster, INBOX + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
+        call_often([connection], "slotwise.v1.Embedding/Push", part, 40)
         others_are_served(cluster, table)
-    connection.close()
     assert cluster.digest(table)[1:] == (1, 0)
 
 
@@ -189,8 +175,7 @@ def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
     inbox = 256
     cluster = start_cluster(1, f"limits {{ max_inbox_mib: {inbox} }}")
     table = cluster.create(dim=DIM)
-    connection = RawConnection(cluster.ranks[0].address)
-    with at_most(cluster, inbox + SPARE):
+    with at_most(cluster, inbox + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
         for number in range(1, 37):
             connection.call("slotwise.v1.Embedding/Push", part_of(cluster, table, 512, number))  # 8 MiB
 
@@ -199,7 +184,6 @@ def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
             return len(connection.ended)
 
         wait_until(lambda: refused() >= 36 - inbox // 8, "refusals")
-    connection.close()
     assert cluster.digest(table)[1:] == (0, 0)
 
 
@@ -248,28 +232,16 @@ def test_exports_that_nobody_reads(start_cluster: StartCluster) -> None:
     table = cluster.create(dim=1)
     for first in range(0, 400_000, 100_000):  # 3 MiB of keys
         cluster.lookup(table, np.arange(first, first + 100_000, dtype=np.uint64), 100_000)
-    request = b"\x0a" + bytes([len(table)]) + table.encode()
-    with at_most(cluster, EXPORTS + SPARE):
-        connections = [RawConnection(cluster.ranks[0].address) for _ in range(4)]
-        for connection in connections:
-            for _ in range(25):
-                connection.call("slotwise.v1.Rows/Export", request)
-
-        def all_ended() -> bool:
-            for connection in connections:
-                connection.pump()
-            return all(len(connection.ended) == 25 for connection in connections)
-
-        wait_until(all_ended, "the end of every call")
-    for connection in connections:
-        connection.close()
+    with at_most(cluster, EXPORTS + SPARE), raw_connections(cluster.ranks, 4) as made:
+        connections = list(made)
+        call_often(connections, "slotwise.v1.Rows/Export", export_request(table), 25)
+        await_end(connections, 25)
 
 
 def test_a_connection_has_so_many_calls(start_cluster: StartCluster) -> None:
     for config, calls in (("", 256), ("limits { max_calls_per_connection: 7 }", 7)):
-        connection = RawConnection(start_cluster(1, config).ranks[0].address)
-        assert connection.most_streams == calls
-        connection.close()
+        with raw_connections(start_cluster(1, config).ranks, 1) as (connection,):
+            assert connection.most_streams == calls
 
 
 def test_calls_of_closed_connections_are_not_kept(start_cluster: StartCluster) -> None:
@@ -278,7 +250,7 @@ def test_calls_of_closed_connections_are_not_kept(start_cluster: StartCluster) -
 
     def flood(connections: int) -> None:
         for _ in range(connections):
-            with closing(RawConnection(cluster.ranks[0].address)) as connection:
+            with raw_connections(cluster.ranks, 1) as (connection,):
                 for _ in range(60):
                     connection.call(REFLECTION, b"\x3a\x01*", end=False)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from abuse_guard import SMALL, Guard
+from abuse_guard import SMALL, Guard, raw_connections, status
 from certificates import Authority
 from raw_http2 import Frame, RawConnection
 from slotwise_cluster import RankClient, StartCluster, wait_until
@@ -52,8 +52,7 @@ def test_open_calls_of_a_connection_have_a_bound(start_cluster: StartCluster) ->
     with Guard(cluster):
         for early in ACKNOWLEDGEMENTS:
             for flags, more in CALL.values():
-                connection = RawConnection(cluster.ranks[0].address, early_acknowledgements=early)
-                with closing(connection):
+                with raw_connections(cluster.ranks, 1, early_acknowledgements=early) as (connection,):
                     connection.begin_calls(CALLS, flags, more)
                     assert connection.is_cut_off()
     wait_until(lambda: TOO_MANY in cluster.logs(), "the log names the bound")
@@ -64,7 +63,7 @@ def test_calls_that_are_reset_in_between_have_a_bound(start_cluster: StartCluste
     cluster = start_cluster(1, f"limits {{ {SMALL} }}")
     with Guard(cluster):
         for _ in range(CONNECTIONS):
-            with closing(RawConnection(cluster.ranks[0].address, early_acknowledgements=0)) as connection:
+            with raw_connections(cluster.ranks, 1, early_acknowledgements=0) as (connection,):
                 for _ in range(CALLS // 200):
                     connection.begin_calls(100)
                     connection.calls_given_up(100, 100)
@@ -75,13 +74,12 @@ def test_open_calls_of_all_connections_have_a_bound(start_cluster: StartCluster)
     """However many connections take what they may, others find room for as much."""
     most = 2048
     cluster = start_cluster(1, f"limits {{ {SMALL} max_calls: {most} }}")
-    with Guard(cluster, busy=10), ExitStack() as stack:
-        connections = [
-            stack.enter_context(
-                closing(RawConnection(cluster.ranks[0].address, early_acknowledgements=number % 2))
-            )
-            for number in range(100)
-        ]
+    with (
+        Guard(cluster, busy=10),
+        raw_connections(cluster.ranks, 50, early_acknowledgements=0) as none,
+        raw_connections(cluster.ranks, 50, early_acknowledgements=1) as one,
+    ):
+        connections = [connection for pair in zip(none, one) for connection in pair]
         for _ in range(2):
             for connection in connections:
                 connection.begin_calls(200)
@@ -94,21 +92,16 @@ def test_calls_with_the_most_metadata_take_50_kb_each(start_cluster: StartCluste
     cluster = start_cluster(1, f"limits {{ {SMALL} }}")
     pid, connections, calls = cluster.pid(0), 10, 250
 
-    def mib() -> float:
-        (line,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmRSS")]
-        return int(line.split()[1]) / 1024
-
-    before = mib()
-    with ExitStack() as stack:
-        for _ in range(connections):
-            connection = stack.enter_context(closing(RawConnection(cluster.ranks[0].address)))
+    before = status(pid, "VmRSS")
+    with raw_connections(cluster.ranks, connections) as opened:
+        for connection in opened:
             connection.calls_given_up(1, 1, MOST_FIELDS)  # gRPC takes as much at once for the next
             connection.begin_calls(calls, fields=MOST_FIELDS)
             connection.await_server()
             assert not connection.closed
-        grown = mib() - before
-        print(f"grew by {1024 * grown / (connections * calls):.1f} KB a call")
-        assert 1024 * grown <= 50 * connections * calls + 16 * 1024
+        grown = status(pid, "VmRSS") - before
+        print(f"grew by {grown / (connections * calls):.1f} KB a call")
+        assert grown <= 50 * connections * calls + 16 * 1024
         connection.begin_calls(1, fields=MOST_FIELDS + 10)
         assert connection.is_cut_off(), "gRPC takes no more"
 
@@ -159,8 +152,8 @@ def test_open_calls_have_a_bound_by_tls(start_cluster: StartCluster, tmp_path: P
     tls = Tls(tmp_path)
     cluster = start_cluster(1, f"limits {{ {SMALL} }} {tls.config}", tls=tls.credentials)
     for early in (0, 1):
-        connection = RawConnection(cluster.ranks[0].address, tls=tls.context, early_acknowledgements=early)
-        with closing(connection):
+        made = raw_connections(cluster.ranks, 1, tls=tls.context, early_acknowledgements=early)
+        with made as (connection,):
             connection.begin_calls(CALLS)
             assert connection.is_cut_off()
     wait_until(lambda: f"a connection by TLS: {TOO_MANY}" in cluster.logs(), "the log names the bound")

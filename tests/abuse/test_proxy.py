@@ -5,9 +5,7 @@ No Slotwise package is used.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from free_ports import free_ports
+from programs import started
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, StartCluster
 from slotwise_wire import ROOT
@@ -33,16 +32,10 @@ pytestmark = pytest.mark.skipif(
 def proxy(cluster: Cluster, folder: Path) -> Iterator[str]:
     """HAProxy in front of a rank; where clients come."""
     address = f"127.0.0.1:{free_ports(1)}"
-    environment = os.environ | {"SLOTWISE_PROXY_BIND": address, "SLOTWISE_RANK": cluster.ranks[0].address}
-    with open(folder / "haproxy.log", "wb") as log:
-        command = ["haproxy", "-db", "-f", str(CONFIG)]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    try:
+    environment = {"SLOTWISE_PROXY_BIND": address, "SLOTWISE_RANK": cluster.ranks[0].address}
+    with started(folder / "haproxy.log", "haproxy", "-db", "-f", CONFIG, **environment) as process:
         yield address
-        assert process.poll() is None, (folder / "haproxy.log").read_text()
-    finally:
-        process.terminate()
-        process.wait()
+        assert process.popen.poll() is None, process.log()
 
 
 def works(client: RankClient, cluster: Cluster, table: str) -> None:

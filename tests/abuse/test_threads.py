@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 import grpc
+from abuse_guard import export_request, status
 from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_wire import CALL_TIMEOUT
 
@@ -22,12 +23,16 @@ OWN = 8  # threads that gRPC may begin for its own work while it is busy
 
 
 def threads(cluster: Cluster) -> int:
-    (line,) = [
-        line
-        for line in Path(f"/proc/{cluster.pid(0)}/status").read_text().splitlines()
-        if line.startswith("Threads:")
-    ]
-    return int(line.split()[1])
+    return status(cluster.pid(0), "Threads")
+
+
+@contextmanager
+def channels_to(cluster: Cluster) -> Iterator[list[grpc.Channel]]:
+    """Channels with a connection each."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with ExitStack() as stack:
+        made = (grpc.insecure_channel(cluster.ranks[0].address, options=options) for _ in range(CONNECTIONS))
+        yield [stack.enter_context(channel) for channel in made]
 
 
 def test_streams_of_reflection_are_few(start_cluster: StartCluster) -> None:
@@ -38,27 +43,7 @@ def test_streams_of_reflection_are_few(start_cluster: StartCluster) -> None:
         yield LIST_SERVICES
         end.wait(CALL_TIMEOUT)
 
-    before = threads(cluster)
-    channels = [
-        grpc.insecure_channel(cluster.ranks[0].address, options=[("grpc.use_local_subchannel_pool", 1)])
-        for _ in range(CONNECTIONS)
-    ]
-    streams = [channel.stream_stream(REFLECTION)(asks_once()) for channel in channels for _ in range(20)]
-    answered = 0
-    for stream in streams:
-        try:
-            next(stream)
-            answered += 1
-        except grpc.RpcError as error:
-            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
-            assert error.details() == "the server has 8 streams of reflection, the most at once"
-    assert answered == MOST_REFLECTIONS
-    assert threads(cluster) <= before + OWN
-    end.set()
-    for stream in streams:
-        stream.cancel()
-
-    def answers_again() -> bool:
+    def answers() -> bool:
         call = cluster.ranks[0].channel.stream_stream(REFLECTION)
         try:
             return bool(list(call(iter([LIST_SERVICES]), timeout=CALL_TIMEOUT)))
@@ -66,28 +51,36 @@ def test_streams_of_reflection_are_few(start_cluster: StartCluster) -> None:
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
             return False
 
-    wait_until(answers_again, "reflection, once the streams have ended")
-    for channel in channels:
-        channel.close()
+    before = threads(cluster)
+    with channels_to(cluster) as channels:
+        streams = [channel.stream_stream(REFLECTION)(asks_once()) for channel in channels for _ in range(20)]
+        answered = 0
+        for stream in streams:
+            try:
+                next(stream)
+                answered += 1
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
+                assert error.details() == "the server has 8 streams of reflection, the most at once"
+        assert answered == MOST_REFLECTIONS
+        assert threads(cluster) <= before + OWN
+        end.set()
+        for stream in streams:
+            stream.cancel()
+        wait_until(answers, "reflection, once the streams have ended")
 
 
 def test_streams_of_other_services_have_no_threads(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
-    table = cluster.create(dim=1)
+    export = export_request(cluster.create(dim=1))
     before = threads(cluster)
-    channels = [
-        grpc.insecure_channel(cluster.ranks[0].address, options=[("grpc.use_local_subchannel_pool", 1)])
-        for _ in range(CONNECTIONS)
-    ]
-    export = b"\x0a" + bytes([len(table)]) + table.encode()  # ExportRequest{table}
-    streams = []
-    for channel in channels:
-        streams += [channel.unary_stream(WATCH)(b"") for _ in range(STREAMS)]
-        streams += [channel.unary_stream(EXPORT)(export) for _ in range(STREAMS)]
-        for watch in streams[-2 * STREAMS : -STREAMS]:
-            next(watch)
-    assert threads(cluster) <= before + OWN
-    for stream in streams:
-        stream.cancel()
-    for channel in channels:
-        channel.close()
+    with channels_to(cluster) as channels:
+        streams = []
+        for channel in channels:
+            watches = [channel.unary_stream(WATCH)(b"") for _ in range(STREAMS)]
+            streams += watches + [channel.unary_stream(EXPORT)(export) for _ in range(STREAMS)]
+            for watch in watches:
+                next(watch)
+        assert threads(cluster) <= before + OWN
+        for stream in streams:
+            stream.cancel()

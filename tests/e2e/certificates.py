@@ -46,14 +46,8 @@ class Authority:
                 alternatives.append(x509.DNSName(host))
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate, key_file = self._folder / f"{stem}.pem", self._folder / f"{stem}.key"
-        write(
-            key_file,
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
-        )
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        write(key_file, key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
         write(certificate, self._sign(subject, key, alternatives, is_authority=False, days=days))
         return certificate, key_file
 

@@ -7,16 +7,16 @@ What a container has of its own is translated: the image's folder is the reposit
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 import yaml
 from programs import CTL, LAUNCH
-from slotwise_cluster import MPI_ENVIRONMENT, server_binary
+from slotwise_cluster import server_binary
 from slotwise_wire import ROOT
 
 COMPOSE_FILE = ROOT / "deploy" / "docker-compose.yml"
@@ -56,7 +56,7 @@ class Container:
         self._mounted = dict(self._mount(volume) for volume in self._service.get("volumes", []))
         own = self._service.get("environment", {})
         own = {name: self._mounted.get(value, value) for name, value in own.items()}
-        self.environment = os.environ | MPI_ENVIRONMENT | own
+        self.environment = own
         self.environment["SLOTWISE_SERVER"] = str(server_binary())
         self.environment["SLOTWISE_LAUNCH"] = str(LAUNCH)
         self.environment["PYTHONPATH"] = str(ROOT / "client/python")
@@ -72,18 +72,9 @@ class Container:
         assert kind == "CMD"
         return self._here(words)
 
-    def start(self, log: Path) -> subprocess.Popen[bytes]:
-        """Runs the command in the background."""
-        with open(log, "wb") as output:
-            return subprocess.Popen(
-                self.command(), cwd=ROOT, env=self.environment, stdout=output, stderr=subprocess.STDOUT
-            )
-
     def run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         """Runs a command as if inside, to its end."""
-        return subprocess.run(
-            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        return programs.run(*command, folder=ROOT, timeout=120, **self.environment)
 
     def _mount(self, volume: str) -> tuple[str, str]:
         source, target = volume.split(":")[:2]

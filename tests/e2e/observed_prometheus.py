@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ from typing import Any
 
 import yaml
 from free_ports import free_ports
-from slotwise_cluster import Cluster, wait_until
+from programs import started
+from slotwise_cluster import Cluster
 from slotwise_metrics import address_of
 from slotwise_wire import ROOT
 
@@ -55,19 +55,9 @@ def prometheus_of(cluster: Cluster, folder: Path) -> Iterator[Prometheus]:
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_ports(1)}"
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", str(folder / "data")]
-            + ["--web.listen-address", address],
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-        )
-    try:
+    options = ("--config.file", "prometheus.yml", "--storage.tsdb.path", folder / "data")
+    command = ("prometheus", *options, "--web.listen-address", address)
+    with started(folder / "log", *command, folder=folder) as process:
         found = Prometheus(address)
-        wait_until(lambda: process.poll() is not None or found.is_ready(), "Prometheus answers")
-        assert process.poll() is None, (folder / "log").read_text()
+        process.wait(found.is_ready, "Prometheus answers")
         yield found
-    finally:
-        process.terminate()
-        process.wait(timeout=60)

@@ -94,7 +94,7 @@ def requests(protocol: Protocol) -> dict[str, Any]:
     lookup = p.LookupRequest(table="ads", samples=1, keys=KEY, mode=p.LookupRequest(mode=2).mode)
     train = p.LookupRequest(table="ads", samples=1, keys=KEY)
     options = p.TableOptions(name="made", dim=2, optimizer={"learning_rate": 0.1})
-    no_checkpoint = {"id": "none"}
+    of_checkpoints = ("Describe", "Verify", "Load", "Pin", "Release", "Compact")
     return {
         "Embedding/Lookup": lookup,
         "Embedding/Push": push,
@@ -114,12 +114,7 @@ def requests(protocol: Protocol) -> dict[str, Any]:
         "Admin/DescribeSession": p.DescribeSessionRequest(session=5),
         "Admin/SaveCheckpoint": p.SaveCheckpointRequest(),
         "Admin/ListCheckpoints": p.ListCheckpointsRequest(),
-        "Admin/DescribeCheckpoint": p.DescribeCheckpointRequest(**no_checkpoint),
-        "Admin/VerifyCheckpoint": p.VerifyCheckpointRequest(**no_checkpoint),
-        "Admin/LoadCheckpoint": p.LoadCheckpointRequest(**no_checkpoint),
-        "Admin/PinCheckpoint": p.PinCheckpointRequest(**no_checkpoint),
-        "Admin/ReleaseCheckpoint": p.ReleaseCheckpointRequest(**no_checkpoint),
-        "Admin/CompactCheckpoint": p.CompactCheckpointRequest(**no_checkpoint),
+        **{f"Admin/{v}Checkpoint": getattr(p, f"{v}CheckpointRequest")(id="none") for v in of_checkpoints},
     }
 
 

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from free_ports import free_ports
 from judged_times import LONG_FORMS
-from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, server_binary
+from programs import LAUNCH, output_of
+from slotwise_cluster import StartCluster, server_binary
+from slotwise_wire import ROOT
 
-TRAIN = Path(__file__).parents[2] / "examples" / "adult" / "train.py"
-
-
+ADULT = ROOT / "examples" / "adult"
 EPOCHS = 2 if LONG_FORMS else 1
 
 
 def train(address: str, out: Path) -> str:
     """What the trainer printed."""
-    run = subprocess.run(
-        [sys.executable, str(TRAIN), "--server", address, "--epochs", str(EPOCHS), "--out", str(out)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    options = ("--server", address, "--epochs", EPOCHS, "--out", out)
+    return output_of(sys.executable, ADULT / "train.py", *options, timeout=300)
 
 
 def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_path: Path) -> None:
@@ -52,14 +43,9 @@ def test_it_learns_the_same_on_1_2_and_4_ranks(start_cluster: StartCluster, tmp_
 
 def test_it_learns_the_same_while_ranks_are_killed(tmp_path: Path) -> None:
     """What ./dev demo --chaos does, on some of the data and with fewer kills."""
-    server = server_binary()
-    command = [sys.executable, str(TRAIN.with_name("chaos.py")), "--server", str(server)]
-    command += ["--launch", str(server.parent / "launch" / "slotwise-launch"), "--port", str(free_ports(2))]
-    command += ["--epochs", "1", "--kills", "2", "--seed", "20261122", "--out", str(tmp_path)]
-    command += [] if LONG_FORMS else ["--batches", "40"]
-    run = subprocess.run(
-        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"^2 kills: recovered in \S+ s at the median, \S+ s at the longest$", run.stdout, re.M)
-    assert run.stdout.endswith("\nthe same digest and the same AUC\n")
+    options = ["--server", server_binary(), "--launch", LAUNCH, "--port", free_ports(2), "--epochs", 1]
+    options += ["--kills", 2, "--seed", 20261122, "--out", tmp_path]
+    options += [] if LONG_FORMS else ["--batches", 40]
+    printed = output_of(sys.executable, ADULT / "chaos.py", *options, timeout=300)
+    assert re.search(r"^2 kills: recovered in \S+ s at the median, \S+ s at the longest$", printed, re.M)
+    assert printed.endswith("\nthe same digest and the same AUC\n")

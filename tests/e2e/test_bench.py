@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from judged_times import LONG_FORMS
-from slotwise_cluster import MPI_ENVIRONMENT, StartCluster, server_binary
+from programs import BUILT, run
+from slotwise_cluster import StartCluster
 
 EMBEDDING = "embedding --rows 3000 --dim 20 --slots 3 --hot 4 --batch 50".split()
 TABLE = "table --keys 20000 --batch 3000".split()
@@ -20,18 +21,15 @@ OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rowwise_adagrad", "rmsp
 def bench_binary() -> Path:
     """$SLOTWISE_BENCH, or the one that was built with the server."""
     named = os.environ.get("SLOTWISE_BENCH")
-    path = Path(named) if named else server_binary().parent.parent / "bench" / "slotwise-bench"
+    path = Path(named) if named else BUILT / "bench" / "slotwise-bench"
     assert path.exists(), "there is no slotwise-bench: run ./dev build, or set SLOTWISE_BENCH"
     return path.resolve()
 
 
 def run_bench(*arguments: str, ranks: int | None = None) -> subprocess.CompletedProcess[str]:
     """Runs the benchmark to its end."""
-    launcher = [] if ranks is None else ["mpirun", "-n", str(ranks)]
-    command = [*launcher, str(bench_binary()), *arguments]
-    return subprocess.run(
-        command, env=os.environ | MPI_ENVIRONMENT, capture_output=True, text=True, timeout=600
-    )
+    launcher = [] if ranks is None else ["mpirun", "-n", ranks]
+    return run(*launcher, bench_binary(), *arguments, timeout=600)
 
 
 def report_of(tmp_path: Path, *arguments: str, ranks: int | None = None) -> Any:
@@ -40,11 +38,8 @@ def report_of(tmp_path: Path, *arguments: str, ranks: int | None = None) -> Any:
     ended = run_bench(*arguments, "--repeats", "2", "--threads", "1", "--json", str(file), ranks=ranks)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(file.read_text(encoding="utf-8"))
-    assert report["benchmark"] == arguments[0]
-    assert report["checked"] is True
-    assert report["device"] == "cpu"
-    assert report["ranks"] == (ranks or 1)
-    assert report["threads"] == 1
+    said = {"benchmark": arguments[0], "checked": True, "device": "cpu", "ranks": ranks or 1, "threads": 1}
+    assert report | said == report
     assert report["memory"]["copy_bytes_per_second"] > 0
     assert report["memory"]["random_lines_per_second"] > 0
     for result in report["results"]:
@@ -91,16 +86,12 @@ def test_embedding_lets_partial_sums_travel_as_halves(tmp_path: Path, partials: 
     assert lookup[0] > lookup[1]
 
 
-def test_embedding_runs_beside_pytorch_or_says_that_it_is_not_there(tmp_path: Path) -> None:
-    report = report_of(tmp_path, *EMBEDDING)
+@pytest.mark.parametrize("options", [[], ["--torch-python", "/bin/false"]], ids=["here", "without"])
+def test_embedding_runs_beside_pytorch_or_says_that_it_is_missing(tmp_path: Path, options: list[str]) -> None:
+    report = report_of(tmp_path, *EMBEDDING, *options)
     peers = {peer["name"] for result in report["results"] for peer in result["peers"]}
-    assert peers == {"pytorch"} or "not installed" in " ".join(report["notes"])
-
-
-def test_embedding_without_pytorch_says_so(tmp_path: Path) -> None:
-    report = report_of(tmp_path, *EMBEDDING, "--torch-python", "/bin/false")
-    assert not any(result["peers"] for result in report["results"])
-    assert "not installed" in " ".join(report["notes"])
+    is_missing = not peers and "not installed" in " ".join(report["notes"])
+    assert is_missing or (peers == {"pytorch"} and not options)
 
 
 @pytest.mark.parametrize("ranks", [None, 2])
@@ -127,9 +118,8 @@ def figures_of(report: Any) -> dict[str, float]:
 
 
 def test_journal_reports_every_mode_beside_the_disk(tmp_path: Path) -> None:
-    small = "journal --rows 2000 --dim 4 --slots 2 --batch 8 --in-flight 4 --seconds 0.05".split()
-    small += ["--interval", "1"]
-    report = report_of(tmp_path, *small, "--data", str(tmp_path))
+    small = "journal --rows 2000 --dim 4 --slots 2 --batch 8 --in-flight 4 --seconds 0.05 --interval 1"
+    report = report_of(tmp_path, *small.split(), "--data", str(tmp_path))
     names = [f"push, {mode}, {n} in flight" for n in (1, 4) for mode in ("none", "interval", "sync")]
     disks = [f"disk, {n} a sync" for n in (1, 4)]
     assert [r["name"] for r in report["results"]] == names[:3] + disks[:1] + names[3:] + disks[1:]
@@ -144,15 +134,9 @@ def test_checkpoint_reports_saving_recovering_and_training_beside_it(tmp_path: P
     small = "checkpoint --rows 3000 --dim 4 --slots 3 --batch 8 --seconds 0.1 --touched 0.1".split()
     report = report_of(tmp_path, *small, "--data", str(tmp_path))
     keys = {result["name"]: result["keys"] for result in report["results"]}
-    assert keys == {
-        "base, idle": 3000,
-        "direct writes of its bytes": 3000,
-        "delta, idle": 300,
-        "recovery": 3000,
-        "direct reads of its bytes": 3000,
-        "step, control": 24,
-        "step beside a checkpoint": 24,
-    }
+    whole = ["base, idle", "direct writes of its bytes", "recovery", "direct reads of its bytes"]
+    steps = ["step, control", "step beside a checkpoint"]
+    assert keys == dict.fromkeys(whole, 3000) | {"delta, idle": 300} | dict.fromkeys(steps, 24)
     base = report["results"][0]["floor"]["bytes"]
     assert base > 3000 * (8 + 4 * 4)
     figures = figures_of(report)
@@ -171,16 +155,10 @@ def test_benchmarks_of_a_folder_need_one_that_is_there_and_one_rank(subcommand: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        [],
-        ["nonsense"],
-        ["embedding", "--optimizer", "magic"],
-        ["embedding", "--partials", "fp8"],
-        ["table", "--load", "0.95"],
-    ],
+    ["", "nonsense", "embedding --optimizer magic", "embedding --partials fp8", "table --load 0.95"],
 )
-def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
-    assert run_bench(*arguments).returncode != 0
+def test_options_that_make_no_sense_are_refused(arguments: str) -> None:
+    assert run_bench(*arguments.split()).returncode != 0
 
 
 def test_a_report_that_cannot_be_written_is_an_error() -> None:

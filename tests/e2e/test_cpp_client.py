@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import numpy as np
 import pytest
 import slotwise
-from slotwise_cluster import Cluster, server_binary
+from hashes import mix64
+from programs import BUILT, output_of
+from slotwise_cluster import Cluster
 
 SEED, STEPS, SAMPLES, SLOTS, DIM = 20261121, 3, 3000, 3, 40  # 1.4 MB a batch: parts on every rank
 
 
 def mixed(seed: int, first: int, count: int) -> np.ndarray:
     """Numbers `first` and on of the stream of tests/client/push_batches.cc."""
-    with np.errstate(over="ignore"):
-        x = np.arange(first, first + count, dtype=np.uint64) + np.uint64(seed << 32)
-        x = (x ^ x >> np.uint64(33)) * np.uint64(0xFF51AFD7ED558CCD)
-        x = (x ^ x >> np.uint64(33)) * np.uint64(0xC4CEB9FE1A85EC53)
-        return x ^ x >> np.uint64(33)
+    return mix64(np.arange(first, first + count, dtype=np.uint64) + np.uint64(seed << 32))
 
 
 def batch(step: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
@@ -40,17 +36,14 @@ def batch(step: int, weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray
 @pytest.mark.parametrize("kind", ["plain", "weighted", "float16"])
 def test_both_clients_make_the_same_table(cluster: Cluster, kind: str) -> None:
     print(f"seed {SEED}")
-    address = cluster.ranks[0].address
-    wire_dtype = "float16" if kind == "float16" else "float32"
-    with slotwise.connect(address, wire_dtype=wire_dtype) as ps:
+    with cluster.connect(wire_dtype="float16" if kind == "float16" else "float32") as ps:
         ours, theirs = f"cpp_{kind}", f"python_{kind}"
         for name in (ours, theirs):
             ps.create_table(name, dim=DIM, slots=SLOTS, optimizer=slotwise.Adam(lr=0.01), seed=7)
         for step in range(STEPS):
             keys, offsets, weights, gradients = batch(step, kind == "weighted")
             ps.push(theirs, keys, offsets, gradients, weights=weights)
-        program = server_binary().parents[1] / "tests/client/push_batches"
-        numbers = [str(number) for number in (SEED, STEPS, SAMPLES, SLOTS, DIM)]
-        subprocess.run([program, address, ours, *numbers, kind], check=True, timeout=60)
+        numbers = (SEED, STEPS, SAMPLES, SLOTS, DIM)
+        output_of(BUILT / "tests/client/push_batches", cluster.ranks[0].address, ours, *numbers, kind)
         assert ps.digest(ours) == ps.digest(theirs)
         assert ps.digest(ours).steps == STEPS

@@ -5,22 +5,14 @@ from __future__ import annotations
 import grpc
 import numpy as np
 import pytest
+from hashes import unmix64
 from slotwise_cluster import StartCluster, refusal
-
-
-def key_of_hash(hashed: np.ndarray) -> np.ndarray:
-    """The keys whose mix64 is `hashed`: anybody can invert it (docs/semantics.md)."""
-    x = np.asarray(hashed, np.uint64)
-    with np.errstate(over="ignore"):
-        for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
-            x = (x ^ x >> np.uint64(33)) * np.uint64(pow(factor, -1, 1 << 64))
-    return x ^ x >> np.uint64(33)
 
 
 def keys_of_rank(rank: int, ranks: int, count: int) -> np.ndarray:
     """Keys of the rank's first bucket, whose hashes differ in their top bits below the bucket alone."""
     bucket = np.uint64(4096 // ranks * rank)
-    return key_of_hash(bucket << np.uint64(52) | np.arange(count, dtype=np.uint64) << np.uint64(30))
+    return unmix64(bucket << np.uint64(52) | np.arange(count, dtype=np.uint64) << np.uint64(30))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from judged_times import LONG_FORMS
+from programs import output_of, run
 from slotwise_cluster import StartCluster
+from slotwise_wire import ROOT
 
-TRAIN = Path(__file__).parents[2] / "examples" / "ctr_model" / "train.py"
+TRAIN = ROOT / "examples" / "ctr_model" / "train.py"
 
 
 def train(address: str, *options: str) -> str:
     """A small training; what the trainer printed."""
-    command = [sys.executable, str(TRAIN), "--server", address, "--batch", "64", "--steps", "6", *options]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    options = ("--server", address, "--batch", "64", "--steps", "6", *options)
+    return output_of(sys.executable, TRAIN, *options, timeout=300)
 
 
 def digest(printed: str) -> str:
@@ -43,6 +41,5 @@ def test_it_learns_as_torch_and_prefetch_changes_nothing(start_cluster: StartClu
 
 @pytest.mark.parametrize("options", [("--prefetch", "0", "--staleness", "1"), ("--in-flight",)])
 def test_options_that_need_another_are_refused(options: tuple[str, ...]) -> None:
-    command = [sys.executable, str(TRAIN), *options]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 2 and "is for --prefetch" in run.stderr
+    ended = run(sys.executable, TRAIN, *options, timeout=300)
+    assert ended.returncode == 2 and "is for --prefetch" in ended.stderr

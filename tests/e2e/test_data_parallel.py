@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from judged_times import LONG_FORMS
+from programs import output_of
 from slotwise_cluster import StartCluster
+from slotwise_wire import ROOT
 
-TRAIN = Path(__file__).parents[2] / "examples" / "data_parallel" / "train.py"
+TRAIN = ROOT / "examples" / "data_parallel" / "train.py"
 
 
 def train(address: str, *options: str) -> tuple[float, float, str]:
     """The last epoch's loss, its test AUC and the table's digest; the first batches of the data only."""
-    command = [sys.executable, str(TRAIN), "--server", address, "--epochs", "1", "--batches", "24", *options]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr
-    found = re.search(r"loss (\S+), test AUC (\S+)\n.* digest (\S+)\ntest AUC \S+\n$", run.stdout)
-    assert found, run.stdout
+    options = ("--server", address, "--epochs", "1", "--batches", "24", *options)
+    printed = output_of(sys.executable, TRAIN, *options, timeout=300)
+    found = re.search(r"loss (\S+), test AUC (\S+)\n.* digest (\S+)\ntest AUC \S+\n$", printed)
+    assert found, printed
     return float(found[1]), float(found[2]), found[3]
 
 

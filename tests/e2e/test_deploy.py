@@ -8,57 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from containers import DOCKERFILE, Container, instruction, services
 from free_ports import free_ports
 from judged_times import LONG_FORMS
-from programs import CTL, LAUNCH, run
-from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, run_server, server_binary, wait_until
+from programs import CTL, LAUNCH, Started, run, started
+from slotwise_cluster import STOP_TIMEOUT, run_server, server_binary, wait_until
 from slotwise_wire import ROOT
 
 ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"
 LAUNCH_SCRIPT = ROOT / "deploy" / "mpirun" / "launch.sh"
-ENVIRONMENT = os.environ | MPI_ENVIRONMENT | {"SLOTWISE_SERVER": str(server_binary())}
 SERVERS = [name for name, service in services().items() if service["build"]["target"] == "server"]
 TRAINERS = [name for name, service in services().items() if service["build"]["target"] == "trainer"]
 ANY_PORT = ["--listen", "127.0.0.1:0", "--backend", "cpu"]
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-class Started:
-    """A program that runs until it is stopped; its log is a file."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self._log = process, log
-
-    def log(self) -> str:
-        """All that it has said."""
-        return self._log.read_text() if self._log.exists() else ""
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Returns once the condition holds."""
-        wait_until(lambda: self.process.poll() is not None or condition(), what)
-        assert self.process.poll() is None, self.log()
-
-    def await_serving(self, times: int = 1) -> None:
-        """Returns once slotwise-launch says for the so-manieth time that the server serves."""
-        self.wait(lambda: self.log().count(" launch serving at ") == times, f"serving {times}")
-
-    def kill_a_rank(self) -> None:
-        """Of slotwise-launch's mpirun."""
-        (mpirun,) = children(self.process.pid)
-        os.kill(children(mpirun)[0], signal.SIGKILL)
-
-    def stop(self) -> None:
-        """SIGTERM, as `docker stop` sends it; it must end well."""
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=STOP_TIMEOUT) == 0, self.log()
 
 
 Start = Callable[..., Started]
@@ -67,21 +32,13 @@ Start = Callable[..., Started]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a script: start(*command, **environment). What a test has not ended is ended after it."""
-    started: list[Started] = []
+    with ExitStack() as stack:
 
-    def begin(*command: object, **environment: str) -> Started:
-        path = tmp_path / f"log.{len(started)}"
-        with open(path, "wb") as log:
-            words = [str(word) for word in command]
-            process = subprocess.Popen(words, env=ENVIRONMENT | environment, stdout=log, stderr=log)
-        started.append(Started(process, path))
-        return started[-1]
+        def begin(*command: object, **environment: str) -> Started:
+            server = {"SLOTWISE_SERVER": str(server_binary())}
+            return stack.enter_context(started(tmp_path / "log", *command, **(server | environment)))
 
-    yield begin
-    for one in started:
-        if one.process.poll() is None:
-            one.process.send_signal(signal.SIGTERM)
-            one.process.wait(timeout=STOP_TIMEOUT)
+        yield begin
 
 
 # --- the compose file
@@ -95,29 +52,21 @@ def test_the_adult_example_trains_through_the_cpu_profile(tmp_path: Path) -> Non
     def is_healthy() -> bool:
         return server.run(server.health_check()).returncode == 0
 
-    def serving(log: str) -> Started:
-        process = Started(server.start(tmp_path / log), tmp_path / log)
-        try:
-            process.wait(is_healthy, "healthy")
-        except BaseException:
-            process.process.kill()
-            raise
-        return process
-
     assert not is_healthy(), "nothing is there yet"
-    process = serving("first.log")
-    try:
+    with started(tmp_path / "first.log", *server.command(), **server.environment) as process:
+        process.wait(is_healthy, "healthy")
         trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "4096"])
         assert trained.returncode == 0, trained.stderr
         auc = re.search(r"^test AUC (\S+)$", trained.stdout, re.MULTILINE)
         assert auc and float(auc[1]) > 0.85
         assert (tmp_path / "learning-curve" / "learning-curve.png").exists()
-    finally:
         process.stop()
-    assert process.log().count('"stopped"') == 2, process.log()
-    process = serving("second.log")  # as the restart policy does
-    process.stop()
-    assert "1 table(s), up to round" in process.log()
+        assert process.log().count('"stopped"') == 2, process.log()
+    # As the restart policy does.
+    with started(tmp_path / "second.log", *server.command(), **server.environment) as process:
+        process.wait(is_healthy, "healthy again")
+        process.stop()
+        assert "1 table(s), up to round" in process.log()
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -135,13 +84,13 @@ def test_entrypoint_ends_as_its_server_does_so_that_a_policy_starts_it_again(
     tmp_path: Path, start: Start
 ) -> None:
     environment = {"SLOTWISE_RANKS": "2", "SLOTWISE_LAUNCH": str(LAUNCH), "SLOTWISE_DATA": f"{tmp_path}/data"}
-    started = start(ENTRYPOINT, *ANY_PORT, "--durability", "sync", **environment)
-    started.await_serving()
-    started.kill_a_rank()
+    process = start(ENTRYPOINT, *ANY_PORT, "--durability", "sync", **environment)
+    process.await_serving()
+    process.kill_a_rank()
     # mpirun ends with the code of the first rank whose end it hears of: the killed one's, or that of the
     # other, which ends because the first is gone. A restart policy asks only whether it is 0.
-    assert started.process.wait(timeout=STOP_TIMEOUT) in {128 + signal.SIGKILL, 1}, started.log()
-    assert "is not started again" in started.log()
+    assert process.popen.wait(timeout=STOP_TIMEOUT) in {128 + signal.SIGKILL, 1}, process.log()
+    assert "is not started again" in process.log()
 
 
 def test_trainers_wait_for_the_server_of_their_profile() -> None:
@@ -184,9 +133,9 @@ def test_what_the_images_copy_is_there() -> None:
 
 
 def test_a_stop_while_the_ranks_start_ends_well(start: Start) -> None:
-    started = start(ENTRYPOINT, *ANY_PORT, SLOTWISE_RANKS="2")
-    wait_until(lambda: handles_sigterm(started.process.pid), "it listens for SIGTERM")
-    started.stop()
+    process = start(ENTRYPOINT, *ANY_PORT, SLOTWISE_RANKS="2")
+    wait_until(lambda: handles_sigterm(process.popen.pid), "it listens for SIGTERM")
+    process.stop()
 
 
 BLOCKS_ALL_FOR_A_MOMENT = """
@@ -210,9 +159,9 @@ def test_a_stop_waits_for_a_rank_that_blocks_all_signals_for_a_moment(tmp_path: 
     program, told = tmp_path / "rank", tmp_path / "told"
     program.write_text(f"#!{sys.executable}\n{BLOCKS_ALL_FOR_A_MOMENT}")
     program.chmod(0o755)
-    started = start(ENTRYPOINT, "-", told, SLOTWISE_RANKS="1", SLOTWISE_SERVER=str(program))
+    process = start(ENTRYPOINT, "-", told, SLOTWISE_RANKS="1", SLOTWISE_SERVER=str(program))
     wait_until(told.exists, "all signals are blocked")
-    started.stop()
+    process.stop()
     assert told.read_text() == "is ready"
 
 
@@ -260,23 +209,23 @@ def test_launch_runs_a_rank_for_each_slot(tmp_path: Path, start: Start) -> None:
     (tmp_path / "hosts").write_text("# this machine alone\n\nlocalhost slots=2  # two\n")
     (tmp_path / "server.pbtxt").write_text(f'listen: "127.0.0.1:{first}"')
     files = ["--hostfile", f"{tmp_path}/hosts", "--config", f"{tmp_path}/server.pbtxt"]
-    started = start(LAUNCH_SCRIPT, *files, "--", "--backend", "cpu")
+    process = start(LAUNCH_SCRIPT, *files, "--", "--backend", "cpu")
     health = [CTL, "health", "--timeout", "4", f"127.0.0.1:{first}", f"127.0.0.1:{first + 1}"]
-    started.wait(lambda: run(*health).returncode == 0, "healthy")
-    started.stop()
-    assert started.log().count(" stopped\n") == 2
+    process.wait(lambda: run(*health).returncode == 0, "healthy")
+    process.stop()
+    assert process.log().count(" stopped\n") == 2
 
 
 def test_launch_with_a_data_folder_starts_killed_ranks_again(tmp_path: Path, start: Start) -> None:
     (tmp_path / "hosts").write_text("localhost slots=2\n")
     options = ["--hostfile", f"{tmp_path}/hosts", "--data", f"{tmp_path}/data", "--supervisor", LAUNCH]
     server = ["--backend", "cpu", "--durability", "sync", "--listen", f"127.0.0.1:{free_ports(2)}"]
-    started = start(LAUNCH_SCRIPT, *options, "--", *server)
-    started.await_serving()
-    started.kill_a_rank()
-    started.await_serving(2)
-    started.stop()
-    assert started.log().count(" stopped\n") == 2
+    process = start(LAUNCH_SCRIPT, *options, "--", *server)
+    process.await_serving()
+    process.kill_a_rank()
+    process.await_serving(2)
+    process.stop()
+    assert process.log().count(" stopped\n") == 2
 
 
 @pytest.fixture

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import slotwise
 from google.protobuf import descriptor_pb2, descriptor_pool
-from slotwise_cluster import Cluster, StartCluster, run_server, server_binary
+from programs import CTL, output_of, run
+from slotwise_cluster import Cluster, StartCluster, run_server
 from slotwise_wire import PROTO, ROOT
 from test_plain_client import generate
 
+CLIENT = ROOT / "client" / "python"
 CLIENTS_DOC = (ROOT / "docs" / "clients.md").read_text()
 CONFIG_DOC = (ROOT / "docs" / "config.md").read_text()
 QUOTED_ERRORS = re.findall(r"^\| `(.+)` \| `(server\.pbtxt:.+)` \|$", CONFIG_DOC, re.MULTILINE)
+assert len(QUOTED_ERRORS) >= 10
 
 
 def server_config(folder: Path) -> Any:
@@ -72,10 +74,6 @@ def test_quoted_errors_are_what_the_server_says(tmp_path: Path, line: str, error
     assert (ended.returncode, ended.stderr) == (1, f"{tmp_path}/{error}\n")
 
 
-def test_there_are_quoted_errors() -> None:
-    assert len(QUOTED_ERRORS) >= 10
-
-
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("[cdep]*/**/*.md")])
 
 
@@ -116,21 +114,13 @@ def programs_of(section: str, document: str = "clients.md") -> str:
     return "\n".join(re.findall(r"^```python\n(.+?)^```$", body, re.MULTILINE | re.DOTALL))
 
 
-def all_creations() -> list[tuple[str, str]]:
-    """Every table that a document makes, with its options' words, in Python or by slotwise-ctl."""
-    found: list[tuple[str, str]] = []
-    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("client/*/README.md")]:
-        text = document.read_text()
-        found += re.findall(r'ps\.create_table\("([^"]+)", (.+)\)', text)
-    return found
-
-
 def test_no_two_documents_make_one_table_with_other_options() -> None:
-    creations = all_creations()
-    assert {"clicks", "ads"} <= {name for name, _ in creations}
+    """In Python; test_one_server_can_follow_all_documents has slotwise-ctl's."""
     options: dict[str, str] = {}
-    for name, given in creations:
-        assert options.setdefault(name, given) == given, name
+    for document in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("client/*/README.md")]:
+        for name, given in re.findall(r'ps\.create_table\("([^"]+)", (.+)\)', document.read_text()):
+            assert options.setdefault(name, given) == given, name
+    assert {"clicks", "ads"} <= set(options)
 
 
 def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_path: Path) -> None:
@@ -139,12 +129,11 @@ def test_one_server_can_follow_all_documents(start_cluster: StartCluster, tmp_pa
     assert 'name: "clicks"' not in example, "README makes clicks itself"
     cluster = start_cluster(2, example + data_folder(tmp_path))
     ten_lines, adopted = re.findall(r"^```python\n(.+?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    run_program(ten_lines + adopted, cluster, ROOT / "client" / "python")
-    run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
+    run_program(ten_lines + adopted, cluster)
+    printed = run_program(A_TRAINER + programs_of("Python"), cluster)
+    assert printed.startswith("ads 3 3 ") and "offsets" in printed.splitlines()[-1]
     (line,) = re.findall(r"^    slotwise-ctl (create ads --dim .+)$", CLIENTS_DOC, re.MULTILINE)
-    program = server_binary().parents[1] / "client/ctl/slotwise-ctl"
-    command = [program, "--server", cluster.ranks[0].address, *line.split()]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = run(CTL, "--server", cluster.ranks[0].address, *line.split())
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -158,9 +147,8 @@ def test_every_training_loop_runs(start_cluster: StartCluster, tmp_path: Path) -
     group = 'torch.distributed.init_process_group("gloo")'
     assert [task for task, program in programs.items() if group in program] == ["Several trainers"]
     lines = [f"exec({program.replace(group, A_GROUP)!r}, {{}})" for program in programs.values()]
-    python = ROOT / "client" / "python"
-    run_program("\n".join(["import lightning_on_debian", *lines]), cluster, python, python / "tests")
-    with slotwise.connect(cluster.ranks[0].address) as ps:
+    run_program("\n".join(["import lightning_on_debian", *lines]), cluster, CLIENT, CLIENT / "tests")
+    with cluster.connect() as ps:
         assert ps.describe_table("shows").steps > 8 * 4
 
 
@@ -173,7 +161,7 @@ def test_a_model_is_served_as_the_page_says(start_cluster: StartCluster, tmp_pat
         sections.remove("ONNX Runtime")
     program = "".join(programs_of(section, "serving.md") for section in sections)
     assert program.count("export_module") >= 4
-    run_program(program, start_cluster(2, data_folder(tmp_path)), ROOT / "client" / "python")
+    run_program(program, start_cluster(2, data_folder(tmp_path)))
 
 
 # What a program for trainers in step finds, as the only one of them.
@@ -189,22 +177,14 @@ shared_id, shared_epoch, rank, world_size = 42, 0, 0, 1
 
 
 def run_program(program: str, cluster: Cluster, *paths: Path) -> str:
-    """Runs it against a server; what it printed."""
+    """Runs it against a server, with these folders' modules or else our client; what it printed."""
     assert '"127.0.0.1:7070"' in program
     program = program.replace("127.0.0.1:7070", cluster.ranks[0].address)
     with tempfile.TemporaryDirectory() as folder:  # some write files
         (Path(folder) / "program.py").write_text(program)  # torch.jit.script reads the source
-        ended = subprocess.run(
-            [sys.executable, "program.py"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+        imports = os.pathsep.join(map(str, paths or [CLIENT]))
+        command = (sys.executable, "program.py")
+        return output_of(*command, folder=Path(folder), timeout=120, PYTHONPATH=imports)
 
 
 def data_folder(tmp_path: Path) -> str:
@@ -212,16 +192,9 @@ def data_folder(tmp_path: Path) -> str:
     return f'durability {{ folder: "{tmp_path}/data" }}'
 
 
-def test_programs_of_the_python_client_run(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(2, data_folder(tmp_path))
-    printed = run_program(A_TRAINER + programs_of("Python"), cluster, ROOT / "client" / "python")
-    assert printed.startswith("ads 3 3 ")
-    assert "offsets" in printed.splitlines()[-1]
-
-
 def test_the_program_for_those_who_know_torch_runs(start_cluster: StartCluster) -> None:
     program = programs_of("nn.EmbeddingBag and nn.Embedding", "coming-from.md")
-    assert run_program(program, start_cluster(2), ROOT / "client" / "python") == ""
+    assert run_program(program, start_cluster(2)) == ""
 
 
 def test_program_from_the_protos_runs(start_cluster: StartCluster, tmp_path: Path) -> None:

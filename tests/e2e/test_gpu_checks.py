@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_checks.sanitizers import SHARED_MEMORY_TESTS, TESTS, pattern_of
 from judged_times import LONG_FORMS
-from slotwise_cluster import server_binary
+from programs import BUILT, output_of, run
 from slotwise_wire import ROOT
 
 CHECKS = ROOT / "bench" / "gpu_checks"
@@ -29,14 +30,8 @@ def run_checks(
     bundle: Path, out: Path, *arguments: str, **environment: str
 ) -> tuple[subprocess.CompletedProcess[str], Any]:
     """How run-gpu-checks ended, and its report.json (None: it wrote none)."""
-    ended = subprocess.run(
-        [str(bundle / "run-gpu-checks"), "--out", str(out), *arguments],
-        env={**os.environ, "PYTHON": sys.executable, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    command = (bundle / "run-gpu-checks", "--out", out, *arguments)
+    ended = run(*command, timeout=240, PYTHON=sys.executable, **environment)
     report = out / "report.json"
     return ended, json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
 
@@ -65,7 +60,7 @@ def is_alive(process: int) -> bool:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of what was compiled here."""
     made = tmp_path_factory.mktemp("made") / "bundle"
-    subprocess.run([CHECKS / "bundle.sh", server_binary().parent.parent, made], check=True)
+    subprocess.run([CHECKS / "bundle.sh", BUILT, made], check=True)
     return made
 
 
@@ -74,9 +69,7 @@ def pretended(tmp_path: Path) -> Path:
     """A bundle of scripts: contract_test passes 3 tests, and kernels_test is to be written."""
     made = tmp_path / "bundle"
     script(made / "bin" / "contract_test", 'echo "[  PASSED  ] 3 tests."')
-    (made / "bin" / "tests.txt").write_text(
-        "contract contract_test\nkernels kernels_test\n", encoding="utf-8"
-    )
+    (made / "bin" / "tests.txt").write_text("contract contract_test\nkernels kernels_test\n")
     (made / "bench").symlink_to(ROOT / "bench")
     shutil.copy(CHECKS / "run-gpu-checks", made)
     return made
@@ -141,28 +134,23 @@ def test_the_bundle_has_what_the_docs_say_and_nothing_of_this_machine(bundle: Pa
         (['echo "[  PASSED  ] 0 tests."'], "no test ran"),
         (["kill -SEGV $$"], "exit status -11: nothing was printed"),
         (['printf "no GPU 7\\n-------\\nmpirun noticed\\n-------\\n"', "exit 1"], "exit status 1: no GPU 7"),
+        ([], "exit status 127: [Errno 2]"),
     ],
-    ids=["fails", "runs_nothing", "crashes", "fails_under_mpirun"],
+    ids=["fails", "runs_nothing", "crashes", "fails_under_mpirun", "is_not_there"],
 )
 def test_a_program_that_fails_makes_the_exit_status_1(
     pretended: Path, tmp_path: Path, lines: list[str], why: str
 ) -> None:
-    script(pretended / "bin" / "kernels_test", *lines)
+    if lines:
+        script(pretended / "bin" / "kernels_test", *lines)
     ended, report = run_checks(pretended, tmp_path / "out", "--device", "cpu", "--only", "tests")
     assert ended.returncode == 1
     seen = outcomes(report)
     assert seen["tests/contract-others"] == ("passed", "3 tests")
     assert seen["tests/kernels_test"][0] == "failed"
     assert seen["tests/kernels_test"][1].startswith(why)
-    assert "| tests/kernels_test | **failed** |" in (tmp_path / "out" / "report.md").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_a_program_that_is_not_there_has_failed(pretended: Path, tmp_path: Path) -> None:
-    ended, report = run_checks(pretended, tmp_path / "out", "--device", "cpu", "--only", "tests/kernels_test")
-    assert ended.returncode == 1
-    assert "exit status 127: [Errno 2]" in outcomes(report)["tests/kernels_test"][1]
+    page = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "| tests/kernels_test | **failed** |" in page
 
 
 def test_what_hangs_is_killed_with_all_that_it_started_and_the_rest_is_left_out(
@@ -197,20 +185,16 @@ def test_options_that_make_no_sense_are_refused(
 # --- faults, with scripts in the place of a server, what describes it, and its traffic
 
 
+AWAIT_STOP = 'until grep -q "T (stopped)" /proc/$!/status; do sleep 0.01; done'
+DIES_STOPPED = [AWAIT_STOP, "kill -KILL $(jobs -p)"]
+
+
 @pytest.mark.parametrize(
     "check, lines, why",
     [
         ("killed-rank", ["wait"], r"not all had ended \d+ s later; ranks that lived: 0"),
         ("killed-rank", ["wait -n", "kill $(jobs -p)", "exit 0"], "the server's exit status is 0"),
-        (
-            "stopped-rank",
-            [
-                'until grep -q "T (stopped)" /proc/$!/status; do sleep 0.01; done',
-                "kill -KILL $(jobs -p)",
-                "exit 1",
-            ],
-            "no rank said which operation did not end",
-        ),
+        ("stopped-rank", [*DIES_STOPPED, "exit 1"], "no rank said which operation did not end"),
     ],
     ids=["goes_on", "ends_well", "says_nothing"],
 )
@@ -245,59 +229,43 @@ def sanitize(pretended: Path, tmp_path: Path, *lines: str) -> tuple[int, tuple[s
     for program in Path("/usr/bin").iterdir():
         if program.name != "compute-sanitizer":
             (rest / program.name).symlink_to(program)
-    ended, report = run_checks(
-        pretended, tmp_path / "out", "--only", "sanitize/memcheck", PATH=f"{path}:{rest}"
-    )
+    only = ("--only", "sanitize/memcheck")
+    ended, report = run_checks(pretended, tmp_path / "out", *only, PATH=f"{path}:{rest}")
     return ended.returncode, outcomes(report)["sanitize/memcheck"]
 
 
-def test_a_sanitizer_passes_if_it_found_nothing_in_all_tests(pretended: Path, tmp_path: Path) -> None:
-    from gpu_checks.sanitizers import TESTS
+def passed(count: int) -> str:
+    return f'echo "[  PASSED  ] {count} tests."'
 
-    lines = [f'echo "[  PASSED  ] {len(TESTS)} tests."', 'echo "========= ERROR SUMMARY: 0 errors"']
-    status, outcome = sanitize(pretended, tmp_path, *lines)
-    assert (status, outcome) == (0, ("passed", f"no errors in {len(TESTS)} tests"))
+
+def summary(errors: str) -> str:
+    return f'echo "========= ERROR SUMMARY: {errors}"'
 
 
 @pytest.mark.parametrize(
-    "lines, why",
+    "lines, status, why",
     [
-        (['echo "[  PASSED  ] 99 tests."', 'echo "========= ERROR SUMMARY: 2 errors"'], "2 errors"),
-        (['echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"'], "1 errors"),
-        (
-            ['echo "========= ERROR SUMMARY: 1 error"', "exit 86"],
-            "exit status 86: ========= ERROR SUMMARY: 1 error",
-        ),
-        (['echo "[  PASSED  ] 99 tests."'], "the tool did not say how many errors it found"),
-        (
-            ['echo "[  PASSED  ] 1 test."', 'echo "========= ERROR SUMMARY: 0 errors"'],
-            "1 tests ran, not the ",
-        ),
+        ([passed(len(TESTS)), summary("0 errors")], "passed", f"no errors in {len(TESTS)} tests"),
+        ([passed(99), summary("2 errors")], "failed", "2 errors"),
+        (['echo "===== RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"'], "failed", "1 errors"),
+        ([summary("1 error"), "exit 86"], "failed", "exit status 86: ========= ERROR SUMMARY: 1 error"),
+        ([passed(99)], "failed", "the tool did not say how many errors it found"),
+        ([passed(1), summary("0 errors")], "failed", "1 tests ran, not the "),
+        ([], "not run", "there is no compute-sanitizer here"),
     ],
-    ids=["errors", "hazards", "exit_status", "no_summary", "too_few_tests"],
+    ids=["nothing", "errors", "hazards", "exit_status", "no_summary", "too_few_tests", "is_not_there"],
 )
-def test_a_sanitizer_that_found_something_has_failed(
-    pretended: Path, tmp_path: Path, lines: list[str], why: str
+def test_a_sanitizer_passes_if_it_found_nothing_in_all_tests(
+    pretended: Path, tmp_path: Path, lines: list[str], status: str, why: str
 ) -> None:
-    status, outcome = sanitize(pretended, tmp_path, *lines)
-    assert status == 1 and outcome[0] == "failed"
+    code, outcome = sanitize(pretended, tmp_path, *lines)
+    assert (code, outcome[0]) == (0 if status == "passed" else 1, status)
     assert outcome[1].startswith(why)
 
 
-def test_without_compute_sanitizer_nothing_has_passed(pretended: Path, tmp_path: Path) -> None:
-    assert sanitize(pretended, tmp_path) == (1, ("not run", "there is no compute-sanitizer here"))
-
-
 def test_the_tests_chosen_for_sanitizers_are_there(bundle: Path) -> None:
-    from gpu_checks.sanitizers import SHARED_MEMORY_TESTS, TESTS, pattern_of
-
     assert set(SHARED_MEMORY_TESTS) < set(TESTS)
     pattern = pattern_of(TESTS, "CpuWith1Thread")
-    listed = subprocess.run(
-        [bundle / "bin" / "contract_test", "--gtest_list_tests", f"--gtest_filter={pattern}"],
-        env={**os.environ, "LD_LIBRARY_PATH": str(bundle / "lib")},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = (bundle / "bin" / "contract_test", "--gtest_list_tests", f"--gtest_filter={pattern}")
+    listed = output_of(*command, LD_LIBRARY_PATH=str(bundle / "lib"))
     assert listed.count("/CpuWith1Thread ") == len(TESTS)

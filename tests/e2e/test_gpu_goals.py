@@ -29,14 +29,24 @@ def report_of(figure: Figure, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def result_of(name: str, keys: float, seconds: float, floor: float) -> dict[str, Any]:
     """One of its results."""
-    return {
-        "name": name,
-        "keys": keys,
-        "seconds": seconds,
-        "keys_per_second": keys / seconds,
-        "floor": {"bytes": 1.0, "seconds": floor},
-        "times_floor": seconds / floor,
-    }
+    rates = {"keys_per_second": keys / seconds, "times_floor": seconds / floor}
+    times = {"seconds": seconds, "floor": {"bytes": 1.0, "seconds": floor}}
+    return {"name": name, "keys": keys, **times, **rates}
+
+
+def figure_named(name: str) -> Figure:
+    (found,) = [figure for figure in bench_figures(FULL) if figure.name == name]
+    return found
+
+
+def reported(folder: Path, figure: Figure, measured: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The report, and its page, of a run that measured this figure alone."""
+    file = folder / "figure.json"
+    file.write_text(json.dumps(measured), encoding="utf-8")
+    outcome = Outcome(Check("bench", figure.name, lambda: "", file), "passed", "checked and timed", 1.0)
+    run = {"command": "run-gpu-checks", "started": "now", "seconds": 1.0}
+    report = make_report([outcome], {"gpus": []}, run, folder)
+    return report, to_markdown(report)
 
 
 def test_every_goal_belongs_to_a_figure_that_is_measured() -> None:
@@ -44,41 +54,28 @@ def test_every_goal_belongs_to_a_figure_that_is_measured() -> None:
     for case in CASES:
         for name, goal in case["results"].items():
             found = [goal_of(figure, name) for figure in figures]
-            assert [f for f in found if (f.quantity, f.goal) == (goal["quantity"], goal["goal"])], (
-                case,
-                name,
-            )
+            fits = [f for f in found if (f.quantity, f.goal) == (goal["quantity"], goal["goal"])]
+            assert fits, (case, name)
 
 
 def test_a_figure_is_compared_with_its_goal_and_the_best_other(tmp_path: Path) -> None:
-    (hot4,) = [figure for figure in bench_figures(FULL) if figure.name == "embedding-hot-4-alpha-0"]
-    file = tmp_path / "figure.json"
+    hot4 = figure_named("embedding-hot-4-alpha-0")
     results = [result_of("lookup", 6.8e6, 1.39e-3, 1.46e-3), result_of("step", 6.8e6, 4.51e-3, 4.0e-3)]
-    file.write_text(json.dumps(report_of(hot4, results)), encoding="utf-8")
-    check = Check("bench", hot4.name, lambda: "", file)
-    run = {"command": "run-gpu-checks", "started": "now", "seconds": 1.0}
-    report = make_report([Outcome(check, "passed", "checked and timed", 1.0)], {"gpus": []}, run, tmp_path)
+    report, page = reported(tmp_path, hot4, report_of(hot4, results))
     lookup, step = report["figures"]
     assert (lookup["goal"], lookup["met"]) == ({"seconds": 1.4e-3}, True)
     assert (step["goal"], step["met"]) == ({"seconds": 4.5e-3}, False)
     assert lookup["best_peer"] == {"name": "FBGEMM TBE", "seconds": 1.07e-3}
-    page = to_markdown(report)
     assert "| lookup | 1.39 ms | 0.95 | 1.4 ms | yes | FBGEMM TBE: 1.07 ms |" in page
     assert "| step | 4.51 ms | 1.13 | 4.5 ms | **no** |" in page
     assert "1 of 2 goals met" in page
 
 
 def test_goals_of_the_benchmark_itself_are_reported_too(tmp_path: Path) -> None:
-    (journal,) = [figure for figure in bench_figures(FULL) if figure.name == "journal-64-samples"]
-    file = tmp_path / "figure.json"
+    journal = figure_named("journal-64-samples")
     ratio = {"name": "sync of the slower", "value": 0.6512, "at_least": 0.7, "met": False}
     told = {"name": "disk, GB/s", "value": 2.2}
-    measured = report_of(journal, []) | {"figures": [ratio, told]}
-    file.write_text(json.dumps(measured), encoding="utf-8")
-    check = Check("bench", journal.name, lambda: "", file)
-    run = {"command": "run-gpu-checks", "started": "now", "seconds": 1.0}
-    report = make_report([Outcome(check, "passed", "checked and timed", 1.0)], {"gpus": []}, run, tmp_path)
-    page = to_markdown(report)
+    _, page = reported(tmp_path, journal, report_of(journal, []) | {"figures": [ratio, told]})
     assert "| sync of the slower | 0.651 |  | at least 0.7 | **no** |" in page
     assert "| disk, GB/s | 2.2 |  |  |  |" in page
     assert "0 of 1 goals met" in page
@@ -86,7 +83,7 @@ def test_goals_of_the_benchmark_itself_are_reported_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate, met", [(24.0e9, True), (23.9e9, False)])
 def test_of_rates_more_is_better(rate: float, met: bool) -> None:
-    (table,) = [figure for figure in bench_figures(FULL) if figure.name == "table-load-0.75-alpha-0"]
+    table = figure_named("table-load-0.75-alpha-0")
     result = result_of("find", rate, 1.0, 1.0)
     goal = goal_of(report_of(table, [result]), "find")
     assert goal.is_met(result) is met

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from free_ports import free_ports
-from slotwise_cluster import StartCluster, run_server, server_binary, wait_until
+from programs import started
+from slotwise_cluster import StartCluster, run_server, server_binary
 from slotwise_wire import CALL_TIMEOUT
 from test_access import principals
 
@@ -28,9 +26,7 @@ def ask(port: int, path: str) -> int:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_that_serve_say_so_to_anybody(
-    start_cluster: StartCluster, tmp_path: Path, ranks: int
-) -> None:
+def test_ranks_that_serve_say_so_to_anybody(start_cluster: StartCluster, tmp_path: Path, ranks: int) -> None:
     port = free_ports(2)
     # Whom the server knows does not matter: probes have no token.
     config = principals(tmp_path / "tokens") + f'health_listen: "127.0.0.1:{port}"\n'
@@ -49,22 +45,16 @@ def test_a_rank_that_waits_to_start_is_alive_and_not_ready(
     durable = f'durability {{ folder: "{tmp_path}/data" }}\n'
     first = start_cluster(1, durable)
     port = free_ports(1)
-    command = [str(server_binary()), "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data"]
-    second = subprocess.Popen(
-        [*command, "--health-listen", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
-    )
-    try:
+    command = (server_binary(), "--listen", "127.0.0.1:0", "--data", f"{tmp_path}/data")
+    health = ("--health-listen", f"127.0.0.1:{port}")
+    with started(tmp_path / "second.log", *command, *health) as second:
         # It waits for the folder, which the first one has.
-        wait_until(lambda: ask(port, "/livez") == 200, "the rank is alive")
+        second.wait(lambda: ask(port, "/livez") == 200, "the rank is alive")
         assert ask(port, "/readyz") == 503
         first.stop()
-        wait_until(lambda: ask(port, "/readyz") == 200, "the rank serves")
-        os.kill(second.pid, signal.SIGTERM)
-        assert second.wait(timeout=CALL_TIMEOUT) == 0
+        second.wait(lambda: ask(port, "/readyz") == 200, "the rank serves")
+        second.stop()
         assert ask(port, "/readyz") == 0
-    finally:
-        second.kill()
-        second.communicate()
 
 
 def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from slotwise_cluster import StartCluster
+from slotwise_cluster import StartCluster, refusal
 from slotwise_wire import CALL_TIMEOUT, ROOT
 from test_docs import server_config, words_of
 
@@ -85,15 +85,8 @@ def test_every_reason_is_explained() -> None:
     assert told == texts
 
 
-FOLLOW_THE_MEMORY = {
-    "max_message_mib": "message",
-    "max_round_mib": "round",
-    "max_inbox_mib": "inbox",
-    "max_shared_mib": "inbox",
-    "max_ledger_mib": "ledger",
-    "max_connections": "connections",
-    "max_calls": "calls",
-}
+FOLLOW_THE_MEMORY = {f"max_{name}_mib": name for name in ("message", "round", "inbox", "ledger")}
+FOLLOW_THE_MEMORY |= {"max_shared_mib": "inbox", "max_connections": "connections", "max_calls": "calls"}
 
 
 def default_of(limit: str) -> float:
@@ -164,20 +157,15 @@ def test_every_refusal_is_said_in_the_code(bound: Bound) -> None:
 def test_grpcs_own_refusals_are_as_documented(start_cluster: StartCluster) -> None:
     said = {b.what: (b.code.strip("`"), b.words) for b in BOUNDS if b.words.startswith("gRPC's: ")}
     cluster = start_cluster(1, "limits { max_message_mib: 1 }")
-    lookup = cluster.ranks[0].embedding.Lookup
-    requests = {
-        "a request's bytes": lambda: lookup(bytes(2 << 20), timeout=CALL_TIMEOUT),
-        "a compressed request": lambda: lookup(
-            bytes(1000), timeout=CALL_TIMEOUT, compression=grpc.Compression.Gzip
-        ),
-        "bytes of a call's metadata, as gRPC counts them: names, values and 32 for each field": (
-            lambda: lookup(bytes(1000), timeout=CALL_TIMEOUT, metadata=[("authorization", "x" * (8 << 10))])
-        ),
+    metadata = "bytes of a call's metadata, as gRPC counts them: names, values and 32 for each field"
+    requests: dict[str, tuple[bytes, dict[str, Any]]] = {
+        "a request's bytes": (bytes(2 << 20), {}),
+        "a compressed request": (bytes(1000), {"compression": grpc.Compression.Gzip}),
+        metadata: (bytes(1000), {"metadata": [("authorization", "x" * (8 << 10))]}),
     }
     assert requests.keys() == said.keys()
-    for what, send in requests.items():
+    lookup = cluster.ranks[0].embedding.Lookup
+    for what, (request, options) in requests.items():
         code, words = said[what]
-        with pytest.raises(grpc.RpcError) as refused:
-            send()
-        assert refused.value.code().name == code
-        assert re.findall("`([^`]+)`", words)[0] in str(refused.value.details())
+        refused = refusal(grpc.StatusCode[code], lookup, request, timeout=CALL_TIMEOUT, **options)
+        assert re.findall("`([^`]+)`", words)[0] in refused

@@ -30,7 +30,7 @@ def test_a_saved_table_goes_on_on_another_number_of_ranks(
         return keys, random.integers(-8, 9, (400, 6)).astype(np.float32)
 
     steps = [batch() for _ in range(4)]
-    with slotwise.connect(start_cluster(before).ranks[0].address) as ps:
+    with start_cluster(before).connect() as ps:
         optimizer = slotwise.Adam(0.01, schedule=slotwise.Schedule(warmup_steps=10))
         ps.create_table("ads", dim=6, optimizer=optimizer, seed=5)
         for keys, gradients in steps[:3]:
@@ -40,7 +40,7 @@ def test_a_saved_table_goes_on_on_another_number_of_ranks(
         ps.push("ads", steps[3][0], None, steps[3][1])
         expected = ps.digest("ads")
 
-    with slotwise.connect(start_cluster(after).ranks[-1].address) as ps:
+    with start_cluster(after).connect(-1) as ps:
         slotwise.rows.load_npy(ps, "ads", tmp_path / "ads")
         assert ps.digest("ads") == saved
         assert all(shard.rows > 0 for shard in ps.describe_table("ads").shards)

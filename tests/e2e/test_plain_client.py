@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from programs import output_of
 from slotwise_cluster import Cluster
 from slotwise_wire import PROTO
 
@@ -25,11 +25,5 @@ def generate(folder: Path) -> None:
 def test_client_generated_from_the_protos_uses_every_service(cluster: Cluster, tmp_path: Path) -> None:
     generate(tmp_path)
     program = Path(__file__).with_name("plain_client.py")
-    ended = subprocess.run(
-        [sys.executable, str(program), cluster.ranks[-1].address],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (ended.returncode, ended.stdout) == (0, "trained\n"), ended.stderr
+    options = (program, cluster.ranks[-1].address)
+    assert output_of(sys.executable, *options, timeout=120, PYTHONPATH=str(tmp_path)) == "trained\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,11 @@ import pytest
 from gpu_checks.figures import Figure, sweep_figures
 from gpu_checks.sizes import FULL
 from plot import AXES, panels_of, read_sweeps
+from programs import output_of, run
 from slotwise_wire import ROOT
 from test_gpu_goals import report_of, result_of
+
+PLOT = ROOT / "bench" / "plot.py"
 
 
 def seconds_of(figure: Figure, result: str) -> float:
@@ -39,7 +41,7 @@ def write_sweep(folder: Path, figures: list[Figure]) -> None:
 
 def draw(folder: Path, out: Path) -> dict[str, bytes]:
     """The pictures, by name."""
-    subprocess.run([sys.executable, ROOT / "bench" / "plot.py", folder, "--out", out], check=True)
+    output_of(sys.executable, PLOT, folder, "--out", out)
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -70,9 +72,8 @@ def test_what_is_drawn_is_what_was_measured(tmp_path: Path) -> None:
     gpus = panels_of(AXES["gpus"], sweeps["gpus"])["lookup"]
     assert list(gpus) == ["hot 1", "hot 4"]
     assert [point.x for point in gpus["hot 1"]] == [1, 2, 4]
-    assert [p.ours for p in gpus["hot 1"]] == [
-        seconds_of(by_name[f"gpus-{n}-hot-1"], "lookup") for n in (1, 2, 4)
-    ]
+    measured_on = [seconds_of(by_name[f"gpus-{n}-hot-1"], "lookup") for n in (1, 2, 4)]
+    assert [point.ours for point in gpus["hot 1"]] == measured_on
 
 
 def test_others_are_drawn_where_they_were_measured(tmp_path: Path) -> None:
@@ -82,11 +83,8 @@ def test_others_are_drawn_where_they_were_measured(tmp_path: Path) -> None:
     assert [len(point.peers) for point in find] == [0, 0, 2, 0]
     assert find[2].peers["HugeCTR's concurrent map"] == 16.7e9
     lookup = panels_of(AXES["gpus"], sweeps["gpus"])["lookup"]["hot 4"]
-    assert [point.peers for point in lookup] == [
-        {"PyTorch EmbeddingBag": 3.69e-3, "FBGEMM TBE": 1.07e-3},
-        {},
-        {"PyTorch by hand": 5.6e-3},
-    ]
+    alone = {"PyTorch EmbeddingBag": 3.69e-3, "FBGEMM TBE": 1.07e-3}
+    assert [point.peers for point in lookup] == [alone, {}, {"PyTorch by hand": 5.6e-3}]
     hot = panels_of(AXES["hot"], sweeps["hot"])["step"]["dim 128"]
     rates = {"PyTorch EmbeddingBag": pytest.approx(1e6 / 17.3e-3), "FBGEMM TBE": pytest.approx(1e6 / 4.8e-3)}
     assert hot[1].peers == rates, "a time, as a rate"
@@ -112,10 +110,5 @@ def test_the_same_reports_give_the_same_pictures(tmp_path: Path) -> None:
 
 def test_folders_without_a_sweep_are_refused(tmp_path: Path) -> None:
     write_sweep(tmp_path, [])
-    ended = subprocess.run(
-        [sys.executable, ROOT / "bench" / "plot.py", tmp_path, "--out", tmp_path / "plots"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run(sys.executable, PLOT, tmp_path, "--out", tmp_path / "plots")
     assert ended.returncode == 2 and "there is no sweep" in ended.stderr

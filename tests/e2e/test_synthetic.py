@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 from judged_times import LONG_FORMS
+from programs import output_of
 from slotwise_cluster import StartCluster
+from slotwise_wire import ROOT
 
-TRAIN = Path(__file__).parents[2] / "examples" / "synthetic" / "train.py"
-
-
+TRAIN = ROOT / "examples" / "synthetic" / "train.py"
 # The long form's are those of the example, which are enough to be a hundredth from the best.
 BATCHES, GAP = (150, 0.01) if LONG_FORMS else (60, 0.02)
-
-
-def train(address: str) -> str:
-    """Learns the preset `quick`; what the trainer printed."""
-    run = subprocess.run(
-        [sys.executable, str(TRAIN), "--server", address, "--seed", "1", "--batches", str(BATCHES)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
 
 
 def test_it_ends_near_the_best_auc(start_cluster: StartCluster) -> None:
     ends = []
     for ranks in (1, 2, 4) if LONG_FORMS else (4,):
         cluster = start_cluster(ranks)
-        printed = train(cluster.ranks[0].address)
+        options = ("--server", cluster.ranks[0].address, "--seed", 1, "--batches", BATCHES)
+        printed = output_of(sys.executable, TRAIN, *options, timeout=300)  # of the preset `quick`
         cluster.stop()
         print(f"{ranks} ranks, seed 1:\n{printed}")
         (possible,) = re.findall(r"([\d,]+) possible ids", printed)

@@ -6,17 +6,15 @@ tests/release, which boots a system.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
-from programs import LAUNCH, output_of, run
-from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
+from programs import LAUNCH, output_of, run, started
+from slotwise_cluster import server_binary
 from slotwise_wire import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "slotwise-server.service"
@@ -121,15 +119,7 @@ def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
     (variables["HOME"],) = here(variables["HOME"])
 
     output_of(*here(only("ExecStartPre")))
-    log = tmp_path / "log"
-    with open(log, "wb") as output:
-        variables = os.environ | MPI_ENVIRONMENT | variables
-        process = subprocess.Popen(here(only("ExecStart")), env=variables, stdout=output, stderr=output)
-    try:
-        wait_until(lambda: process.poll() is not None or " launch serving at " in log.read_text(), "serving")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=STOP_TIMEOUT) == 0, log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-    assert log.read_text().count(" stopped\n") == 2, log.read_text()
+    with started(tmp_path / "log", *here(only("ExecStart")), **variables) as process:
+        process.await_serving()
+        process.stop()
+        assert process.log().count(" stopped\n") == 2, process.log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -103,10 +104,8 @@ class CrashingServer:
     def kill(self, pids: Sequence[int], with_signal: signal.Signals = signal.SIGKILL) -> None:
         """Sends a signal to processes that may have ended."""
         for pid in pids:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, with_signal)
-            except ProcessLookupError:
-                pass
 
     def kill_all(self) -> None:
         """Kills all ranks at once, and returns when they have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -25,10 +26,8 @@ def is_gone(pid: int) -> bool:
 def kill(*pids: int) -> None:
     """SIGKILL to those that are there."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 class Launched:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launched import is_gone
+from launched import is_gone, kill
 from slotwise_cluster import MPI_ENVIRONMENT, START_TIMEOUT, STOP_TIMEOUT, server_binary, wait_until
 from slotwise_wire import ROOT
 
@@ -66,12 +65,8 @@ class TwoHosts:
         (folder / "server.pbtxt").write_text(
             f'listen: "127.0.0.1:0" limits {{ rank_timeout_ms: {int(1000 * LIMIT)} }}'
         )
-        settings = {
-            "plm_rsh_agent": str(agent),
-            "oob_tcp_if_include": SUBNET,
-            "btl_tcp_if_include": SUBNET,
-            "btl": "self,vader,tcp",
-        }
+        settings = {"plm_rsh_agent": str(agent), "btl": "self,vader,tcp"}
+        settings |= {"oob_tcp_if_include": SUBNET, "btl_tcp_if_include": SUBNET}
         mca = [word for name, value in settings.items() for word in ("--mca", name, value)]
         wrapper = [str(ROOT / "tests/e2e/rank.sh"), str(folder), str(server_binary())]
         self.process = subprocess.Popen(
@@ -121,8 +116,6 @@ def test_a_cut_between_hosts_ends_the_ranks_on_both(link: str, tmp_path: Path) -
             named = {int(line[1]) for line in heard if line}
             assert named and not named & side, hosts.logs()
     finally:
-        for pid in pids:
-            if not is_gone(pid):
-                os.kill(pid, signal.SIGKILL)
+        kill(*pids)
         hosts.process.kill()
         hosts.process.wait()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import slotwise
 from durable_training import SEED, Lives, State, Training, connect, damage_a_byte, durability, make, state
+from hashes import buckets_of
 from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, wait_until
 from slotwise_wire import Protocol
 
@@ -285,19 +286,10 @@ def test_rounded_rows_take_no_acknowledged_values_place(lives: Lives, mode: str)
         ps.save(value_dtype="float16")
 
 
-def bucket(key: int) -> int:
-    """docs/semantics.md: the bucket of a key, of 4096."""
-    mask = 2**64 - 1
-    key ^= key >> 33
-    key = key * 0xFF51AFD7ED558CCD & mask
-    key ^= key >> 33
-    key = key * 0xC4CEB9FE1A85EC53 & mask
-    return (key ^ key >> 33) >> 52
-
-
 @pytest.mark.parametrize("by", ["journal", "checkpoint"])
 def test_rows_come_back_even_if_they_are_all_of_one_rank(lives: Lives, by: str) -> None:
-    of_first = [key for key in range(60000) if bucket(key) < 1024]
+    all_keys = np.arange(60000, dtype=np.uint64)
+    of_first = all_keys[buckets_of(all_keys) < 1024]
     keys, more = of_first[:12000], of_first[12000:]
     assert len(more) > 0
     with lives.live(1) as ps:

@@ -7,26 +7,16 @@ without a word.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import slotwise
 from crashing_server import CrashingServer
+from journal_files import RECORD_HEADER, records_of
 from launched import Launched
 from slotwise_cluster import wait_until
-
-SEGMENT_HEADER, RECORD_HEADER = 128, 64
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[CrashingServer]:
-    """A server with a journal, and is to be started."""
-    server = CrashingServer(tmp_path, 2)
-    yield server
-    if not server.ended:
-        server.kill_all()
 
 
 def push(ps: slotwise.Client, steps: int) -> int:
@@ -54,22 +44,13 @@ def segments(server: CrashingServer, rank: int = 0) -> list[Path]:
 
 def last_record(path: Path) -> int:
     """Where the last record of a segment begins."""
-    data = path.read_bytes()
-    at = last = SEGMENT_HEADER
-    while data[at : at + 4] == b"SLWR":
-        last = at
-        body = int.from_bytes(data[at + 16 : at + 24], "little")
-        at += RECORD_HEADER + (body + 7) // 8 * 8
-    return last
+    return records_of(path)[-2]
 
 
 def is_marked(path: Path) -> bool:
     """Whether the file says of its last record that all ranks had it on disk."""
-    data = path.read_bytes()
-    at = last_record(path)
-    body = int.from_bytes(data[at + 16 : at + 24], "little")
-    end = at + RECORD_HEADER + (body + 7) // 8 * 8
-    return data[end : end + 4] == b"SLWM"
+    end = records_of(path)[-1]
+    return path.read_bytes()[end : end + 4] == b"SLWM"
 
 
 def flip(path: Path) -> None:

@@ -67,9 +67,7 @@ CALLS: dict[str, Callable[[slotwise.Client], object]] = {
 
 @pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
 @pytest.mark.parametrize("call", CALLS)
-def test_every_call_says_which_steps_are_lost_and_says_it_once(
-    start: StartServer, call: str, door: str
-) -> None:
+def test_every_call_says_once_which_steps_are_lost(start: StartServer, call: str, door: str) -> None:
     server = start()
     with connect(server, door) as ps, connect(server, door) as another:
         push(ps, 5)
@@ -86,9 +84,7 @@ def test_every_call_says_which_steps_are_lost_and_says_it_once(
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
-def test_the_clients_own_pushes_do_not_hide_a_loss(
-    start: StartServer, lost: int, ranks: tuple[int, int]
-) -> None:
+def test_ones_own_pushes_do_not_hide_a_loss(start: StartServer, lost: int, ranks: tuple[int, int]) -> None:
     server = start(ranks[0])
     with connect(server) as ps:
         push(ps, 5)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import slotwise
 from crashing_server import CrashingServer
+from journal_files import records_of
 from judged_times import LONG_FORMS
 from kill_run import KillRun, Options
+from programs import output_of
 from slotwise_cluster import wait_until
 
 KEYS_A_PUSH, DIM = 1024, 512  # 2 MiB of gradients
@@ -62,22 +63,12 @@ def test_a_crash_at_named_points_loses_nothing_acknowledged(
 
 
 def test_the_loop_says_what_it_found(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("kill_loop")), "--runs", "1", "--seed", "30"]
-    command += ["--ranks", "1", "--crashes", "1", "--work-folder", str(tmp_path)]
-    loop = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert loop.returncode == 0, loop.stdout + loop.stderr
-    assert re.match(r"acknowledged [1-9]\d* lost 0 doubled 0\nseeds 30 to 30; \d+ crashes:\n", loop.stdout)
+    options = ["--runs", 1, "--seed", 30, "--ranks", 1, "--crashes", 1, "--work-folder", tmp_path]
+    printed = output_of(sys.executable, Path(__file__).with_name("kill_loop"), *options, timeout=120)
+    assert re.match(r"acknowledged [1-9]\d* lost 0 doubled 0\nseeds 30 to 30; \d+ crashes:\n", printed)
 
 
 # --- disks
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[CrashingServer]:
-    server = CrashingServer(tmp_path, 2)
-    yield server
-    if not server.ended:
-        server.kill_all()
-
 
 class Pusher:
     """Pushes steps of 2 MiB, each of which adds KEYS_A_PUSH to the row of its own number."""
@@ -183,38 +174,22 @@ def journal_of(server: CrashingServer, pushes: int) -> Path:
     return journal
 
 
-def records_of(journal: Path) -> list[int]:
-    """Returns where records begin, and where the last ends."""
-    content = journal.read_bytes()
-    places = [128]
-    while content[places[-1] : places[-1] + 4] == b"SLWR":
-        body = int.from_bytes(content[places[-1] + 16 : places[-1] + 24], "little")
-        places.append(places[-1] + 64 + (body + 7) // 8 * 8)
-    return places
-
-
 def test_a_flipped_byte_in_a_journal_stops_the_start(server: CrashingServer) -> None:
     journal = journal_of(server, 4)
     record = records_of(journal)[2]
+    whole = journal.read_bytes()
     for at in (record, record + 1000):  # in its header, in its body
-        with open(journal, "r+b") as file:
-            file.seek(at)
-            byte = file.read(1)
-            file.seek(at)
-            file.write(bytes([byte[0] ^ 4]))
+        journal.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
         assert not server.start(1)
         assert server.exit_code() == 1
         assert f"{journal} is damaged at byte {record}:" in server.log
-        with open(journal, "r+b") as file:
-            file.seek(at)
-            file.write(byte)
+        journal.write_bytes(whole)
     assert recovered(server, 2, range(1, 6)) == [1, 2, 3, 4]
 
 
 def test_a_torn_tail_of_a_journal_is_cut_off(server: CrashingServer) -> None:
     journal = journal_of(server, 4)
-    with open(journal, "r+b") as file:
-        file.truncate(records_of(journal)[-1] - 100)
+    os.truncate(journal, records_of(journal)[-1] - 100)
     assert recovered(server, 2, range(1, 6)) == [1, 2, 3]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import slotwise
 from crashing_server import CrashingServer, crash_library
-from slotwise_cluster import StartCluster, server_binary
+from slotwise_cluster import StartCluster, run_server
 
 KEYS = np.arange(1000, dtype=np.uint64)
 
@@ -61,13 +60,8 @@ def test_launches_have_their_threads_from_the_start(
 def test_a_start_without_threads_says_so(tmp_path: Path) -> None:
     none = tmp_path / "none"
     none.touch()
-    ended = subprocess.run(
-        ["env", f"LD_PRELOAD={crash_library()}", f"SLOTWISE_NO_THREADS_WHILE={none}", str(server_binary())]
-        + ["--listen", "127.0.0.1:0"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    denied = ("env", f"LD_PRELOAD={crash_library()}", f"SLOTWISE_NO_THREADS_WHILE={none}")
+    ended = run_server("--listen", "127.0.0.1:0", wrapper=denied)
     assert ended.returncode == 1, ended
     assert ended.stderr.startswith(
         "slotwise-server: the system gives this process no more than 0 threads (RLIMIT_NPROC, ulimit -u, "

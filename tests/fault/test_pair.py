@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import slotwise
 from judged_times import LONG_FORMS
+from programs import output_of, run
 from slotwise_cluster import STOP_TIMEOUT
 
 pytest.importorskip("torch")
@@ -23,14 +24,12 @@ if LONG_FORMS:
     POINTS += [("looked-up", 5), ("pushed", 5), ("pinned", 6), ("saved", 6)]
 
 
-def run_trainer(server: slotwise.Server, path: Path, *kill: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, pair_trainer.__file__, server.address, path, *kill],
-        capture_output=True,
-        text=True,
-        timeout=4 * STOP_TIMEOUT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+IMPORTS = os.pathsep.join(sys.path)
+
+
+def run_trainer(server: slotwise.Server, path: Path, *kill: object) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, pair_trainer.__file__, server.address, path, *kill)
+    return run(*command, timeout=4 * STOP_TIMEOUT, PYTHONPATH=IMPORTS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_a_killed_trainer_goes_on_from_a_pair_that_fits(
     path = tmp_path / "model.pt"
     server = slotwise.serve(2, threads=1, timeout=180.0, data=tmp_path / "data", durability="sync")
     try:
-        killed = run_trainer(server, path, point, str(number))
+        killed = run_trainer(server, path, point, number)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         done = run_trainer(server, path)
         # What the server has of behind the file's checkpoint must not be trained on.
@@ -70,8 +69,6 @@ def go_on_from(said: str, data: Path, path: Path) -> subprocess.CompletedProcess
     command = re.search(r"`(python3 -m slotwise.checkpoint_files copy \S+ )NEW`", said)
     assert command, said
     words = command[1].replace("python3", sys.executable).split()
-    subprocess.run(
-        [*words, str(data)], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    )
+    output_of(*words, data, PYTHONPATH=IMPORTS)
     with slotwise.serve(1, threads=1, timeout=180.0, data=data) as server:
         return run_trainer(server, path)

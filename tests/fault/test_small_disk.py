@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import slotwise
 from crashing_server import CrashingServer
+from programs import output_of, run
 from slotwise_cluster import wait_until
 
 MIB = 1 << 20
@@ -25,32 +25,26 @@ ROWS, DIM = 2048, 512  # of 4 MiB
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[CrashingServer]:
+def small(server: CrashingServer) -> Iterator[CrashingServer]:
     """A server whose data folder lies on a disk of DISK MiB, and is to be started."""
-    server = CrashingServer(tmp_path, 2)
     disk = server.data.parent
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", str(disk)]
     try:
-        mounted = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        mounted = run("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", disk)
         why_not = mounted.stderr.strip() if mounted.returncode else ""
     except OSError as error:
         why_not = str(error)
     if why_not:
         pytest.skip(f"no small disk can be had, which takes root: {why_not}")
-    try:
-        yield server
-    finally:
-        if not server.ended:
-            server.kill_all()
-        subprocess.run(["umount", str(disk)], check=True, timeout=60)
+    yield server
+    if not server.ended:
+        server.kill_all()
+    output_of("umount", disk)
 
 
 def filler(server: CrashingServer, mib: int) -> Path:
     """Takes so much of the disk; space is there again once the file is removed."""
     path = server.data.parent / "filler"
-    with open(path, "wb") as file:
-        for _ in range(mib):
-            file.write(bytes(MIB))
+    path.write_bytes(bytes(mib * MIB))
     return path
 
 

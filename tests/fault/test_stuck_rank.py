@@ -7,12 +7,13 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from launched import is_gone
+from launched import is_gone, kill
 from slotwise_cluster import STOP_TIMEOUT, Cluster, StartCluster, wait_until
 
 LIMIT = 2.0
@@ -56,58 +57,47 @@ class Traffic:
             pass
 
 
-def test_a_stopped_rank_ends_all_within_the_limit(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(4, CONFIG)
-    pids = [cluster.pid(rank) for rank in range(4)]
-    traffic = Traffic(cluster)
-    traffic.flows()
-    os.kill(pids[2], signal.SIGSTOP)
-    stopped = time.monotonic()
+def signal_ends_all(cluster: Cluster, rank: int, number: signal.Signals) -> None:
+    """Sends a rank a signal: every rank ends, of a stopped one no sooner than half of LIMIT later."""
+    pids = [cluster.pid(each) for each in range(4)]
+    os.kill(pids[rank], number)
+    began = time.monotonic()
     try:
         assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
-        assert time.monotonic() - stopped > LIMIT / 2
+        assert number != signal.SIGSTOP or time.monotonic() - began > LIMIT / 2
         wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
     finally:
-        if not is_gone(pids[2]):
-            os.kill(pids[2], signal.SIGKILL)
-    traffic.join()
-    # The first to give up ends the others, so not all say why; mpirun wakes the stopped one to end it.
-    reports = [
-        float(report[2])
-        for rank in (0, 1, 3)
-        for line in cluster.log(rank)
-        if line["level"] == "critical" and (report := REPORT.match(line["message"]))
-    ]
-    assert reports, cluster.logs()
-    assert min(reports) >= LIMIT
+        kill(pids[rank])
 
 
-def test_a_killed_rank_ends_all(start_cluster: StartCluster) -> None:
+def critical(cluster: Cluster, ranks: Sequence[int]) -> list[str]:
+    """What ranks said as they ended."""
+    return [line["message"] for rank in ranks for line in cluster.log(rank) if line["level"] == "critical"]
+
+
+@pytest.mark.parametrize(("rank", "number"), [(2, signal.SIGSTOP), (1, signal.SIGKILL)])
+def test_a_rank_that_stops_or_dies_in_a_round_ends_all(
+    start_cluster: StartCluster, rank: int, number: signal.Signals
+) -> None:
     cluster = start_cluster(4, CONFIG)
-    pids = [cluster.pid(rank) for rank in range(4)]
     traffic = Traffic(cluster)
     traffic.flows()
-    os.kill(pids[1], signal.SIGKILL)
-    assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
-    wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
+    signal_ends_all(cluster, rank, number)
     traffic.join()
+    if number == signal.SIGKILL:
+        return
+    # The first to give up ends the others, so not all say why; mpirun wakes the stopped one to end it.
+    reports = [float(report[2]) for said in critical(cluster, (0, 1, 3)) if (report := REPORT.match(said))]
+    assert reports, cluster.logs()
+    assert min(reports) >= LIMIT
 
 
 @pytest.mark.parametrize("stopped", [0, 2])
 def test_a_stopped_rank_ends_all_that_are_idle(start_cluster: StartCluster, stopped: int) -> None:
     cluster = start_cluster(4, HEARTBEAT)
-    pids = [cluster.pid(rank) for rank in range(4)]
-    os.kill(pids[stopped], signal.SIGSTOP)
-    began = time.monotonic()
-    try:
-        assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
-        assert time.monotonic() - began > LIMIT / 2
-        wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
-    finally:
-        if not is_gone(pids[stopped]):
-            os.kill(pids[stopped], signal.SIGKILL)
+    signal_ends_all(cluster, stopped, signal.SIGSTOP)
     named = re.compile(rf"nothing was heard of rank {stopped} on \S+ for [1-9]\S* s: this rank ends")
-    said = [line["message"] for rank in range(4) for line in cluster.log(rank) if line["level"] == "critical"]
+    said = critical(cluster, range(4))
     assert any(map(named.fullmatch, said)), cluster.logs()
     # A rank may hear of its neighbour's end first.
     for message in said:
@@ -116,11 +106,8 @@ def test_a_stopped_rank_ends_all_that_are_idle(start_cluster: StartCluster, stop
 
 def test_a_rank_that_dies_ends_all_that_are_idle(start_cluster: StartCluster) -> None:
     cluster = start_cluster(4)
-    pids = [cluster.pid(rank) for rank in range(4)]
-    os.kill(pids[1], signal.SIGKILL)
-    wait_until(lambda: all(map(is_gone, pids)), "every rank's end")
-    assert cluster.process.wait(timeout=STOP_TIMEOUT) != 0
-    said = [line["message"] for rank in (0, 2) for line in cluster.log(rank) if line["level"] == "critical"]
+    signal_ends_all(cluster, 1, signal.SIGKILL)
+    said = critical(cluster, (0, 2))
     assert any(message.startswith("rank 1 on ") for message in said), cluster.logs()
 
 
@@ -132,10 +119,9 @@ def cpu_seconds(pid: int) -> float:
 
 def test_ranks_that_wait_for_parts_leave_their_core_alone(start_cluster: StartCluster) -> None:
     cluster = start_cluster(2)
-    table = cluster.create()
     step = {"session": 1, "number": 1, "part": 0, "parts": 2}
-    part = cluster.push_request(table, [1], np.ones((1, 4), np.float32), step)
-    call = cluster.ranks[0].embedding.Push.future(part, timeout=60)
+    part = cluster.push_request(cluster.create(), [1], np.ones((1, 4), np.float32), step)
+    call = cluster.begin_push(part)
     time.sleep(1.5)  # until the ranks are idle: there is nothing to see of it
     before = [cpu_seconds(cluster.pid(rank)) for rank in range(2)]
     time.sleep(4)
