@@ -160,13 +160,8 @@ def test_labels_are_drawn_with_their_probabilities() -> None:
 
 def test_a_batch_is_laid_out_as_slotwise_takes_it() -> None:
     clicks = ClickStream(MODEL, seed=SEED, batch_size=100).batch(0)
-    assert [array.dtype for array in arrays(clicks)] == [
-        np.uint64,
-        np.uint32,
-        np.float32,
-        np.float32,
-        np.float64,
-    ]
+    types = [np.uint64, np.uint32, np.float32, np.float32, np.float64]
+    assert [array.dtype for array in arrays(clicks)] == types
     assert clicks.samples == 100 and clicks.dense.shape == (100, 2)
     assert len(clicks.offsets) == 100 * 3 + 1
     assert clicks.offsets[0] == 0 and clicks.offsets[-1] == len(clicks.keys)

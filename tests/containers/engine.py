@@ -71,18 +71,9 @@ class Engine:
 
     def run(self, *command: str, limit: float = LIMIT, good: bool = True, **variables: str) -> str:
         """Runs a program that talks to the engine; returns what it prints. With `good`, fails if it does."""
-        environment = os.environ | {"DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "1"} | variables
-        # Debian's docker has BuildKit built in; another one on the path may lack it.
-        environment["PATH"] = f"/usr/bin:{environment['PATH']}"
+        environment, out = self._environment() | variables, subprocess.PIPE
         ended = subprocess.run(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=limit,
-            cwd=ROOT,
-            check=False,
+            command, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True, timeout=limit, cwd=ROOT
         )
         said = f"{command}: exit {ended.returncode}\n{ended.stdout[-5000:]}"
         assert not good or ended.returncode == 0, said
@@ -156,21 +147,20 @@ class Engine:
             (root / "etc/dpkg/dpkg.cfg.d/docker-apt-speedup").write_text("force-unsafe-io\n")
             archive = ["tar", "-C", str(root), "-c", "."]
             with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
-                environment = os.environ | {"DOCKER_HOST": self.host}
-                subprocess.run(
-                    ["/usr/bin/docker", "import", "-", "debian:12"],
-                    stdin=packed.stdout,
-                    env=environment,
-                    check=True,
-                    timeout=LIMIT,
-                )
+                into = ["docker", "import", "-", "debian:12"]
+                environment = self._environment()
+                subprocess.run(into, stdin=packed.stdout, env=environment, check=True, timeout=LIMIT)
             self.docker("tag", "debian:12", "debian:12-slim")
 
     def _answers(self) -> bool:
         assert self._daemon is not None and self._daemon.poll() is None, (self._folder / "log").read_text()
-        environment = os.environ | {"DOCKER_HOST": self.host}
-        version = ["/usr/bin/docker", "version"]
-        return subprocess.run(version, env=environment, capture_output=True, check=False).returncode == 0
+        version = ["docker", "version"]
+        return subprocess.run(version, env=self._environment(), capture_output=True).returncode == 0
+
+    def _environment(self) -> dict[str, str]:
+        environment = os.environ | {"DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "1"}
+        # Debian's docker has BuildKit built in; another one on the path may lack it.
+        return environment | {"PATH": f"/usr/bin:{environment['PATH']}"}
 
 
 class Project:

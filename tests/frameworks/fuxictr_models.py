@@ -96,24 +96,18 @@ class Tasks(MultiTaskModel):  # type: ignore[misc]
         }
 
 
-_OWN: dict[str, Any] = {
-    "DeepFM": Ranker,
-    "xDeepFM": Ranker,
-    "DCN": Ranker,
-    "DCNv2": Ranker,
-    "wide and deep": Ranker,
-    "tasks": Tasks,
-}
+_RANKERS = ("DeepFM", "xDeepFM", "DCN", "DCNv2", "wide and deep")
+_OWN: dict[str, Any] = {**dict.fromkeys(_RANKERS, Ranker), "tasks": Tasks}
 _WITH_HISTORY = ("BST", "DIEN", "DIN", "DMIN", "DMR")
 _SHORT = {"short_seq_len": 3, "topk": 2}
 _OF_MODELS: dict[str, dict[str, Any]] = {
     **{f"long {name}": _SHORT for name in ("ETA", "SDIM", "SIM", "TWIN")},
     "long MIRRN": {**_SHORT, "max_len": BAG},
-    "long DCNv2": {"parallel_dnn_hidden_units": [32]},
-    "zoo DCNv2": {"parallel_dnn_hidden_units": [32]},
-    "zoo BST": {"bst_target_field": ["item_id"], "bst_sequence_field": ["history"]},
-    "zoo DIN": {"din_target_field": ["item_id"], "din_sequence_field": ["history"]},
-    "zoo DIEN": {"dien_target_field": ["item_id"], "dien_sequence_field": ["history"]},
+    **{f"{where} DCNv2": {"parallel_dnn_hidden_units": [32]} for where in ("long", "zoo")},
+    **{
+        f"zoo {name.upper()}": {f"{name}_target_field": ["item_id"], f"{name}_sequence_field": ["history"]}
+        for name in ("bst", "din", "dien")
+    },
 }
 
 

@@ -44,6 +44,7 @@ NOT_PLAIN = {
 
 _INTER = ["user_id", "item_id", "rating", "timestamp"]
 _USERS, _ITEMS = ["user_id", "age", "gender"], ["item_id", "release_year", "class"]
+_ENTITIES = {"of_entities": ["ent_id", "ent_emb"]}
 _KNOWLEDGE = {"kg": ["head_id", "relation_id", "tail_id"], "link": ["item_id", "entity_id"]}
 _BY_FAMILY: dict[str, dict[str, Any]] = {
     "general": {"load_col": {"inter": _INTER}},
@@ -147,19 +148,14 @@ _OF_MODELS: dict[str, dict[str, Any]] = {
     "SASRecCPR": {"reranker_CAN_NUM": 20},
     "NCL": {"num_clusters": 8, "warm_up_step": 2},  # as there are few items, and few epochs
     "GRU4RecKG": {
-        "load_col": {"inter": _INTER, **_KNOWLEDGE, "of_entities": ["ent_id", "ent_emb"]},
+        "load_col": {"inter": _INTER, **_KNOWLEDGE, **_ENTITIES},
         "additional_feat_suffix": ["of_entities"],
         "alias_of_entity_id": ["ent_id"],
         "preload_weight": {"ent_id": "ent_emb"},
         "embedding_size": 8,
     },
     "KSR": {
-        "load_col": {
-            "inter": _INTER,
-            **_KNOWLEDGE,
-            "of_entities": ["ent_id", "ent_emb"],
-            "of_relations": ["rel_id", "rel_emb"],
-        },
+        "load_col": {"inter": _INTER, **_KNOWLEDGE, **_ENTITIES, "of_relations": ["rel_id", "rel_emb"]},
         "additional_feat_suffix": ["of_entities", "of_relations"],
         "alias_of_entity_id": ["ent_id"],
         "alias_of_relation_id": ["rel_id"],

@@ -14,14 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics.functional.classification import binary_auroc
-from torchrec import (
-    EmbeddingBagCollection,
-    EmbeddingBagConfig,
-    EmbeddingCollection,
-    EmbeddingConfig,
-    KeyedJaggedTensor,
-    PoolingType,
-)
+from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
+from torchrec import KeyedJaggedTensor, PoolingType
 from torchrec.distributed.train_pipeline import TrainPipelineBase
 from torchrec.models.deepfm import SimpleDeepFMNN
 from torchrec.models.dlrm import DLRM, DLRM_DCN, DLRM_Projection
@@ -109,30 +103,16 @@ def names() -> list[str]:
 
 def _collection(name: str) -> nn.Module:
     """Returns TorchRec's collection of two tables and three features."""
+    tables: list[dict[str, Any]] = []
+    for table, rows in ROWS.items():
+        features = [feature for feature, its in FEATURES.items() if its == table]
+        shape = {"embedding_dim": DIM, "num_embeddings": rows}
+        tables.append({"name": table, "feature_names": features, **shape})
     if name == "sequences":
-        return EmbeddingCollection(
-            tables=[
-                EmbeddingConfig(name=table, embedding_dim=DIM, num_embeddings=rows, feature_names=_of(table))
-                for table, rows in ROWS.items()
-            ]
-        )
-    return EmbeddingBagCollection(
-        tables=[
-            EmbeddingBagConfig(
-                name=table,
-                embedding_dim=DIM,
-                num_embeddings=rows,
-                feature_names=_of(table),
-                pooling=PoolingType.SUM if name == "weighted" else PoolingType.MEAN,
-            )
-            for table, rows in ROWS.items()
-        ],
-        is_weighted=name == "weighted",
-    )
-
-
-def _of(table: str) -> list[str]:
-    return [feature for feature, its in FEATURES.items() if its == table]
+        return EmbeddingCollection(tables=[EmbeddingConfig(**table) for table in tables])
+    pooling = PoolingType.SUM if name == "weighted" else PoolingType.MEAN
+    bags = [EmbeddingBagConfig(**table, pooling=pooling) for table in tables]
+    return EmbeddingBagCollection(tables=bags, is_weighted=name == "weighted")
 
 
 def _model(name: str, collection: Any) -> nn.Module:
