@@ -32,8 +32,9 @@ pytestmark = pytest.mark.skipif(
 def proxy(cluster: Cluster, folder: Path) -> Iterator[str]:
     """HAProxy in front of a rank; where clients come."""
     address = f"127.0.0.1:{free_ports(1)}"
-    environment = {"SLOTWISE_PROXY_BIND": address, "SLOTWISE_RANK": cluster.ranks[0].address}
-    with started(folder / "haproxy.log", "haproxy", "-db", "-f", CONFIG, **environment) as process:
+    command, rank = ("haproxy", "-db", "-f", CONFIG), cluster.ranks[0].address
+    log = folder / "haproxy.log"
+    with started(log, *command, SLOTWISE_PROXY_BIND=address, SLOTWISE_RANK=rank) as process:
         yield address
         assert process.popen.poll() is None, process.log()
 

@@ -175,18 +175,18 @@ def _volume_at(pod: Pod, path: str) -> Document:
 
 def _right_problems(pod: Pod) -> Problems:
     """The images' user, and no rights, as Kubernetes' restricted pods."""
-    of_pod = {
+    of_pod: Document = {
         "runAsNonRoot": True,
         "runAsUser": 10001,
         "fsGroup": 10001,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    of_container = {
+    of_container: Document = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    of_spec = {"automountServiceAccountToken": False, "enableServiceLinks": False}
+    of_spec: Document = {"automountServiceAccountToken": False, "enableServiceLinks": False}
     for there, wanted in (
         (pod.spec["securityContext"], of_pod),
         (pod.container["securityContext"], of_container),

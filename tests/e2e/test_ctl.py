@@ -16,10 +16,12 @@ import slotwise.rows
 from free_ports import free_ports
 from programs import CTL
 from slotwise import checkpoint_files
+from slotwise.optimizers import Optimizer
 from slotwise_cluster import Cluster, StartCluster, wait_until
 
 SEED = 20261121
 ONES = np.ones((2, 4), np.float32)
+WAITS: tuple[list[str], ...] = ([], ["--wait", "0.3"])
 
 
 def ctl(cluster: Cluster | None, *arguments: object, code: int = 0, address: str = "") -> Any:
@@ -89,7 +91,7 @@ def test_health_asks_every_address_that_it_is_given(cluster: Cluster) -> None:
 
 def test_health_names_the_server_that_does_not_answer(cluster: Cluster) -> None:
     nobody = f"127.0.0.1:{free_ports(1)}"
-    for wait in ([], ["--wait", "0.3"]):
+    for wait in WAITS:
         code, message = error_of(cluster, "health", *wait, cluster.ranks[0].address, nobody)
         assert code == "UNAVAILABLE" and nobody in message
     assert is_quiet("health", nobody) == 1
@@ -192,7 +194,7 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     wrong += [f"top --count {value}" for value in "-1 99999999999999999999 1.5".split()]
     for usage in wrong:
         assert run(*usage.split()).returncode == 2, usage
-    for wait in ([], ["--wait", "0.3"]):
+    for wait in WAITS:
         assert error_of(None, "status", *wait, address=nobody)[0] == "UNAVAILABLE"
     assert is_quiet("status", "--server", nobody) == 1
     assert "UNAVAILABLE" in run("tables", "--server", nobody, "--timeout", "0.3").stderr
@@ -274,7 +276,7 @@ def test_a_loaded_table_goes_on_where_the_saved_one_was(cluster: Cluster, tmp_pa
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_an_import_without_state_says_what_starts_anew(cluster: Cluster, tmp_path: Path, kind: str) -> None:
     address = cluster.ranks[0].address
-    optimizer = slotwise.Adam(lr=0.1) if kind == "adam" else slotwise.SGD(lr=0.1)
+    optimizer: Optimizer = slotwise.Adam(lr=0.1) if kind == "adam" else slotwise.SGD(lr=0.1)
     with without_tables(cluster) as ps:
         ps.create_table("saved", dim=4, optimizer=optimizer)
         for _ in range(3):

@@ -27,7 +27,7 @@ SMOKE += "sweep/load-*,sweep/gpus-*-hot-4"
 
 
 def run_checks(
-    bundle: Path, out: Path, *arguments: str, **environment: str
+    bundle: Path, out: Path, *arguments: str, **environment: Any
 ) -> tuple[subprocess.CompletedProcess[str], Any]:
     """How run-gpu-checks ended, and its report.json (None: it wrote none)."""
     command = (bundle / "run-gpu-checks", "--out", out, *arguments)

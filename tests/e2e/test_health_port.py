@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_ports
 from programs import started
-from slotwise_cluster import StartCluster, run_server, server_binary
+from slotwise_cluster import StartCluster, server_binary
 from slotwise_wire import CALL_TIMEOUT
 from test_access import principals
 
@@ -55,11 +55,3 @@ def test_a_rank_that_waits_to_start_is_alive_and_not_ready(
         second.wait(lambda: ask(port, "/readyz") == 200, "the rank serves")
         second.stop()
         assert ask(port, "/readyz") == 0
-
-
-def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:
-    port = free_ports(1)
-    start_cluster(1, f'health_listen: "127.0.0.1:{port}"\n')
-    ended = run_server("--listen", "127.0.0.1:0", "--health-listen", f"127.0.0.1:{port}")
-    assert ended.returncode == 1
-    assert f"cannot listen at 127.0.0.1:{port}: the address cannot be had (health_listen)" in ended.stderr

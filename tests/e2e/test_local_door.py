@@ -255,7 +255,7 @@ class Tls:
 
     def credentials(self, token: Path | None) -> slotwise.Credentials:
         """Of our client, with a token or without."""
-        files = dict(zip(("certificate_file", "key_file"), self._trainer or ()))
+        files: dict[str, Any] = dict(zip(("certificate_file", "key_file"), self._trainer or ()))
         return slotwise.Credentials(token_file=token, ca_file=self._ca, **files)
 
 

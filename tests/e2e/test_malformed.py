@@ -133,7 +133,7 @@ TABLE_CASES = [
 ]  # fmt: skip
 
 
-SOUND = {"offsets": [0, 1, 1, 3, 4]}
+SOUND: dict[str, Any] = {"offsets": [0, 1, 1, 3, 4]}
 ONES = np.ones((2, 6), "<f4")
 
 

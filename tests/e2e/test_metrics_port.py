@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from slotwise_cluster import Cluster, StartCluster, run_server, wait_until
+from slotwise_cluster import Cluster, StartCluster, wait_until
 from slotwise_metrics import METRICS, address_of, scrape, total
 from slotwise_wire import ROOT
 from test_access import TOKENS, principals
@@ -116,14 +116,6 @@ def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None
 def test_nobody_serves_them_unless_told_to(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
     assert not [each for each in cluster.messages(0) if "metrics" in each]
-
-
-def test_an_address_that_is_taken_is_refused_by_name(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(1, METRICS)
-    taken = address_of(cluster, 0).removeprefix("http://").removesuffix("/metrics")
-    ended = run_server("--listen", "127.0.0.1:0", "--metrics-listen", taken)
-    assert ended.returncode == 1
-    assert f"cannot listen at {taken}: the address cannot be had (metrics_listen)" in ended.stderr
 
 
 def get(url: str, token: str | None = None) -> tuple[int, str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import slotwise
 from free_ports import free_ports
+from programs import CTL, LAUNCH
 from slotwise_cluster import MPI_ENVIRONMENT, STOP_TIMEOUT, server_binary, wait_until
 from slotwise_wire import ROOT
 from test_limits_doc import value_in_code
@@ -38,19 +39,13 @@ class Shell:
         self._blocks = 0
         programs = folder / "bin"
         programs.mkdir()
-        build = server_binary().parents[1]
-        for name, program in {
-            "slotwise-server": server_binary(),
-            "slotwise-launch": build / "server/launch/slotwise-launch",
-            "slotwise-ctl": build / "client/ctl/slotwise-ctl",
-            "python3": sys.executable,
-        }.items():
+        for program in (server_binary(), LAUNCH, CTL, Path(sys.executable)):
+            name = program.name if program.name.startswith("slotwise-") else "python3"
             script = programs / name
             script.write_text(f'#!/bin/sh\nexec {shlex.quote(str(program))} "$@"\n')
             script.chmod(0o755)
-        environment = os.environ | MPI_ENVIRONMENT
+        environment = os.environ | MPI_ENVIRONMENT | {"PYTHONPATH": str(ROOT / "client" / "python")}
         environment["PATH"] = f"{programs}:{environment['PATH']}"
-        environment["PYTHONPATH"] = str(ROOT / "client" / "python")
         self._log = folder / "shell.log"
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
@@ -97,6 +92,17 @@ class Shell:
     def connect(self) -> slotwise.Client:
         return slotwise.connect(f"127.0.0.1:{self.port}", timeout=120)
 
+    def push(self, seed: int) -> None:
+        """Trains the table "ads"."""
+        keys = np.random.default_rng(seed).integers(0, 5_000, 2_000, dtype=np.uint64)
+        with self.connect() as ps:
+            ps.push("ads", keys, None, np.ones((2_000, 16), np.float32))
+
+    def digest(self) -> tuple[str, int]:
+        """Of the table."""
+        with self.connect() as ps:
+            return digest_of(ps)
+
     def ranks(self) -> list[int]:
         """The processes of this server's ranks."""
         program, config = str(server_binary()), b"server.pbtxt"
@@ -128,14 +134,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     shell.end()
 
 
-def push(ps: slotwise.Client, seed: int) -> None:
-    keys = np.random.default_rng(seed).integers(0, 5_000, 2_000, dtype=np.uint64)
-    ps.push("ads", keys, None, np.ones((2_000, 16), np.float32))
-
-
-def digest(shell: Shell) -> tuple[str, int]:
-    with shell.connect() as ps:
-        said = ps.digest("ads")
+def digest_of(ps: slotwise.Client) -> tuple[str, int]:
+    said = ps.digest("ads")
     return said.digest, said.steps
 
 
@@ -152,52 +152,49 @@ def test_the_pages_commands_run_one_after_the_other(shell: Shell) -> None:
     (shell.folder / "server.pbtxt").write_text(shell.text(config))
     said = section("First deployment")
     assert "server.pbtxt is right" in said and " is SERVING" in said and "ads is made" in said
-    with shell.connect() as ps:
-        push(ps, 1)
-    backed_up = digest(shell)
+    shell.push(1)
+    backed_up = shell.digest()
 
     # What the backup does not have is gone after the restore, and what it has is there.
     backup, links, restore = commands("Backup and restore")
     done.append("Backup and restore")
     said = shell.run(backup)
     assert "stays until it is released" in said and " is whole: " in said
-    with shell.connect() as ps:
-        push(ps, 2)
-    assert digest(shell) != backed_up
+    shell.push(2)
+    assert shell.digest() != backed_up
     said = shell.run(links)
     (linked,) = (shell.folder / "mnt").glob("ads.links-*/checkpoints/*")
     for file in linked.glob("*"):
         if file.is_file():
             assert (shell.folder / "mnt/ads/checkpoints" / linked.name / file.name).samefile(file)
     assert backed_up[0] in shell.run(restore)
-    assert digest(shell) == backed_up
-    assert digest_of_a_server_on(shell, linked.parents[1]) == backed_up
+    assert shell.digest() == backed_up
+    with slotwise.serve(data=str(linked.parents[1])) as server, slotwise.connect(server.address) as ps:
+        assert digest_of(ps) == backed_up
 
-    with shell.connect() as ps:
-        push(ps, 3)
-    before = digest(shell)
+    shell.push(3)
+    before = shell.digest()
     said = section("Upgrade")
     assert re.search(r"^slotwise-server \d+\.\d+\.\d+$", said, re.MULTILINE)
-    assert digest(shell) == before
+    assert shell.digest() == before
 
     said = section("Another number of ranks")
     assert len(re.findall(rf"^{before[0]}  ", said, re.MULTILINE)) == 2
     with shell.connect() as ps:
         assert len(ps.describe_table("ads").shards) == 3
-        push(ps, 4)
-    before = digest(shell)
+    shell.push(4)
+    before = shell.digest()
 
     ranks = shell.ranks()
     assert len(ranks) == 3
     os.kill(ranks[1], signal.SIGKILL)
     wait_until(lambda: not set(ranks) & set(shell.ranks()), "all ranks' ends")
     assert " is SERVING" in section("A rank that is gone")
-    assert digest(shell) == before
+    assert shell.digest() == before
 
     said = section("A full disk")
     assert "/mnt/ads/journal" in said and "PINNED" in said
-    with shell.connect() as ps:
-        push(ps, 5)
+    shell.push(5)
     assert "slowest stage: " in section("A slow trainer")
 
     *pressure, end = commands("Memory pressure")
@@ -211,37 +208,25 @@ def test_the_pages_commands_run_one_after_the_other(shell: Shell) -> None:
     assert done == list(SECTIONS), "the sections have the page's order, and none is left out"
 
 
-def digest_of_a_server_on(shell: Shell, data: Path) -> tuple[str, int]:
-    with slotwise.serve(data=str(data)) as server, slotwise.connect(server.address) as ps:
-        said = ps.digest("ads")
-    return said.digest, said.steps
-
-
 # --- words of the page
 
 
 VERSIONS = re.findall(r"\| [^|]+ \| [^|]*?\b(\d+)[^|]*?\(`(\w+)` of `([\w/.]+)`\)", SECTIONS["Upgrade"])
-
-
+NAMES = ["kDataVersion", "kManifestVersion", "kJournalVersion", "SLOTWISE_ABI"]
 FILES = sorted(set(re.findall(r"`((?:server|include|kernels|client|wire|proto|tests)/[\w/.]+\.\w+)`", PAGE)))
 
 
 def version_in_code(name: str, path: str) -> float:
-    if name.isupper():
-        (number,) = re.findall(rf"^#define {name} (\d+)$", (ROOT / path).read_text(), re.MULTILINE)
-        return float(number)
-    return value_in_code(name, path)
+    if not name.isupper():
+        return value_in_code(name, path)
+    (number,) = re.findall(rf"^#define {name} (\d+)$", (ROOT / path).read_text(), re.MULTILINE)
+    return float(number)
 
 
-@pytest.mark.parametrize("number, name, path", VERSIONS)
-def test_versions_are_the_codes(number: str, name: str, path: str) -> None:
-    assert version_in_code(name, path) == int(number)
-
-
-def test_every_version_is_there() -> None:
-    assert [name for _, name, _ in VERSIONS] == [
-        "kDataVersion", "kManifestVersion", "kJournalVersion", "SLOTWISE_ABI"
-    ]  # fmt: skip
+def test_versions_are_the_codes() -> None:
+    assert [name for _, name, _ in VERSIONS] == NAMES
+    for number, name, path in VERSIONS:
+        assert version_in_code(name, path) == int(number), name
 
 
 def test_ranks_of_two_versions_do_not_start() -> None:

@@ -65,33 +65,24 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("rows, dim, optimizer, max_load", SHAPES)
-def test_a_table_made_ahead_takes_to_the_byte_what_was_planned(
+def test_a_table_takes_what_was_planned(
     cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float
 ) -> None:
+    """To the byte if it is made ahead, and no more than that if it grows by itself."""
     shape: dict[str, Any] = {"dim": dim, "optimizer": optimizer, "max_load": max_load}
-    ranks = len(cluster.ranks)
-    planned = plan(rows=rows, ranks=ranks, **shape)
+    keys, batch, ranks = distinct_keys(rows), 1_000, len(cluster.ranks)
+    planned = plan(rows=rows, ranks=ranks, batch=batch, **shape)
     expected = (planned["made_ahead"]["cells"], planned["made_ahead"]["table_bytes"])
     with cluster.connect() as ps:
         create(ps, initial_rows=planned["initial_rows"], **shape)
         for inserted in (0, rows):
-            insert(ps, distinct_keys(rows)[:inserted], 4_000)
+            insert(ps, keys[:inserted], 4_000)
             shards = ps.describe_table("planned").shards
             assert [(shard.cells, shard.bytes) for shard in shards] == [expected] * ranks
             assert sum(shard.rows for shard in shards) == inserted
             assert max(shard.rows for shard in shards) <= planned["rank"]["most_rows"]
-
-
-@pytest.mark.parametrize("rows, dim, optimizer, max_load", SHAPES)
-def test_a_table_that_grows_by_itself_takes_no_more_than_was_planned(
-    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float
-) -> None:
-    shape: dict[str, Any] = {"dim": dim, "optimizer": optimizer, "max_load": max_load}
-    batch, ranks = 1_000, len(cluster.ranks)
-    planned = plan(rows=rows, ranks=ranks, batch=batch, **shape)
-    with cluster.connect() as ps:
         create(ps, **shape)
-        insert(ps, distinct_keys(rows), batch)
+        insert(ps, keys, batch)
         shards = ps.describe_table("planned").shards
     most, least = planned["grown"], rows // ranks * planned["rank"]["row_bytes"] * 0.9
     for shard in shards:

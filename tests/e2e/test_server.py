@@ -191,6 +191,14 @@ def test_taken_port_is_one_sentence(ranks: int | None) -> None:
     assert error == f"rank={last} cannot listen at 127.0.0.1:{first + last}: Address already in use"
 
 
+@pytest.mark.parametrize("field", ["metrics", "health"])
+def test_taken_port_of_metrics_or_health_is_refused_by_name(field: str) -> None:
+    taken = f"127.0.0.1:{free_ports(1)}"
+    with socket.create_server(("127.0.0.1", int(taken.rpartition(":")[2]))):
+        error = error_of_start("--listen", "127.0.0.1:0", f"--{field}-listen", taken)
+    assert f"cannot listen at {taken}: the address cannot be had ({field}_listen)" in error
+
+
 @contextmanager
 def started_alone(file_limit: int | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server of one rank that is ready, and its address; it must end well."""

@@ -11,6 +11,7 @@ import shlex
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import LAUNCH, output_of, run, started
@@ -101,7 +102,7 @@ def test_the_package_has_the_unit_and_starts_nothing() -> None:
 def test_what_the_unit_starts_serves_and_stops(tmp_path: Path) -> None:
     sync = "durability { mode: DURABILITY_MODE_SYNC }"  # the unit says where
     (tmp_path / "server.pbtxt").write_text(f'listen: "127.0.0.1:0"\nbackend: BACKEND_CPU\n{sync}\n')
-    variables = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1"}
+    variables: dict[str, Any] = environment() | {"SLOTWISE_RANKS": "2", "SLOTWISE_FLAGS": "--threads 1"}
     places = {
         "/usr/bin/slotwise-server": str(server_binary()),
         "/usr/bin/slotwise-launch": str(LAUNCH),

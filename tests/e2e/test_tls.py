@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -33,10 +34,10 @@ def channel_credentials(ca: Path, mine: Files | None = None) -> grpc.ChannelCred
     return grpc.ssl_channel_credentials(ca.read_bytes(), *key_and_certificate)
 
 
-def credentials(ca: Path, mine: Files | None = None, **more: str) -> slotwise.Credentials:
+def credentials(ca: Path, mine: Files | None = None, **more: Any) -> slotwise.Credentials:
     """What our client needs."""
-    files = dict(zip(("certificate_file", "key_file"), mine or ()))
-    return slotwise.Credentials(ca_file=ca, **files, **more)
+    more |= zip(("certificate_file", "key_file"), mine or ())
+    return slotwise.Credentials(ca_file=ca, **more)
 
 
 @pytest.fixture

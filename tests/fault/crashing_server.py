@@ -26,7 +26,10 @@ def crash_library() -> Path:
 
 
 class CrashingServer:
-    """The server of one data folder. It always listens on the same ports, for at most `most_ranks` ranks."""
+    """The server of one data folder. It always listens on the same ports, for at most `most_ranks` ranks.
+
+    As a context manager it is started by whoever has it, and killed in the end.
+    """
 
     def __init__(
         self, folder: Path, most_ranks: int, mode: str = "sync", config: str = "", backend: str = "cpu"
@@ -43,6 +46,13 @@ class CrashingServer:
         self._process: subprocess.Popen[bytes] | None = None
         place = f"backend: BACKEND_{backend.upper()}\nthreads: 1\n"
         (self.folder / "server.pbtxt").write_text(f"{config}\n{place}")
+
+    def __enter__(self) -> CrashingServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.ended:
+            self.kill_all()
 
     @property
     def log(self) -> str:

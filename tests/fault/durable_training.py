@@ -42,7 +42,7 @@ def state(ps: slotwise.Client) -> State:
     return tables
 
 
-def make(ps: slotwise.Client, *names: str, **options: int) -> None:
+def make(ps: slotwise.Client, *names: str, **options: Any) -> None:
     """Makes tables of dim 4."""
     for name in names:
         ps.create_table(name, dim=4, optimizer=slotwise.SGD(lr=1.0), **options)

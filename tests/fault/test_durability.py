@@ -19,6 +19,11 @@ from slotwise_wire import Protocol
 ONES = np.ones((1, 4), np.float32)
 
 
+@pytest.fixture
+def lives(start_cluster: StartCluster, tmp_path: Path) -> Lives:
+    return Lives(start_cluster, tmp_path / "data")
+
+
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 1), (2, 3)])
 def test_a_killed_server_has_all_that_it_acknowledged(lives: Lives, ranks: tuple[int, int]) -> None:
     print("seed", SEED)

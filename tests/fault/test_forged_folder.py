@@ -7,7 +7,7 @@ without a word.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,12 @@ from crashing_server import CrashingServer
 from journal_files import RECORD_HEADER, records_of
 from launched import Launched
 from slotwise_cluster import wait_until
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[CrashingServer]:
+    with CrashingServer(tmp_path, 2) as server:
+        yield server
 
 
 def push(ps: slotwise.Client, steps: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +24,14 @@ StartServer = Callable[..., CrashingServer]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[StartServer]:
-    servers: list[CrashingServer] = []
+    with ExitStack() as stack:
 
-    def started(ranks: int = 1, mode: str = "none") -> CrashingServer:
-        servers.append(CrashingServer(tmp_path, 2, mode, TABLES))
-        assert servers[-1].start(ranks), servers[-1].log
-        return servers[-1]
+        def started(ranks: int = 1, mode: str = "none") -> CrashingServer:
+            server = stack.enter_context(CrashingServer(tmp_path, 2, mode, TABLES))
+            assert server.start(ranks), server.log
+            return server
 
-    yield started
-    for server in servers:
-        if not server.ended:
-            server.kill_all()
+        yield started
 
 
 def start_again(server: CrashingServer, ranks: int = 1) -> None:

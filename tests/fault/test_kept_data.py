@@ -27,11 +27,9 @@ def test_there_is_data() -> None:
 @pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.name)
 def test_a_server_goes_on_from_data_of_an_earlier_version(kept: Path, ranks: int, tmp_path: Path) -> None:
     says = json.loads(kept.with_name(kept.name.replace(".tar.xz", ".json")).read_text())
-    server = CrashingServer(tmp_path, ranks)
-    with tarfile.open(kept) as archive:
+    with CrashingServer(tmp_path, ranks) as server, tarfile.open(kept) as archive:
         archive.extractall(server.data.parent)
-    assert server.start(ranks), server.log
-    try:
+        assert server.start(ranks), server.log
         with slotwise.connect(*server.addresses) as ps:
             assert state(ps) == says["tables"]
             # One of what the journal had is overdue, and follows those of the earlier version.
@@ -46,8 +44,5 @@ def test_a_server_goes_on_from_data_of_an_earlier_version(kept: Path, ranks: int
             assert state(ps) == says["tables"]
             after = training.step(ps)
             assert all(number == says["told"][-1][name] + 1 for name, number in after.items())
-            newest = checkpoints[0].id
-        files = checkpoint_files.open(server.data / "checkpoints" / newest)
+        files = checkpoint_files.open(server.data / "checkpoints" / checkpoints[0].id)
         assert files.keys() == says["tables"].keys()
-    finally:
-        server.kill_all()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,12 @@ def test_the_loop_says_what_it_found(tmp_path: Path) -> None:
 
 
 # --- disks
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[CrashingServer]:
+    with CrashingServer(tmp_path, 2) as server:
+        yield server
+
 
 class Pusher:
     """Pushes steps of 2 MiB, each of which adds KEYS_A_PUSH to the row of its own number."""

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -20,6 +21,11 @@ from slotwise_metrics import METRICS, total
 ONES = np.ones((1, 4), np.float32)
 PATIENT = "limits { step_timeout_ms: 600000 }\n"
 SELDOM = {"NONE": "", "INTERVAL": "interval_s: 3600", "SYNC": ""}
+
+
+@pytest.fixture
+def lives(start_cluster: StartCluster, tmp_path: Path) -> Lives:
+    return Lives(start_cluster, tmp_path / "data")
 
 
 def trained(ps: slotwise.Client) -> tuple[str, State]:

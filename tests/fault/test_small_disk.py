@@ -25,8 +25,9 @@ ROWS, DIM = 2048, 512  # of 4 MiB
 
 
 @pytest.fixture
-def small(server: CrashingServer) -> Iterator[CrashingServer]:
+def small(tmp_path: Path) -> Iterator[CrashingServer]:
     """A server whose data folder lies on a disk of DISK MiB, and is to be started."""
+    server = CrashingServer(tmp_path, 2)
     disk = server.data.parent
     try:
         mounted = run("mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", disk)
@@ -35,9 +36,8 @@ def small(server: CrashingServer) -> Iterator[CrashingServer]:
         why_not = str(error)
     if why_not:
         pytest.skip(f"no small disk can be had, which takes root: {why_not}")
-    yield server
-    if not server.ended:
-        server.kill_all()
+    with server:
+        yield server
     output_of("umount", disk)
 
 
