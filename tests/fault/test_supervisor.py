@@ -474,7 +474,7 @@ def test_a_copy_of_the_folder_has_ranks_of_its_own(launches: Launches) -> None:
     ],
     ids=["ends", "is_killed_as_it_starts", "never_serves"],
 )
-def test_a_server_is_started_again_up_to_the_limit_and_its_exit_code_is_the_launchers(
+def test_a_server_is_started_again_up_to_the_limit(
     launches: Launches, body: str, limit: float, restarts: int, code: int, each_says: str
 ) -> None:
     limits = ("--restarts", str(restarts), "--within", "600", "--start-limit", str(limit))
@@ -572,9 +572,7 @@ def test_a_second_stop_kills_a_server_that_does_not_end(launches: Launches) -> N
 HABITS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def test_signals_of_habit_change_nothing_and_a_server_that_was_told_to_end_is_not_started_again(
-    launches: Launches,
-) -> None:
+def test_signals_of_habit_change_nothing_and_a_stop_of_a_rank_ends_all(launches: Launches) -> None:
     """What makes other daemons read files again, or open their logs again, ends no rank and no launcher."""
     port = free_ports(2)
     launched = launches.server(2, port=port)
