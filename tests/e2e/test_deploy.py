@@ -25,8 +25,6 @@ LAUNCH_SCRIPT = ROOT / "deploy" / "mpirun" / "launch.sh"
 SERVERS = [name for name, service in services().items() if service["build"]["target"] == "server"]
 TRAINERS = [name for name, service in services().items() if service["build"]["target"] == "trainer"]
 ANY_PORT = ["--listen", "127.0.0.1:0", "--backend", "cpu"]
-
-
 Start = Callable[..., Started]
 
 
@@ -54,7 +52,7 @@ def test_the_adult_example_trains_through_the_cpu_profile(tmp_path: Path) -> Non
         return server.run(server.health_check()).returncode == 0
 
     assert not is_healthy(), "nothing is there yet"
-    with started(tmp_path / "first.log", *server.command(), **server.environment) as process:
+    with started(tmp_path / "first.log", *server.command(), folder=ROOT, **server.environment) as process:
         process.wait(is_healthy, "healthy")
         trained = trainer.run([*trainer.command(), "--epochs", "1", "--batch-size", "4096"])
         assert trained.returncode == 0, trained.stderr
@@ -64,7 +62,7 @@ def test_the_adult_example_trains_through_the_cpu_profile(tmp_path: Path) -> Non
         process.stop()
         assert process.log().count('"stopped"') == 2, process.log()
     # As the restart policy does.
-    with started(tmp_path / "second.log", *server.command(), **server.environment) as process:
+    with started(tmp_path / "second.log", *server.command(), folder=ROOT, **server.environment) as process:
         process.wait(is_healthy, "healthy again")
         process.stop()
         assert "1 table(s), up to round" in process.log()

@@ -37,6 +37,11 @@ def measured(with_metrics: Cluster) -> Iterator[Cluster]:
         with_metrics.drop(table.name)
 
 
+def on(ranks: int) -> pytest.MarkDecorator:
+    """Runs a test on so many ranks alone."""
+    return pytest.mark.parametrize("with_metrics", [ranks], indirect=True, ids=[f"{ranks}_ranks"])
+
+
 def of_table(cluster: Cluster, table: str, name: str, **labels: str) -> float:
     """A metric of a table, of all ranks together."""
     return total(cluster, f"slotwise_table_{name}", table=table, **labels)
@@ -295,6 +300,7 @@ def sampled(gradients: np.ndarray, first: int) -> tuple[float, int]:
     return float(np.square(taken).sum()), taken.size
 
 
+@on(2)
 @pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
 def test_a_sample_of_the_gradients_is_summed(measured: Cluster, door: str, wire: str) -> None:
@@ -326,6 +332,7 @@ def test_a_sample_of_the_gradients_is_summed(measured: Cluster, door: str, wire:
         assert of_table(measured, idle, f"gradient_{name}_total") == 0
 
 
+@on(1)
 def test_the_largest_gradients_leave_the_sum_finite(measured: Cluster) -> None:
     table = measured.create()
     largest = np.full((200, 4), np.finfo(np.float32).max)
@@ -338,6 +345,7 @@ def test_the_largest_gradients_leave_the_sum_finite(measured: Cluster) -> None:
     assert (squares / elements) ** 0.5 == pytest.approx(float(np.finfo(np.float32).max))
 
 
+@on(2)
 def test_a_table_that_is_dropped_is_gone(measured: Cluster) -> None:
     table = measured.create()
     measured.lookup(table, [1, 2, 3], 3)
@@ -350,6 +358,7 @@ def test_a_table_that_is_dropped_is_gone(measured: Cluster) -> None:
     assert of_table(measured, table, "new_rows_total") == 0
 
 
+@on(2)
 def test_a_step_that_lacks_parts_is_said(measured: Cluster) -> None:
     table, ranks = measured.create(), len(measured.ranks)
     step = {"session": measured.session(), "number": 1, "parts": 2}

@@ -29,15 +29,8 @@ COPY = ROOT / "build" / "release-copy"  # beside the build, because its own buil
 (VERSION,) = re.findall(
     r'^__version__ = "(.+)"$', (ROOT / "client/python/slotwise/version.py").read_text(), re.MULTILINE
 )
-WHO = {
-    name: value
-    for person in ("AUTHOR", "COMMITTER")
-    for name, value in (
-        (f"GIT_{person}_NAME", "nobody"),
-        (f"GIT_{person}_EMAIL", "nobody@localhost"),
-        (f"GIT_{person}_DATE", "2026-11-24T12:00:00Z"),
-    )
-}
+_OF_COMMITS = {"NAME": "nobody", "EMAIL": "nobody@localhost", "DATE": "2026-11-24T12:00:00Z"}
+WHO = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _OF_COMMITS.items()}
 
 
 def run(*command: object, folder: Path = COPY, limit: float = 60.0, **environment: str) -> str:
