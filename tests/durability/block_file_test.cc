@@ -13,6 +13,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -59,12 +60,9 @@ TEST_F(BlockFileTest, AFileBeginsToGoToDiskWholeBeforeItIsSynced) {
   ASSERT_TRUE(writer->Append(std::vector(3 * kMiB - 1, std::byte{1})).ok());
   ASSERT_TRUE(writer->Append(std::vector(1, std::byte{2})).ok());  // stays in the writer's buffer
   ASSERT_TRUE(writer->BeginFinish().ok());
-  const auto entry = writer->Finish();
-  ASSERT_TRUE(entry.ok());
-  EXPECT_EQ(entry->bytes, 3 * kMiB);
-  const auto read = ReadWhole(files_, "f", *entry);
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->back(), std::byte{2});
+  const auto entry = test::Must(writer->Finish());
+  EXPECT_EQ(entry.bytes, 3 * kMiB);
+  EXPECT_EQ(test::Must(ReadWhole(files_, "f", entry)).back(), std::byte{2});
 }
 
 TEST_F(BlockFileTest, AnErrorOnTheWayToDiskIsTheWritersError) {
@@ -83,20 +81,16 @@ TEST_F(BlockFileTest, WhatWasSyncedAndWhatWasVerifiedLeavesTheSystemsMemory) {
     }
     return Status();
   };
-  const auto entry = WriteFile("a", 1);
-  ASSERT_TRUE(entry.ok());
+  const auto entry = test::Must(WriteFile("a", 1));
   EXPECT_THAT(watched_.dropped, ::testing::ElementsAre("f/a"));
   watched_.dropped.clear();
-  auto reader = BlockReader::Open(watched_, "f", *entry);
-  ASSERT_TRUE(reader.ok());
-  EXPECT_TRUE(reader->Verify().ok());
-  EXPECT_EQ(watched_.dropped_up_to["f/a"], entry->bytes);
+  EXPECT_TRUE(test::Must(BlockReader::Open(watched_, "f", entry)).Verify().ok());
+  EXPECT_EQ(watched_.dropped_up_to["f/a"], entry.bytes);
 }
 
 // So a file system can write them past the system's memory, while the next ones are filled.
 TEST_F(BlockFileTest, ALargeFileIsWrittenInAlignedPiecesFromAFewPlaces) {
-  const auto entry = WriteFile("a", 100);
-  ASSERT_TRUE(entry.ok());
+  const auto entry = test::Must(WriteFile("a", 100));
   const auto& pieces = watched_.later["f/a"];
   constexpr std::size_t kPlaces = WritableFile::kPiecesLater + 1;
   ASSERT_EQ(pieces.size(), 8);  // of 100 MiB, the first 32 are written otherwise, and so is the end
@@ -119,9 +113,8 @@ TEST_F(BlockFileTest, AFailedPieceIsTheWritersError) {
 }
 
 TEST_F(BlockFileTest, WhatWasReadOnIsDroppedBehindTheReader) {
-  const auto entry = WriteFile("a", 70);
-  ASSERT_TRUE(entry.ok());
-  auto reader = BlockReader::Open(watched_, "f", *entry);
+  const auto entry = test::Must(WriteFile("a", 70));
+  auto reader = BlockReader::Open(watched_, "f", entry);
   ASSERT_TRUE(reader.ok());
   std::vector<std::byte> bytes(kMiB);
   for (std::uint64_t i = 0; i < 70; ++i) {
@@ -135,14 +128,12 @@ TEST_F(BlockFileTest, WhatWasReadOnIsDroppedBehindTheReader) {
 }
 
 TEST_F(BlockFileTest, AReaderHasTheNextBlocksReadWhileItVerifiesOne) {
-  const auto entry = WriteFile("a", 70);
-  ASSERT_TRUE(entry.ok());
-  auto reader = BlockReader::Open(watched_, "f", *entry);
-  ASSERT_TRUE(reader.ok());
+  const auto entry = test::Must(WriteFile("a", 70));
+  auto reader = test::Must(BlockReader::Open(watched_, "f", entry));
   std::byte byte{};
-  ASSERT_TRUE(reader->Read(0, {&byte, 1}).ok());
+  ASSERT_TRUE(reader.Read(0, {&byte, 1}).ok());
   EXPECT_EQ(watched_.read_ahead["f/a"], 3 * kBlockBytes);
-  ASSERT_TRUE(reader->Read(kBlockBytes, {&byte, 1}).ok());
+  ASSERT_TRUE(reader.Read(kBlockBytes, {&byte, 1}).ok());
   EXPECT_EQ(watched_.read_ahead["f/a"], 4 * kBlockBytes);
   EXPECT_EQ(byte, std::byte{16});
 }
@@ -155,16 +146,14 @@ class ReadOnTest : public BlockFileTest {
     for (unsigned char i = 0; i < 28; ++i) bytes_.push_back(std::byte{i});
     EXPECT_TRUE(writer->Append(bytes_).ok());
     entry_ = *writer->Finish();
-    auto reader = BlockReader::Open(watched_, "f", entry_);
-    EXPECT_TRUE(reader.ok());
-    reader_.emplace(std::move(*reader));
+    auto reader = test::Must(BlockReader::Open(watched_, "f", entry_));
+    reader_.emplace(std::move(reader));
   }
 
   void Damage(std::uint64_t offset) {
-    auto file = files_.OpenToWrite("f/a");
-    ASSERT_TRUE(file.ok());
+    auto file = test::Must(files_.OpenToWrite("f/a"));
     const std::byte other{0xFF};
-    ASSERT_TRUE((*file)->WriteAt(offset, std::array{std::span(&other, 1)}).ok());
+    ASSERT_TRUE(file->WriteAt(offset, std::array{std::span(&other, 1)}).ok());
   }
 
   Status ReadOn(std::uint64_t offset, std::size_t count) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/durability/checkpoint_rig.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -41,12 +42,8 @@ class DamageTest : public CheckpointTest {
   void ExpectRefused(const std::string& path, const std::string& how) {
     SCOPED_TRACE(path + " " + how);
     const std::string id = path.substr(kCheckpoints.size() + 1, 1);
-    const Status read = ReadEverything(files_, id);
-    EXPECT_EQ(read.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(read.message(), HasSubstr(path));
-    const Status verified = Checkpoints(files_, kCheckpoints).Verify(id);
-    EXPECT_EQ(verified.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(verified.message(), HasSubstr(path));
+    test::ExpectStatus(ReadEverything(files_, id), StatusCode::kFailedPrecondition, path);
+    test::ExpectStatus(Checkpoints(files_, kCheckpoints).Verify(id), StatusCode::kFailedPrecondition, path);
   }
 
   std::vector<std::string> Paths() {
@@ -124,8 +121,7 @@ TEST_F(DamageTest, RefusesStartsThatFallOrEndElsewhereOrHaveForeignBuckets) {
     }
     Forge(files_, manifest, manifest.tables[0].ranks[0].files[1], path, bytes);
     const Status status = ReadEverything(files_, "a");
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(status.message(), HasSubstr(path));
+    test::ExpectStatus(status, StatusCode::kFailedPrecondition, path);
     return status.message();
   };
   EXPECT_THAT(forge(0, 1), HasSubstr("does not rise from 0 to"));

@@ -38,6 +38,11 @@ class ForgedTest : public CheckpointTest {
     MustSave(files_, {.id = "b", .parent = base.name(), .tables = {table}, .ranks = 2, .round = 11});
   }
 
+  void Rewrite(OptimizerKind kind, DataType type = DataType::kFloat32) {
+    for (const char* const id : {"/a", "/b"}) ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + id).ok());
+    Write(kind, type);
+  }
+
   Manifest ManifestOf(const std::string& id) { return Checkpoints(files_, kCheckpoints).ChainOf(id)->back(); }
   static std::string PathOf(const std::string& id, const std::string& name) {
     return kCheckpoints + "/" + id + "/table-1/" + name;
@@ -51,6 +56,15 @@ class ForgedTest : public CheckpointTest {
   }
   std::string RefusalOf(const std::string& id, std::size_t file, std::size_t offset,
                         std::span<const std::byte> bytes) {
+    // A delta names its parent's manifest, so it is read alone.
+    return WhileForged(id, file, offset, bytes,
+                       [this](const Manifest& forged) { return ReadAll(files_, {forged}, 1).status(); });
+  }
+
+  // Returns what `read` says while `bytes` of an array, from `offset` on, are others.
+  std::string WhileForged(const std::string& id, std::size_t file, std::size_t offset,
+                          std::span<const std::byte> bytes,
+                          const std::function<Status(const Manifest&)>& read) {
     Manifest manifest = ManifestOf(id);
     FileEntry& entry = manifest.tables[0].ranks[0].files[file];
     const std::string path = PathOf(id, entry.name);
@@ -59,17 +73,14 @@ class ForgedTest : public CheckpointTest {
     Bytes other = whole;
     std::ranges::copy(bytes, other.begin() + static_cast<std::ptrdiff_t>(offset));
     Forge(files_, manifest, entry, path, other);
-    // A delta names its parent's manifest, so it is read alone.
-    const auto rows = ReadAll(files_, {manifest}, 1);
-    const std::string why = rows.ok() ? "" : rows.status().message();
-    if (!rows.ok()) {
-      EXPECT_EQ(rows.status().code(), StatusCode::kFailedPrecondition);
-      EXPECT_THAT(why, HasSubstr(path));
-      EXPECT_THAT(why, Not(HasSubstr("is damaged")));
+    const Status status = read(manifest);
+    if (!status.ok()) {
+      test::ExpectStatus(status, StatusCode::kFailedPrecondition, path);
+      EXPECT_THAT(status.message(), Not(HasSubstr("is damaged")));
     }
     files_.SetContents(path, whole);
     files_.SetContents(kCheckpoints + "/" + id + "/manifest.json", text);
-    return why;
+    return status.message();
   }
 
   std::vector<Key> KeysOf(const std::string& id, const std::string& name) {
@@ -86,8 +97,7 @@ TEST_F(ForgedTest, HeadersAreThoseOfTheArrays) {
     const std::size_t files = ManifestOf(id).tables[0].ranks[0].files.size();
     for (std::size_t file = 0; file < files; ++file) {
       const std::string name = ManifestOf(id).tables[0].ranks[0].files[file].name;
-      const Bytes whole = files_.Contents(PathOf(id, name));
-      const std::string header(reinterpret_cast<const char*>(whole.data()), kNpyHeaderBytes);
+      const std::string header = TextOf(files_.Contents(PathOf(id, name))).substr(0, kNpyHeaderBytes);
       const auto refusal = [&](const std::string& from, const std::string& to) {
         std::string other = header;
         EXPECT_NE(other.find(from), std::string::npos) << header;
@@ -164,19 +174,20 @@ TEST_F(ForgedTest, RowsAreFiniteInEveryType) {
 }
 
 TEST_F(ForgedTest, RowsOf16BitsAreFinite) {
-  Write(OptimizerKind::kAdaGrad, DataType::kFloat16);
-  for (const std::uint16_t bits : {0x7C00, 0xFC00, 0x7E00, 0x7C01})
-    EXPECT_THAT(Refusal("a", kRows, 10, bits), HasSubstr("number 1 of row 3 is "));
-  for (const std::uint16_t bits : {0x7BFF, 0xFBFF, 0x8000, 0x0001})
-    EXPECT_EQ(Refusal("a", kRows, 10, bits), "");
-}
-
-TEST_F(ForgedTest, RowsOfUpperHalvesAreFinite) {
-  Write(OptimizerKind::kAdaGrad, DataType::kBFloat16);
-  for (const std::uint16_t bits : {0x7F80, 0xFF80, 0x7FC0, 0x7F81})
-    EXPECT_THAT(Refusal("a", kRows, 10, bits), HasSubstr("number 1 of row 3 is "));
-  for (const std::uint16_t bits : {0x7F7F, 0xFF7F, 0x8000, 0x7C00})
-    EXPECT_EQ(Refusal("a", kRows, 10, bits), "");
+  struct Case {
+    DataType type;
+    std::vector<std::uint16_t> not_finite;
+    std::vector<std::uint16_t> finite;
+  };
+  for (const Case& each :
+       {Case{DataType::kFloat16, {0x7C00, 0xFC00, 0x7E00, 0x7C01}, {0x7BFF, 0xFBFF, 0x8000, 0x0001}},
+        Case{DataType::kBFloat16, {0x7F80, 0xFF80, 0x7FC0, 0x7F81}, {0x7F7F, 0xFF7F, 0x8000, 0x7C00}}}) {
+    SCOPED_TRACE(ToString(each.type));
+    Rewrite(OptimizerKind::kAdaGrad, each.type);
+    for (const std::uint16_t bits : each.not_finite)
+      EXPECT_THAT(Refusal("a", kRows, 10, bits), HasSubstr("number 1 of row 3 is "));
+    for (const std::uint16_t bits : each.finite) EXPECT_EQ(Refusal("a", kRows, 10, bits), "");
+  }
 }
 
 TEST_F(ForgedTest, SquaresAreNotBelowZero) {
@@ -191,9 +202,7 @@ TEST_F(ForgedTest, SquaresAreNotBelowZero) {
         Case{OptimizerKind::kNesterov, {false}}, Case{OptimizerKind::kAdam, {false, true}},
         Case{OptimizerKind::kFtrl, {false, true}}}) {
     SCOPED_TRACE(std::string(ToString(each.kind)));
-    ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/a").ok());
-    ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/b").ok());
-    Write(each.kind);
+    Rewrite(each.kind);
     for (std::size_t array = 0; array < each.squares.size(); ++array) {
       const std::size_t file = kFirstState + array;
       const std::size_t place = ++at % 40;
@@ -231,8 +240,7 @@ TEST_F(ForgedTest, ACheckpointOfAnotherRoundThanItsIdSaysIsPassedOver) {
   const Checkpoints checkpoints(files_, kCheckpoints);
   EXPECT_EQ(checkpoints.Newest()->chain.back().id, newer);
   const std::string path = kCheckpoints + "/" + newer + "/manifest.json";
-  const Bytes bytes = files_.Contents(path);
-  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string text = TextOf(files_.Contents(path));
   text.erase(0, text.find('\n') + 1);
   const std::string said = "\"round\": 11,";
   ASSERT_NE(text.find(said), std::string::npos);
@@ -241,32 +249,23 @@ TEST_F(ForgedTest, ACheckpointOfAnotherRoundThanItsIdSaysIsPassedOver) {
     std::string forged = text;
     forged.replace(forged.find(said), said.size(), "\"round\": " + round + ",");
     forged = "{\"checksum\": \"" + Hex(ChecksumOf(forged)) + "\",\n" + forged;
-    const auto view = std::as_bytes(std::span(forged));
-    files_.SetContents(path, {view.begin(), view.end()});
-    const auto newest = checkpoints.Newest();
-    ASSERT_TRUE(newest.ok()) << newest.status().message();
-    EXPECT_EQ(newest->chain.back().id, older);
-    EXPECT_THAT(newest->passed_over, ::testing::ElementsAre(AllOf(HasSubstr(path), HasSubstr("round is "))));
+    files_.SetContents(path, BytesOf(forged));
+    const auto newest = test::Must(checkpoints.Newest());
+    EXPECT_EQ(newest.chain.back().id, older);
+    EXPECT_THAT(newest.passed_over, ::testing::ElementsAre(AllOf(HasSubstr(path), HasSubstr("round is "))));
   }
 }
 
 TEST_F(ForgedTest, NothingOfItIsFolded) {
   Write(OptimizerKind::kAdaGrad);
   const auto fold = [&](std::size_t file, std::size_t place, const auto& value) {
-    Manifest manifest = ManifestOf("b");
-    FileEntry& entry = manifest.tables[0].ranks[0].files[file];
-    const std::string path = PathOf("b", entry.name);
-    const Bytes whole = files_.Contents(path);
-    const Bytes text = files_.Contents(kCheckpoints + "/b/manifest.json");
-    Bytes other = whole;
-    std::memcpy(&other[kNpyHeaderBytes + place * sizeof(value)], &value, sizeof(value));
-    Forge(files_, manifest, entry, path, other);
-    const auto folded =
-        Compact(files_, kCheckpoints, {ManifestOf("a"), manifest}, {.id = "f", .server_version = "1"});
-    EXPECT_FALSE(folded.ok());
-    EXPECT_THAT(folded.status().message(), HasSubstr(path));
-    files_.SetContents(path, whole);
-    files_.SetContents(kCheckpoints + "/b/manifest.json", text);
+    const std::string why = WhileForged("b", file, kNpyHeaderBytes + place * sizeof(value),
+                                        std::as_bytes(std::span(&value, 1)), [this](const Manifest& forged) {
+                                          return Compact(files_, kCheckpoints, {ManifestOf("a"), forged},
+                                                         {.id = "f", .server_version = "1"})
+                                              .status();
+                                        });
+    EXPECT_NE(why, "");
   };
   fold(kRows, 10, kNan);
   fold(kFirstState, 10, -1.0F);

@@ -7,10 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "server/durability/checkpoint_writer.h"
 #include "server/durability/checkpoints.h"
 #include "tests/durability/sim_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 
@@ -26,6 +30,14 @@ inline const std::string kCheckpoints = "checkpoints";
 inline constexpr std::uint64_t kSmallBlocks = 1000;
 
 using Bytes = std::vector<std::byte>;
+inline Bytes BytesOf(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+inline std::string TextOf(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 using Rows = std::map<Key, std::vector<float>>;  // a record each: values, then state
 
 inline std::uint64_t Mix(std::uint64_t x) {
@@ -74,17 +86,15 @@ inline std::vector<float> RecordOf(Key key, std::uint64_t seed, std::uint32_t wi
   return record;
 }
 
-// Returns rows of keys [begin, end), made to lie far apart.
+// Returns keys that lie far apart.
+inline Key KeyAt(std::uint64_t i) { return Key{i * 0x9E3779B97F4A7C15}; }
+
+// Returns rows of the keys at [begin, end).
 inline Rows RowsOf(std::uint64_t begin, std::uint64_t end, std::uint64_t seed, std::uint32_t width) {
   Rows rows;
-  for (std::uint64_t i = begin; i < end; ++i) {
-    const Key key{i * 0x9E3779B97F4A7C15};
-    rows[key] = RecordOf(key, seed, width);
-  }
+  for (std::uint64_t i = begin; i < end; ++i) rows[KeyAt(i)] = RecordOf(KeyAt(i), seed, width);
   return rows;
 }
-
-inline Key KeyAt(std::uint64_t i) { return Key{i * 0x9E3779B97F4A7C15}; }
 
 struct TableOfTest {
   std::uint32_t id = 1;
@@ -211,9 +221,7 @@ inline Result<Manifest> Save(FileSystem& files, const CheckpointOfTest& checkpoi
 
 // As Save, where nothing may go wrong.
 inline Manifest MustSave(FileSystem& files, const CheckpointOfTest& checkpoint) {
-  auto manifest = Save(files, checkpoint);
-  EXPECT_TRUE(manifest.ok()) << manifest.status().message();
-  return manifest.ok() ? *manifest : Manifest();
+  return test::Must(Save(files, checkpoint));
 }
 
 inline Status MakeCheckpointFolder(FileSystem& files) {
@@ -298,13 +306,34 @@ inline void Forge(SimFiles& files, Manifest& manifest, FileEntry& entry, const s
                   const Bytes& bytes) {
   const std::string folder = path.substr(0, path.find_last_of('/'));
   ASSERT_TRUE(files.Remove(path).ok());
-  auto writer = BlockWriter::Create(files, folder, entry.name, entry.block_bytes);
-  ASSERT_TRUE(writer.ok());
-  ASSERT_TRUE(writer->Append(bytes).ok());
-  entry = *writer->Finish();
-  const std::string text = *SerializeManifest(manifest);
-  const auto view = std::as_bytes(std::span(text));
-  files.SetContents(kCheckpoints + "/" + manifest.id + "/manifest.json", {view.begin(), view.end()});
+  auto writer = test::Must(BlockWriter::Create(files, folder, entry.name, entry.block_bytes));
+  ASSERT_TRUE(writer.Append(bytes).ok());
+  entry = *writer.Finish();
+  files.SetContents(kCheckpoints + "/" + manifest.id + "/manifest.json",
+                    BytesOf(test::Must(SerializeManifest(manifest))));
+}
+
+// Lets files die at each operation of `run`, which says whether it came to its end, and the power fail then,
+// in several ways. `prepare` fills the files before, and `judge` says what must hold after.
+inline void CrashAtAnyStep(std::uint64_t seeds, const std::function<void(SimFiles&)>& prepare,
+                           const std::function<bool(SimFiles&)>& run,
+                           const std::function<void(SimFiles&, bool done)>& judge) {
+  bool done = false;
+  for (std::uint64_t step = 1; !done; ++step) {
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
+      SimFiles files;
+      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
+      prepare(files);
+      files.CrashAt(files.operations() + step);
+      done = run(files);
+      files.CrashAt(0);
+      files.Crash(seed);
+      judge(files, done);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    ASSERT_LT(step, 200);
+  }
 }
 
 class CheckpointTest : public ::testing::Test {

@@ -8,6 +8,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -24,9 +25,7 @@ TEST_F(CheckpointTest, BringsBackRowsAndStateOfEveryOptimizer) {
     const Manifest manifest = MustSave(
         files_,
         {.id = std::string(ToString(kind)), .tables = {{.options = options, .rows = rows}}, .ranks = 4});
-    const auto read = ReadAll(files_, {manifest}, 1, 2, EvenOwners(2));
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(*read, rows);
+    EXPECT_EQ(test::Must(ReadAll(files_, {manifest}, 1, 2, EvenOwners(2))), rows);
     EXPECT_TRUE(Checkpoints(files_, kCheckpoints).Verify(manifest.id).ok());
   }
 }
@@ -41,13 +40,10 @@ TEST_F(CheckpointTest, IsReadOnAnyNumberOfRanksAndByAnyOwners) {
                                                 .owners = scattered ? ScatteredOwners(4) : EvenOwners(4)});
     for (const std::uint32_t ranks : {1U, 2U, 3U, 8U}) {
       for (const std::uint64_t chunk_bytes : {std::uint64_t{1}, std::uint64_t{500}, std::uint64_t{1} << 20}) {
-        const auto even = ReadAll(files_, {manifest}, 1, ranks, EvenOwners(ranks), chunk_bytes);
-        ASSERT_TRUE(even.ok()) << even.status().message();
-        EXPECT_TRUE(*even == rows);
+        EXPECT_TRUE(test::Must(ReadAll(files_, {manifest}, 1, ranks, EvenOwners(ranks), chunk_bytes)) ==
+                    rows);
       }
-      const auto anyhow = ReadAll(files_, {manifest}, 1, ranks, ScatteredOwners(ranks));
-      ASSERT_TRUE(anyhow.ok()) << anyhow.status().message();
-      EXPECT_TRUE(*anyhow == rows);
+      EXPECT_TRUE(test::Must(ReadAll(files_, {manifest}, 1, ranks, ScatteredOwners(ranks))) == rows);
     }
   }
 }
@@ -92,9 +88,7 @@ TEST_F(CheckpointTest, ReadsWhatADeltaErasedAndWhatItBroughtBack) {
   for (std::uint64_t i = 10; i < 30; ++i) after.erase(KeyAt(i));
   for (const auto& [key, record] : changed.rows) after[key] = record;
   for (const std::uint64_t chunk_bytes : {std::uint64_t{1}, std::uint64_t{1} << 20}) {
-    const auto read = ReadAll(files_, {base, delta}, 1, 2, ScatteredOwners(2), chunk_bytes);
-    ASSERT_TRUE(read.ok()) << read.status().message();
-    EXPECT_EQ(*read, after);
+    EXPECT_EQ(test::Must(ReadAll(files_, {base, delta}, 1, 2, ScatteredOwners(2), chunk_bytes)), after);
   }
 }
 
@@ -105,27 +99,18 @@ TEST_F(CheckpointTest, KnowsTablesThatCameAndWent) {
   const Manifest delta = MustSave(
       files_, {.id = "b", .parent = base.name(), .tables = {{.id = 2, .options = options, .rows = rows}}});
   EXPECT_EQ(ReadAll(files_, {base, delta}, 1).status().code(), StatusCode::kNotFound);
-  const auto read = ReadAll(files_, {base, delta}, 2);
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(*read, rows);
+  EXPECT_EQ(test::Must(ReadAll(files_, {base, delta}, 2)), rows);
 }
 
 TEST_F(CheckpointTest, GivesBackTheNewestLedger) {
   const Manifest base = MustSave(files_, {.id = "a", .ledger = "old"});
   const Manifest delta =
       MustSave(files_, {.id = "b", .parent = base.name(), .ledger = std::string(5000, 'n')});
-  const auto ledger = ReadLedger(files_, kCheckpoints, {base, delta});
-  ASSERT_TRUE(ledger.ok());
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(ledger->data()), ledger->size()),
-            std::string(5000, 'n'));
+  const auto ledger = test::Must(ReadLedger(files_, kCheckpoints, {base, delta}));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(ledger.data()), ledger.size()), std::string(5000, 'n'));
 }
 
 // --- Bytes on disk
-
-std::string TextOf(const SimFiles& files, const std::string& path) {
-  const Bytes bytes = files.Contents(path);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 TEST_F(CheckpointTest, WritesNumpysArraysInBucketOrder) {
   const auto options = OptionsOf(OptimizerKind::kAdam, 2);
@@ -153,11 +138,11 @@ TEST_F(CheckpointTest, WritesNumpysArraysInBucketOrder) {
     return text + std::string(127 - text.size(), ' ') + "\n";
   };
   const std::string folder = kCheckpoints + "/a/table-7/rank-0.";
-  EXPECT_EQ(TextOf(files_, folder + "keys.npy"), header("<u8", "(40, )") + keys);
-  EXPECT_EQ(TextOf(files_, folder + "rows.npy"), header("<f4", "(40, 2)") + values);
-  EXPECT_EQ(TextOf(files_, folder + "m.npy"), header("<f4", "(40, 2)") + m);
-  EXPECT_EQ(TextOf(files_, folder + "v.npy"), header("<f4", "(40, 2)") + v);
-  const std::string starts = TextOf(files_, folder + "starts.npy");
+  EXPECT_EQ(TextOf(files_.Contents(folder + "keys.npy")), header("<u8", "(40, )") + keys);
+  EXPECT_EQ(TextOf(files_.Contents(folder + "rows.npy")), header("<f4", "(40, 2)") + values);
+  EXPECT_EQ(TextOf(files_.Contents(folder + "m.npy")), header("<f4", "(40, 2)") + m);
+  EXPECT_EQ(TextOf(files_.Contents(folder + "v.npy")), header("<f4", "(40, 2)") + v);
+  const std::string starts = TextOf(files_.Contents(folder + "starts.npy"));
   ASSERT_EQ(starts.size(), 128 + 4097 * 8);
   EXPECT_EQ(starts.substr(0, 128), header("<u8", "(4097, )"));
   for (std::uint32_t bucket = 0; bucket <= kBucketCount; ++bucket) {
@@ -175,24 +160,21 @@ TEST_F(CheckpointTest, PiecesOfAnySizeMakeTheSameFiles) {
       .id = "whole", .tables = {{.options = options, .rows = rows}}, .block_bytes = 70000};
   MustSave(files_, whole);  // 2.5 MB of records: more than a writer splits, or keeps, at a time
   const auto sorted = SortByBucket(KeysOfRank(rows, EvenOwners(1), 0), BucketOfKey);
-  auto writer = CheckpointWriter::Begin(files_, kCheckpoints, "pieces", 0, 70000);
-  ASSERT_TRUE(writer.ok());
-  auto table = writer->BeginTable(
-      {.table = TableId{1}, .options = options, .starts = sorted.starts, .erased_starts = {}});
-  ASSERT_TRUE(table.ok());
+  auto writer = test::Must(CheckpointWriter::Begin(files_, kCheckpoints, "pieces", 0, 70000));
+  auto table = test::Must(writer.BeginTable(
+      {.table = TableId{1}, .options = options, .starts = sorted.starts, .erased_starts = {}}));
   std::size_t at = 0;
   for (std::size_t piece = 1; at < sorted.items.size(); at += piece, piece = piece * 3 + 1) {
     piece = std::min(piece, sorted.items.size() - at);
     const auto keys = std::span(sorted.items).subspan(at, piece);
-    ASSERT_TRUE(table->AppendKeys(keys).ok());
+    ASSERT_TRUE(table.AppendKeys(keys).ok());
     std::vector<float> records;
     for (const Key key : keys) records.insert(records.end(), rows.at(key).begin(), rows.at(key).end());
-    ASSERT_TRUE(table->AppendRecords(records).ok());
+    ASSERT_TRUE(table.AppendRecords(records).ok());
   }
-  const auto entry = table->Finish();
-  ASSERT_TRUE(entry.ok());
-  EXPECT_TRUE(*entry == Checkpoints(files_, kCheckpoints).ChainOf("whole")->front().tables[0].ranks[0]);
-  for (const FileEntry& file : entry->files) {
+  const auto entry = test::Must(table.Finish());
+  EXPECT_TRUE(entry == Checkpoints(files_, kCheckpoints).ChainOf("whole")->front().tables[0].ranks[0]);
+  for (const FileEntry& file : entry.files) {
     const std::string path = "/table-1/" + file.name;
     EXPECT_TRUE(files_.Contents(PartialFolder(kCheckpoints, "pieces") + path) ==
                 files_.Contents(kCheckpoints + "/whole" + path));
@@ -210,10 +192,9 @@ float StatedError(SimFiles& files, const std::string& id, DataType type,
   TableOfTest table{.options = OptionsOf(OptimizerKind::kSgd, 1), .type = type};
   for (std::size_t i = 0; i < values.size(); ++i) table.rows[KeyAt(i)] = {values[i].value};
   const Manifest manifest = MustSave(files, {.id = id, .tables = {table}});
-  const auto read = ReadAll(files, {manifest}, 1);
-  EXPECT_TRUE(read.ok()) << read.status().message();
+  const auto read = test::Must(ReadAll(files, {manifest}, 1));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const float wide = read->at(KeyAt(i))[0];
+    const float wide = read.at(KeyAt(i))[0];
     const float expected =
         type == DataType::kFloat16 ? FromFloat16(values[i].bits) : FromBFloat16(values[i].bits);
     EXPECT_EQ(wide, expected) << values[i].value;

@@ -5,6 +5,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -13,11 +14,10 @@ using CheckpointWriterTest = CheckpointTest;
 
 TEST_F(CheckpointWriterTest, AWriterRefusesKeysThatAreNotThoseThatWereAnnounced) {
   const auto options = OptionsOf(OptimizerKind::kSgd, 1);
-  auto writer = CheckpointWriter::Begin(files_, kCheckpoints, "a", 0, kSmallBlocks);
-  ASSERT_TRUE(writer.ok());
+  auto writer = test::Must(CheckpointWriter::Begin(files_, kCheckpoints, "a", 0, kSmallBlocks));
   std::uint32_t id = 0;
   const auto begin = [&](const BucketStarts& starts, std::optional<BucketStarts> erased = {}) {
-    return writer->BeginTable(
+    return writer.BeginTable(
         {.table = TableId{++id}, .options = options, .starts = starts, .erased_starts = erased});
   };
   BucketStarts starts(kBucketCount + 1, 3);
@@ -27,12 +27,11 @@ TEST_F(CheckpointWriterTest, AWriterRefusesKeysThatAreNotThoseThatWereAnnounced)
   const std::vector<float> records = {1, 2, 3};
   const auto span = std::span(keys);
   {
-    auto table = begin(starts);
-    ASSERT_TRUE(table.ok());
-    EXPECT_TRUE(table->AppendKeys(span.first(2)).ok());
-    EXPECT_TRUE(table->AppendKeys(span.last(1)).ok());
-    EXPECT_TRUE(table->AppendRecords(records).ok());
-    EXPECT_TRUE(table->Finish().ok());
+    auto table = test::Must(begin(starts));
+    EXPECT_TRUE(table.AppendKeys(span.first(2)).ok());
+    EXPECT_TRUE(table.AppendKeys(span.last(1)).ok());
+    EXPECT_TRUE(table.AppendRecords(records).ok());
+    EXPECT_TRUE(table.Finish().ok());
   }
   const auto expect_internal = [](const Status& status) {
     EXPECT_EQ(status.code(), StatusCode::kInternal) << status.message();
@@ -48,16 +47,10 @@ TEST_F(CheckpointWriterTest, AWriterRefusesKeysThatAreNotThoseThatWereAnnounced)
   expect_internal(begin(falling).status());
   expect_internal(begin(starts, falling).status());
   expect_internal(begin({0, 3}).status());
-  {
+  for (const bool keys_lack : {false, true}) {
     auto table = begin(starts);
-    EXPECT_TRUE(table->AppendKeys(span.first(2)).ok());
-    EXPECT_TRUE(table->AppendRecords(records).ok());
-    expect_internal(table->Finish().status());
-  }
-  {
-    auto table = begin(starts);
-    EXPECT_TRUE(table->AppendKeys(keys).ok());
-    EXPECT_TRUE(table->AppendRecords(std::span(records).first(2)).ok());
+    EXPECT_TRUE(table->AppendKeys(span.first(keys_lack ? 2 : 3)).ok());
+    EXPECT_TRUE(table->AppendRecords(std::span(records).first(keys_lack ? 3 : 2)).ok());
     expect_internal(table->Finish().status());
   }
   {
@@ -136,15 +129,13 @@ CheckpointOfTest Small(const std::string& id, std::uint64_t seed) {
 void ExpectOldOrNew(SimFiles& files, bool published) {
   const Checkpoints checkpoints(files, kCheckpoints);
   ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
-  const auto newest = checkpoints.Newest();
-  ASSERT_TRUE(newest.ok()) << newest.status().message();
-  EXPECT_TRUE(newest->passed_over.empty());
-  const std::string id = newest->chain.back().id;
+  const auto newest = test::Must(checkpoints.Newest());
+  EXPECT_TRUE(newest.passed_over.empty());
+  const std::string id = newest.chain.back().id;
   EXPECT_TRUE(id == "b" || (id == "a" && !published)) << id;
   EXPECT_EQ(checkpoints.Verify(id).message(), "");
-  const auto rows = ReadAll(files, newest->chain, 1);
-  ASSERT_TRUE(rows.ok()) << rows.status().message();
-  EXPECT_TRUE(*rows == Small(id, id == "a" ? 1 : 2).tables[0].rows);
+  const auto rows = test::Must(ReadAll(files, newest.chain, 1));
+  EXPECT_TRUE(rows == Small(id, id == "a" ? 1 : 2).tables[0].rows);
   const auto names = files.List(kCheckpoints);
   EXPECT_EQ(names->size(), id == "a" ? 1 : 2);
   if (id == "b") return;
@@ -152,24 +143,9 @@ void ExpectOldOrNew(SimFiles& files, bool published) {
 }
 
 TEST(CheckpointCrashTest, AtAnyStepOfWritingAndPublishingTheOldOrTheNewIsThere) {
-  bool ok = false;  // the last step is one behind all that is done
-  for (std::uint64_t step = 1; !ok; ++step) {
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
-      SimFiles files;
-      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
-      MustSave(files, Small("a", 1));
-      const std::uint64_t before = files.operations();
-      files.CrashAt(before + step);
-      const auto saved = Save(files, Small("b", 2));
-      ok = saved.ok();
-      files.CrashAt(0);
-      files.Crash(seed);
-      ExpectOldOrNew(files, ok);
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-    ASSERT_LT(step, 200);
-  }
+  CrashAtAnyStep(
+      6, [](SimFiles& files) { MustSave(files, Small("a", 1)); },
+      [](SimFiles& files) { return Save(files, Small("b", 2)).ok(); }, ExpectOldOrNew);
 }
 
 TEST(CheckpointCrashTest, WhenAnyStepFailsTheOldOrTheNewIsThere) {

@@ -1,18 +1,17 @@
 // Which checkpoints may go, and that they go whole.
 #include <gmock/gmock.h>
-#include <stdlib.h>
 
 #include <filesystem>
 
 #include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class RemoveTest : public CheckpointsTest {
@@ -27,11 +26,22 @@ class RemoveTest : public CheckpointsTest {
     MustSave(files, Small("f", 6, e.name()));
   }
 
+  // Saves c0, c1 and so on, and pins all but the last ones.
+  void PinAsManyAsMayBe(std::size_t but) {
+    for (std::size_t i = 0; i < kMaxPinned + but; ++i) SaveSmall("c" + std::to_string(i), i + 1);
+    for (std::size_t i = 0; i < kMaxPinned; ++i) ASSERT_TRUE(checkpoints_.Pin("c" + std::to_string(i)).ok());
+  }
+
+  // Loads `id` while `newest` is the newest, and saves the copy under a name.
+  void Load(const std::string& id, const std::string& newest, const std::string& copy) {
+    ASSERT_TRUE(checkpoints_.KeepForLoad(id, newest, copy).ok());
+    ASSERT_TRUE(checkpoints_.ForgetEarlierLoads(id, copy).ok());
+  }
+
   // The newest first.
   std::vector<std::string> KeptForLoads() const {
     std::vector<std::string> kept;
-    const auto listed = checkpoints_.ListUsable();
-    for (const ListedCheckpoint& checkpoint : *listed) {
+    for (const ListedCheckpoint& checkpoint : test::Must(checkpoints_.ListUsable())) {
       if (checkpoint.kept_for_load) kept.push_back(checkpoint.id);
     }
     return kept;
@@ -82,32 +92,20 @@ TEST_F(RemoveTest, ABrokenChainDoesNotCountAsKept) {
 }
 
 TEST_F(RemoveTest, AtAnyStepOfACrashEachIsWholeOrGoneAndNoDeltaLosesItsBase) {
-  bool ok = false;
-  for (std::uint64_t step = 1; !ok; ++step) {
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
-      SimFiles files;
-      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
-      SaveChains(files);
-      const Checkpoints checkpoints(files, kCheckpoints);
-      files.CrashAt(files.operations() + step);
-      ok = checkpoints.RemoveOld(1).ok();
-      files.CrashAt(0);
-      files.Crash(seed);
-      const auto listed = checkpoints.List();
-      ASSERT_TRUE(listed.ok());
-      for (const ListedCheckpoint& checkpoint : *listed) {
-        EXPECT_EQ(checkpoint.why_not.message(), "");
-        EXPECT_EQ(checkpoints.Verify(checkpoint.id).message(), "");
-        EXPECT_EQ(checkpoints.ChainOf(checkpoint.id).status().message(), "");
-      }
-      EXPECT_THAT(IdsOf(checkpoints.Newest()->chain), ElementsAre("e", "f"));
-      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
-      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
-      EXPECT_THAT(*files.List(kCheckpoints), ElementsAre("e", "f"));
-    }
-    ASSERT_LT(step, 100);
-  }
+  CrashAtAnyStep(
+      10, SaveChains, [](SimFiles& files) { return Checkpoints(files, kCheckpoints).RemoveOld(1).ok(); },
+      [](SimFiles& files, bool) {
+        const Checkpoints checkpoints(files, kCheckpoints);
+        for (const ListedCheckpoint& checkpoint : test::Must(checkpoints.List())) {
+          EXPECT_EQ(checkpoint.why_not.message(), "");
+          EXPECT_EQ(checkpoints.Verify(checkpoint.id).message(), "");
+          EXPECT_EQ(checkpoints.ChainOf(checkpoint.id).status().message(), "");
+        }
+        EXPECT_THAT(IdsOf(checkpoints.Newest()->chain), ElementsAre("e", "f"));
+        ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+        ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+        EXPECT_THAT(*files.List(kCheckpoints), ElementsAre("e", "f"));
+      });
 }
 
 TEST_F(RemoveTest, WhatIsPinnedStaysWithItsChainUntilItIsReleased) {
@@ -116,9 +114,7 @@ TEST_F(RemoveTest, WhatIsPinnedStaysWithItsChainUntilItIsReleased) {
   ASSERT_TRUE(checkpoints_.Pin("b").ok());
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
   EXPECT_THAT(IdsOf(*checkpoints_.ChainOf("b")), ElementsAre("a", "b"));
-  const auto listed = checkpoints_.ListUsable();
-  ASSERT_TRUE(listed.ok());
-  for (const ListedCheckpoint& checkpoint : *listed)
+  for (const ListedCheckpoint& checkpoint : test::Must(checkpoints_.ListUsable()))
     EXPECT_EQ(checkpoint.pinned, checkpoint.id == "b") << checkpoint.id;
   ASSERT_TRUE(checkpoints_.Release("b").ok());
   ASSERT_TRUE(checkpoints_.Release("b").ok());
@@ -134,33 +130,28 @@ TEST_F(RemoveTest, APinnedChainThatIsAmongTheNewestCountsAsOne) {
 // Loads "b", which saves a copy.
 TEST_F(RemoveTest, ALoadKeepsWhatItLoadsAndWhatWasTheNewest) {
   SaveChains(files_);
-  ASSERT_TRUE(checkpoints_.KeepForLoad("b", "f", "copy").ok());
-  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("b", "copy").ok());
+  Load("b", "f", "copy");
   SaveSmall("copy", 7);
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("d", "c"));
   EXPECT_THAT(KeptForLoads(), ElementsAre("f", "b"));
 
   // The newest one is only a copy: what was newest before it stays.
-  ASSERT_TRUE(checkpoints_.KeepForLoad("copy", "copy", "copy-2").ok());
-  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy", "copy-2").ok());
+  Load("copy", "copy", "copy-2");
   SaveSmall("copy-2", 8);
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("b", "a"));
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy", "f"));
 
   // Nobody knows a newest one: what a load has kept stays.
-  ASSERT_TRUE(checkpoints_.KeepForLoad("copy-2", "", "copy-3").ok());
-  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy-2", "copy-3").ok());
+  Load("copy-2", "", "copy-3");
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy-2", "f"));
 
   // A load that fails saves no copy, so the newest one is still the one before.
   ASSERT_TRUE(checkpoints_.KeepForLoad("copy-2", "copy-2", "none").ok());
-  ASSERT_TRUE(checkpoints_.KeepForLoad("copy", "copy-2", "copy-3").ok());
-  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("copy", "copy-3").ok());
+  Load("copy", "copy-2", "copy-3");
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy", "f"));
 
   SaveSmall("g", 9);
-  ASSERT_TRUE(checkpoints_.KeepForLoad("g", "g", "copy-4").ok());
-  ASSERT_TRUE(checkpoints_.ForgetEarlierLoads("g", "copy-4").ok());
+  Load("g", "g", "copy-4");
   EXPECT_THAT(KeptForLoads(), ElementsAre("g"));
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("copy-2", "copy", "f", "e"));
 }
@@ -181,8 +172,7 @@ TEST_F(RemoveTest, APersonsPinIsNoLoads) {
 }
 
 TEST_F(RemoveTest, ALoadKeepsItsTwoBesideAllThatArePinned) {
-  for (std::uint64_t i = 0; i <= kMaxPinned + 1; ++i) SaveSmall("c" + std::to_string(i), i + 1);
-  for (std::size_t i = 0; i < kMaxPinned; ++i) ASSERT_TRUE(checkpoints_.Pin("c" + std::to_string(i)).ok());
+  PinAsManyAsMayBe(2);
   ASSERT_TRUE(checkpoints_.KeepForLoad("c64", "c65", "copy").ok());
   EXPECT_THAT(KeptForLoads(), ElementsAre("c65", "c64"));
   EXPECT_EQ(checkpoints_.Pin("c64").code(), StatusCode::kResourceExhausted);
@@ -192,26 +182,24 @@ TEST_F(RemoveTest, ALoadKeepsItsTwoBesideAllThatArePinned) {
 
 // Whenever a crash comes, what the load before kept stays, or what this one keeps.
 TEST_F(RemoveTest, AtAnyStepOfACrashALoadKeepsWhatWasTheNewest) {
-  bool ok = false;
-  for (std::uint64_t step = 1; !ok; ++step) {
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
-      SimFiles files;
-      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
-      SaveChains(files);
-      const Checkpoints checkpoints(files, kCheckpoints);
-      ASSERT_TRUE(checkpoints.KeepForLoad("b", "d", "e").ok());
-      files.CrashAt(files.operations() + step);
-      ok = checkpoints.KeepForLoad("e", "e", "copy").ok() && checkpoints.ForgetEarlierLoads("e", "copy").ok();
-      files.CrashAt(0);
-      files.Crash(seed);
-      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
-      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
-      EXPECT_TRUE(checkpoints.CheckChain("d").ok());
-      EXPECT_TRUE(checkpoints.CheckChain("f").ok());
-    }
-    ASSERT_LT(step, 100);
-  }
+  CrashAtAnyStep(
+      10,
+      [](SimFiles& files) {
+        SaveChains(files);
+        ASSERT_TRUE(Checkpoints(files, kCheckpoints).KeepForLoad("b", "d", "e").ok());
+      },
+      [](SimFiles& files) {
+        const Checkpoints checkpoints(files, kCheckpoints);
+        return checkpoints.KeepForLoad("e", "e", "copy").ok() &&
+               checkpoints.ForgetEarlierLoads("e", "copy").ok();
+      },
+      [](SimFiles& files, bool) {
+        const Checkpoints checkpoints(files, kCheckpoints);
+        ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+        ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+        EXPECT_TRUE(checkpoints.CheckChain("d").ok());
+        EXPECT_TRUE(checkpoints.CheckChain("f").ok());
+      });
 }
 
 TEST_F(RemoveTest, WhatIsNotThereIsNeitherPinnedNorReleased) {
@@ -225,8 +213,7 @@ TEST_F(RemoveTest, AFolderOrALinkToNothingIsNoPin) {
   std::filesystem::create_directories(pin);
   const Checkpoints checkpoints(SystemFiles(), folder.path());
   for (const Status& refused : {checkpoints.Pin("a"), checkpoints.Release("a")}) {
-    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
-    EXPECT_THAT(refused.message(), HasSubstr(pin));
+    test::ExpectStatus(refused, StatusCode::kFailedPrecondition, pin);
   }
   std::filesystem::remove(pin);
   std::filesystem::create_symlink("nothing", pin);
@@ -236,8 +223,7 @@ TEST_F(RemoveTest, AFolderOrALinkToNothingIsNoPin) {
 }
 
 TEST_F(RemoveTest, SoManyArePinnedAndNoMore) {
-  for (std::size_t i = 0; i <= kMaxPinned; ++i) SaveSmall("c" + std::to_string(i), i + 1);
-  for (std::size_t i = 0; i < kMaxPinned; ++i) ASSERT_TRUE(checkpoints_.Pin("c" + std::to_string(i)).ok());
+  PinAsManyAsMayBe(1);
   const Status refused = checkpoints_.Pin("c" + std::to_string(kMaxPinned));
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(), "64 checkpoints are pinned, and at most 64 may be: release one first");
@@ -267,30 +253,23 @@ TEST_F(RemoveTest, WhatIsPinnedAsItIsToBeRemovedStaysWithItsChain) {
 }
 
 TEST_F(RemoveTest, AtAnyStepOfACrashWhatWasPinnedInTimeIsThere) {
-  bool ok = false;
-  for (std::uint64_t step = 1; !ok; ++step) {
-    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      SCOPED_TRACE("step " + std::to_string(step) + " seed " + std::to_string(seed));
-      SimFiles files;
-      ASSERT_TRUE(MakeCheckpointFolder(files).ok());
-      SaveChains(files);
-      files.CrashAt(files.operations() + step);
-      WatchedFiles watched(files);
-      Status pinned;
-      PinAmidRemoval(watched, files, "b", pinned);
-      ok = Checkpoints(watched, kCheckpoints).RemoveOld(2).ok();
-      files.CrashAt(0);
-      files.Crash(seed);
-      const Checkpoints checkpoints(files, kCheckpoints);
-      ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
-      if (!pinned.ok()) continue;
-      EXPECT_THAT(IdsOf(*checkpoints.ChainOf("b")), ElementsAre("a", "b"));
-      EXPECT_TRUE(checkpoints.Verify("b").ok());
-      ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
-      EXPECT_TRUE(checkpoints.ChainOf("b").ok());
-    }
-    ASSERT_LT(step, 100);
-  }
+  Status pinned;
+  CrashAtAnyStep(
+      10, SaveChains,
+      [&](SimFiles& files) {
+        WatchedFiles watched(files);
+        PinAmidRemoval(watched, files, "b", pinned);
+        return Checkpoints(watched, kCheckpoints).RemoveOld(2).ok();
+      },
+      [&](SimFiles& files, bool) {
+        const Checkpoints checkpoints(files, kCheckpoints);
+        ASSERT_TRUE(checkpoints.RemoveLeftovers().ok());
+        if (!pinned.ok()) return;
+        EXPECT_THAT(IdsOf(*checkpoints.ChainOf("b")), ElementsAre("a", "b"));
+        EXPECT_TRUE(checkpoints.Verify("b").ok());
+        ASSERT_TRUE(checkpoints.RemoveOld(1).ok());
+        EXPECT_TRUE(checkpoints.ChainOf("b").ok());
+      });
 }
 
 TEST_F(RemoveTest, LeftoversAreWhatWritersAndRemoversLeft) {

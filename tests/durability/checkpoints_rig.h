@@ -34,10 +34,8 @@ inline std::vector<std::string> IdsOf(const std::vector<ListedCheckpoint>& liste
   return ids;
 }
 
-class CheckpointsTest : public ::testing::Test {
+class CheckpointsTest : public CheckpointTest {
  protected:
-  CheckpointsTest() { EXPECT_TRUE(MakeCheckpointFolder(files_).ok()); }
-
   // Saves a delta behind another, or a base.
   Manifest SaveSmall(const std::string& id, std::uint64_t round, const Manifest* parent = nullptr) {
     return MustSave(files_,
@@ -48,10 +46,7 @@ class CheckpointsTest : public ::testing::Test {
 
   // Puts a manifest where it is, or elsewhere.
   void Overwrite(const std::string& path, Manifest manifest) {
-    const auto text = SerializeManifest(manifest);
-    ASSERT_TRUE(text.ok()) << text.status().message();
-    const auto bytes = std::as_bytes(std::span(*text));
-    files_.SetContents(path, {bytes.begin(), bytes.end()});
+    files_.SetContents(path, BytesOf(test::Must(SerializeManifest(manifest))));
   }
 
   void Break(const std::string& path) {
@@ -60,7 +55,6 @@ class CheckpointsTest : public ::testing::Test {
     files_.SetContents(path, bytes);
   }
 
-  SimFiles files_;
   Checkpoints checkpoints_{files_, kCheckpoints};
 };
 

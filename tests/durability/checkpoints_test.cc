@@ -2,13 +2,13 @@
 #include "server/durability/checkpoints.h"
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 
 #include "tests/durability/checkpoints_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
@@ -47,14 +47,12 @@ TEST_F(CheckpointsTest, AreListedNewestFirstAndBrokenOnesLast) {
   ASSERT_TRUE(files_.Remove(PathOf("z")).ok());
   ASSERT_TRUE(files_.MakeFolder(kCheckpoints + "/.x.partial").ok());
   ASSERT_TRUE(files_.MakeFolder(kCheckpoints + "/.x.removed").ok());
-  const auto listed = checkpoints_.List();
-  ASSERT_TRUE(listed.ok());
-  EXPECT_THAT(IdsOf(*listed), ElementsAre("late", "d", "e", "b", "a", "early", "z", "y"));
-  for (const ListedCheckpoint& checkpoint : *listed)
+  const auto listed = test::Must(checkpoints_.List());
+  EXPECT_THAT(IdsOf(listed), ElementsAre("late", "d", "e", "b", "a", "early", "z", "y"));
+  for (const ListedCheckpoint& checkpoint : listed)
     EXPECT_EQ(checkpoint.manifest.has_value(), checkpoint.why_not.ok());
-  EXPECT_EQ(listed->at(6).why_not, FailedPrecondition(PathOf("z") + " is missing"));
-  EXPECT_EQ(listed->at(7).why_not.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(listed->at(7).why_not.message(), HasSubstr(PathOf("y") + " is damaged"));
+  EXPECT_EQ(listed.at(6).why_not, FailedPrecondition(PathOf("z") + " is missing"));
+  test::ExpectStatus(listed.at(7).why_not, StatusCode::kFailedPrecondition, PathOf("y") + " is damaged");
 }
 
 TEST_F(CheckpointsTest, OfTwoOfTheSameStateTheOneThatFoldsIsNewer) {
@@ -88,10 +86,9 @@ void ExpectStrayFilesArePassedOver(FileSystem& files, const std::string& folder)
        {std::string("empty"), std::string("strange"), std::string("strange/manifest.json")})
     ASSERT_TRUE(files.MakeFolder(folder + "/" + name).ok());
   const Checkpoints checkpoints(files, folder);
-  const auto listed = checkpoints.List();
-  ASSERT_TRUE(listed.ok());
-  EXPECT_THAT(IdsOf(*listed), ElementsAre("strange", "notes.txt", "notes", "empty"));
-  for (const ListedCheckpoint& stray : *listed)
+  const auto listed = test::Must(checkpoints.List());
+  EXPECT_THAT(IdsOf(listed), ElementsAre("strange", "notes.txt", "notes", "empty"));
+  for (const ListedCheckpoint& stray : listed)
     EXPECT_EQ(stray.why_not.code(), StatusCode::kFailedPrecondition) << stray.why_not.message();
   EXPECT_EQ(checkpoints.Newest().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(*checkpoints.RemoveOld(1), IsEmpty());
@@ -102,10 +99,9 @@ void ExpectStrayFilesArePassedOver(FileSystem& files, const std::string& folder)
 TEST_F(CheckpointsTest, StrayFilesArePassedOver) {
   SaveSmall("a", 1);
   ASSERT_TRUE(files_.Create(kCheckpoints + "/notes").ok());
-  const auto newest = checkpoints_.Newest();
-  ASSERT_TRUE(newest.ok()) << newest.status().message();
-  EXPECT_THAT(IdsOf(newest->chain), ElementsAre("a"));
-  EXPECT_THAT(newest->passed_over, ElementsAre(PathOf("notes") + " is missing"));
+  const auto newest = test::Must(checkpoints_.Newest());
+  EXPECT_THAT(IdsOf(newest.chain), ElementsAre("a"));
+  EXPECT_THAT(newest.passed_over, ElementsAre(PathOf("notes") + " is missing"));
   ExpectStrayFilesArePassedOver(files_, "stray");
   const test::TemporaryFolder folder;
   ExpectStrayFilesArePassedOver(SystemFiles(), folder.path() + "/stray");
@@ -117,10 +113,9 @@ TEST_F(CheckpointsTest, OfWhichTheManifestIsAFifoAreListedAsBroken) {
   const std::string manifest = folder.path() + "/a/manifest.json";
   ASSERT_EQ(mkfifo(manifest.c_str(), 0600), 0);
   const Checkpoints checkpoints(SystemFiles(), folder.path());
-  const auto listed = checkpoints.ListUsable();
-  ASSERT_TRUE(listed.ok()) << listed.status().message();
-  EXPECT_THAT(IdsOf(*listed), ElementsAre("a"));
-  EXPECT_EQ(listed->front().why_not,
+  const auto listed = test::Must(checkpoints.ListUsable());
+  EXPECT_THAT(IdsOf(listed), ElementsAre("a"));
+  EXPECT_EQ(listed.front().why_not,
             FailedPrecondition("cannot open " + manifest + ": it is no regular file"));
   EXPECT_EQ(checkpoints.Newest().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(*checkpoints.RemoveOld(1), IsEmpty());
@@ -145,13 +140,10 @@ class ChainTest : public CheckpointsTest {
   // "a".
   void ExpectRefused(const std::string& what) {
     const auto chain = checkpoints_.ChainOf("c");
-    EXPECT_EQ(chain.status().code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(chain.status().message(), HasSubstr("the chain of checkpoint c "));
-    EXPECT_THAT(chain.status().message(), HasSubstr(what));
-    const auto newest = checkpoints_.Newest();
-    ASSERT_TRUE(newest.ok()) << newest.status().message();
-    EXPECT_THAT(IdsOf(newest->chain), ElementsAre("a"));
-    EXPECT_THAT(newest->passed_over, ::testing::Contains(HasSubstr(what)));
+    test::ExpectStatus(chain.status(), StatusCode::kFailedPrecondition, "the chain of checkpoint c ", what);
+    const auto newest = test::Must(checkpoints_.Newest());
+    EXPECT_THAT(IdsOf(newest.chain), ElementsAre("a"));
+    EXPECT_THAT(newest.passed_over, ::testing::Contains(HasSubstr(what)));
   }
 
   // Expects that a delta "c" that differs so from one that could follow "a" is refused.
@@ -229,9 +221,8 @@ TEST_F(ChainTest, ThatIsTooLongIsRefused) {
     last = MustSave(files_, {.id = "d" + std::to_string(i), .parent = last.name()});
   EXPECT_EQ(checkpoints_.ChainOf(last.id)->size(), kMaxLinks);
   MustSave(files_, {.id = "c", .parent = last.name()});
-  const auto chain = checkpoints_.ChainOf("c");
-  EXPECT_EQ(chain.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(chain.status().message(), HasSubstr("has more than 1024 links"));
+  test::ExpectStatus(checkpoints_.ChainOf("c").status(), StatusCode::kFailedPrecondition,
+                     "has more than 1024 links");
 }
 
 // --- The newest
@@ -255,19 +246,17 @@ TEST_F(CheckpointsTest, TheNewestIsTheNewestOfWhichAllFilesAreThere) {
   EXPECT_TRUE(newest->chain == Chain{a});
   EXPECT_THAT(newest->passed_over, ::testing::Contains(HasSubstr(gone + " is missing")));
   ASSERT_TRUE(files_.Remove(PathOf("a")).ok());
-  const Status none = checkpoints_.Newest().status();
-  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(none.message(), HasSubstr(PathOf("a") + " is missing"));
+  test::ExpectStatus(checkpoints_.Newest().status(), StatusCode::kFailedPrecondition,
+                     PathOf("a") + " is missing");
 }
 
 TEST_F(CheckpointsTest, TheNewestIsNoneThatItsReaderRefused) {
   const Manifest a = SaveSmall("a", 1);
   const Manifest b = SaveSmall("b", 2, &a);
   SaveSmall("c", 3, &b);
-  const auto newest = checkpoints_.Newest({"b"});
-  ASSERT_TRUE(newest.ok());
-  EXPECT_TRUE(newest->chain == Chain{a});
-  EXPECT_EQ(newest->passed_over.size(), 2);
+  const auto newest = test::Must(checkpoints_.Newest({"b"}));
+  EXPECT_TRUE(newest.chain == Chain{a});
+  EXPECT_EQ(newest.passed_over.size(), 2);
   EXPECT_EQ(checkpoints_.Newest({"a", "b", "c"}).status().code(), StatusCode::kFailedPrecondition);
 }
 
@@ -286,11 +275,9 @@ TEST_F(CheckpointsTest, WhatCannotBeReadIsNotTakenForBroken) {
     };
     const Checkpoints checkpoints(broken, kCheckpoints);
     const Status status = checkpoints.Newest().status();
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("cannot open " + path));
+    test::ExpectStatus(status, StatusCode::kUnavailable, "cannot open " + path);
     if (!path.ends_with("manifest.json")) continue;
-    EXPECT_EQ(checkpoints.ChainOf("c").status().code(), StatusCode::kUnavailable);
-    EXPECT_THAT(checkpoints.ChainOf("c").status().message(), HasSubstr("cannot open " + path));
+    test::ExpectStatus(checkpoints.ChainOf("c").status(), StatusCode::kUnavailable, "cannot open " + path);
     EXPECT_EQ(checkpoints.RemoveOld(1).status().code(), StatusCode::kUnavailable);
   }
 }
@@ -303,8 +290,8 @@ TEST_F(CheckpointsTest, AChainIsCheckedWithoutReadingItsRows) {
   Break(kCheckpoints + "/a/table-1/rank-0.rows.npy");
   EXPECT_TRUE(checkpoints_.CheckChain("b").ok());
   files_.Lose(kCheckpoints + "/a/table-1/rank-0.rows.npy");
-  EXPECT_EQ(checkpoints_.CheckChain("b").code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(checkpoints_.CheckChain("b").message(), HasSubstr("a/table-1/rank-0.rows.npy"));
+  test::ExpectStatus(checkpoints_.CheckChain("b"), StatusCode::kFailedPrecondition,
+                     "a/table-1/rank-0.rows.npy");
   ASSERT_TRUE(files_.RemoveFolder(kCheckpoints + "/a").ok());
   EXPECT_EQ(checkpoints_.CheckChain("b"),
             FailedPrecondition("the chain of checkpoint b has a gap: there is no a"));
@@ -315,10 +302,8 @@ TEST_F(CheckpointsTest, VerifyReadsEveryBlockOfACheckpointAndOfNoOther) {
   SaveSmall("b", 2, &a);
   Break(kCheckpoints + "/a/table-1/rank-0.rows.npy");
   EXPECT_TRUE(checkpoints_.Verify("b").ok());
-  const Status status = checkpoints_.Verify("a");
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(),
-              HasSubstr(kCheckpoints + "/a/table-1/rank-0.rows.npy is damaged: bytes 0 to"));
+  test::ExpectStatus(checkpoints_.Verify("a"), StatusCode::kFailedPrecondition,
+                     kCheckpoints + "/a/table-1/rank-0.rows.npy is damaged: bytes 0 to");
   EXPECT_EQ(checkpoints_.Verify("c").code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(checkpoints_.Verify("../a").code(), StatusCode::kFailedPrecondition);
 }

@@ -5,6 +5,7 @@
 
 #include "tests/durability/checkpoint_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -80,10 +81,8 @@ Story SaveStory(FileSystem& files, std::array<DataType, 3> types = {},
   return story;
 }
 
-class CompactionTest : public ::testing::Test {
+class CompactionTest : public CheckpointTest {
  protected:
-  CompactionTest() { EXPECT_TRUE(MakeCheckpointFolder(files_).ok()); }
-
   Result<Manifest> Fold(const Chain& chain, const std::string& id = "f", std::uint64_t memory_bytes = 5000,
                         std::uint64_t block_bytes = kSmallBlocks) {
     return Compact(
@@ -103,7 +102,15 @@ class CompactionTest : public ::testing::Test {
     }
   }
 
-  SimFiles files_;
+  // Saves a delta "d" of a story's end; returns also what it has of the tables.
+  std::pair<Manifest, CheckpointOfTest> SaveNext(const Story& story) {
+    CheckpointOfTest next = story.last;
+    next.id = "d";
+    next.parent = story.chain.back().name();
+    next.tables = {ChangeOf(story.last.tables[0], 7), ChangeOf(story.last.tables[1], 7)};
+    next.round += 1;
+    return {MustSave(files_, next), next};
+  }
 };
 
 TEST_F(CompactionTest, EqualsTheBaseThatHadBeenWrittenByteForByte) {
@@ -113,26 +120,22 @@ TEST_F(CompactionTest, EqualsTheBaseThatHadBeenWrittenByteForByte) {
   const Manifest wanted = MustSave(files_, direct);
   for (const std::uint64_t memory_bytes : {std::uint64_t{1}, std::uint64_t{5000}, std::uint64_t{1} << 30}) {
     SCOPED_TRACE(memory_bytes);
-    const auto folded = Fold(story.chain, "f" + std::to_string(memory_bytes), memory_bytes);
-    ASSERT_TRUE(folded.ok()) << folded.status().message();
-    ExpectSameFiles("direct", folded->id);
-    EXPECT_TRUE(Checkpoints(files_, kCheckpoints).Verify(folded->id).ok());
+    const auto folded = test::Must(Fold(story.chain, "f" + std::to_string(memory_bytes), memory_bytes));
+    ExpectSameFiles("direct", folded.id);
+    EXPECT_TRUE(Checkpoints(files_, kCheckpoints).Verify(folded.id).ok());
     // But for its names, the manifest is the same too.
     Manifest same = wanted;
-    same.id = folded->id;
+    same.id = folded.id;
     same.folds = story.chain.back().name();
     same.server_version = "9.9";
-    same.checksum = folded->checksum;
-    EXPECT_TRUE(*folded == same);
-    EXPECT_TRUE(*Checkpoints(files_, kCheckpoints).ChainOf(folded->id) == Chain{*folded});
+    same.checksum = folded.checksum;
+    EXPECT_TRUE(folded == same);
+    EXPECT_TRUE(*Checkpoints(files_, kCheckpoints).ChainOf(folded.id) == Chain{folded});
   }
   for (const TableOfTest& table : story.last.tables) {
-    const auto rows = ReadAll(files_, {wanted}, table.id, 3, ScatteredOwners(3));
-    ASSERT_TRUE(rows.ok());
-    EXPECT_TRUE(*rows == table.rows);
-    const auto of_chain = ReadAll(files_, story.chain, table.id, 3, ScatteredOwners(3));
-    ASSERT_TRUE(of_chain.ok());
-    EXPECT_TRUE(*of_chain == table.rows);
+    const auto rows = test::Must(ReadAll(files_, {wanted}, table.id, 3, ScatteredOwners(3)));
+    EXPECT_TRUE(rows == table.rows);
+    EXPECT_TRUE(test::Must(ReadAll(files_, story.chain, table.id, 3, ScatteredOwners(3))) == table.rows);
   }
 }
 
@@ -146,12 +149,11 @@ TEST_F(CompactionTest, HasNoMoreRowsInMemoryThanItMay) {
   const std::uint64_t bytes = table.rows.size() * (sizeof(Key) + sizeof(float));
   for (const std::uint64_t ranges : {1, 2, 10, 50}) {
     WatchedFiles watched(files_);
-    const auto folded = Compact(watched, kCheckpoints, {base, tip},
-                                {.id = "f" + std::to_string(ranges),
-                                 .server_version = "1",
-                                 .memory_bytes = bytes / ranges,
-                                 .block_bytes = kSmallBlocks});
-    ASSERT_TRUE(folded.ok()) << folded.status().message();
+    const auto folded = test::Must(Compact(watched, kCheckpoints, {base, tip},
+                                           {.id = "f" + std::to_string(ranges),
+                                            .server_version = "1",
+                                            .memory_bytes = bytes / ranges,
+                                            .block_bytes = kSmallBlocks}));
     // Keys are read twice: to count what stays, and to write it. No bucket here has 1/50 of the rows.
     const auto opened = static_cast<std::uint64_t>(std::ranges::count_if(
         watched.opened, [](const std::string& path) { return path.ends_with("a/table-1/rank-0.keys.npy"); }));
@@ -189,11 +191,10 @@ TEST_F(CompactionTest, KeepsAnUnmixedTypeAndTheLargestErrorOfTheChain) {
   const Manifest tip = MustSave(files_, {.id = "b", .parent = base.name(), .tables = {change}, .ranks = 2});
   Apply(change, table);
   MustSave(files_, {.id = "direct", .tables = {table}, .ranks = 2});
-  const auto folded = Fold({base, tip});
-  ASSERT_TRUE(folded.ok()) << folded.status().message();
+  const auto folded = test::Must(Fold({base, tip}));
   ExpectSameFiles("direct", "f");
-  EXPECT_EQ(folded->tables[0].value_type, kHalf);
-  for (const RankEntry& rank : folded->tables[0].ranks) EXPECT_EQ(rank.largest_error, 0x1p-11F);
+  EXPECT_EQ(folded.tables[0].value_type, kHalf);
+  for (const RankEntry& rank : folded.tables[0].ranks) EXPECT_EQ(rank.largest_error, 0x1p-11F);
 }
 
 TEST_F(CompactionTest, WritesFloat32WhereTypesAreMixed) {
@@ -207,75 +208,56 @@ TEST_F(CompactionTest, WritesFloat32WhereTypesAreMixed) {
     SimFiles files;
     ASSERT_TRUE(MakeCheckpointFolder(files).ok());
     Story story = SaveStory(files, types);
-    const auto folded = Compact(files, kCheckpoints, story.chain, {.id = "f", .server_version = "1"});
-    ASSERT_TRUE(folded.ok()) << folded.status().message();
-    EXPECT_EQ(folded->tables[0].value_type, kFloat32);
+    const auto folded =
+        test::Must(Compact(files, kCheckpoints, story.chain, {.id = "f", .server_version = "1"}));
+    EXPECT_EQ(folded.tables[0].value_type, kFloat32);
     // Table 5 has no values but the deltas'.
-    EXPECT_EQ(folded->tables[1].value_type, types[1] == types[2] ? types[2] : kFloat32);
+    EXPECT_EQ(folded.tables[1].value_type, types[1] == types[2] ? types[2] : kFloat32);
     for (const TableOfTest& table : story.last.tables) {
-      const auto rows = ReadAll(files, {*folded}, table.id);
-      ASSERT_TRUE(rows.ok());
-      EXPECT_TRUE(*rows == table.rows);
+      const auto rows = test::Must(ReadAll(files, {folded}, table.id));
+      EXPECT_TRUE(rows == table.rows);
     }
   }
 }
 
 TEST_F(CompactionTest, DeltasOfTheFoldedTipFollowTheBase) {
   const Story story = SaveStory(files_);
-  CheckpointOfTest next = story.last;
-  next.id = "d";
-  next.parent = story.chain.back().name();
-  next.tables = {ChangeOf(story.last.tables[0], 7), ChangeOf(story.last.tables[1], 7)};
-  next.round += 1;
-  const Manifest delta = MustSave(files_, next);
+  const auto [delta, next] = SaveNext(story);
   const Checkpoints checkpoints(files_, kCheckpoints);
   EXPECT_EQ(checkpoints.ChainOf("d")->size(), 4);
 
-  const auto folded = Fold(story.chain);
-  ASSERT_TRUE(folded.ok()) << folded.status().message();
-  EXPECT_TRUE(checkpoints.Newest()->chain == (Chain{*folded, delta}));
-  const auto removed = checkpoints.RemoveOld(1);
-  ASSERT_TRUE(removed.ok());
-  EXPECT_THAT(*removed, ElementsAre("c", "b", "a"));
-  const auto newest = checkpoints.Newest();
-  ASSERT_TRUE(newest.ok()) << newest.status().message();
-  EXPECT_TRUE(newest->chain == (Chain{*folded, delta}));
+  const Chain shorter{test::Must(Fold(story.chain)), delta};
+  EXPECT_TRUE(checkpoints.Newest()->chain == shorter);
+  EXPECT_THAT(test::Must(checkpoints.RemoveOld(1)), ElementsAre("c", "b", "a"));
+  EXPECT_TRUE(checkpoints.Newest()->chain == shorter);
   TableOfTest table = story.last.tables[0];
   Apply(next.tables[0], table);
-  EXPECT_TRUE(*ReadAll(files_, newest->chain, 1) == table.rows);
+  EXPECT_TRUE(*ReadAll(files_, shorter, 1) == table.rows);
 
   // And what was folded can be folded again.
-  const auto again = Fold(newest->chain, "g");
-  ASSERT_TRUE(again.ok()) << again.status().message();
-  EXPECT_TRUE(*ReadAll(files_, {*again}, 1) == table.rows);
+  const auto again = test::Must(Fold(shorter, "g"));
+  EXPECT_TRUE(*ReadAll(files_, {again}, 1) == table.rows);
 }
 
 TEST_F(CompactionTest, WhereTheBaseThatFoldsIsDamagedTheFoldedChainStandsIn) {
   const Story story = SaveStory(files_);
-  CheckpointOfTest next = story.last;
-  next.id = "d";
-  next.parent = story.chain.back().name();
-  next.tables = {ChangeOf(story.last.tables[0], 7), ChangeOf(story.last.tables[1], 7)};
-  next.round += 1;
-  const Manifest delta = MustSave(files_, next);
+  const Manifest delta = SaveNext(story).first;
   ASSERT_TRUE(Fold(story.chain).ok());
   const std::string path = kCheckpoints + "/f/table-1/rank-1.v.npy";
   files_.SetContents(path, Bytes(3));
-  const auto newest = Checkpoints(files_, kCheckpoints).Newest();
-  ASSERT_TRUE(newest.ok());
+  const auto newest = test::Must(Checkpoints(files_, kCheckpoints).Newest());
   Chain whole = story.chain;
   whole.push_back(delta);
-  EXPECT_TRUE(newest->chain == whole);
-  EXPECT_THAT(newest->passed_over, ElementsAre(HasSubstr(path)));
+  EXPECT_TRUE(newest.chain == whole);
+  EXPECT_THAT(newest.passed_over, ElementsAre(HasSubstr(path)));
 }
 
 // --- Errors
 
 TEST_F(CompactionTest, RefusesWhatCannotBeFolded) {
   const Story story = SaveStory(files_);
-  const Status alone = Fold({story.chain[0]}).status();
-  EXPECT_EQ(alone.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(alone.message(), HasSubstr("checkpoint a is a base already"));
+  test::ExpectStatus(Fold({story.chain[0]}).status(), StatusCode::kFailedPrecondition,
+                     "checkpoint a is a base already");
   EXPECT_EQ(Fold(story.chain, "../f").status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(Fold(story.chain, "a").status().code(), StatusCode::kAlreadyExists);
   EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre("a", "b", "c"));
@@ -294,9 +276,7 @@ TEST_F(CompactionTest, NamesTheFileThatIsDamaged) {
       Bytes other = whole;
       other.back() ^= std::byte{1};
       files_.SetContents(path, other);
-      const Status status = Fold(story.chain).status();
-      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-      EXPECT_THAT(status.message(), HasSubstr(path));
+      test::ExpectStatus(Fold(story.chain).status(), StatusCode::kFailedPrecondition, path);
       EXPECT_THAT(*files_.List(kCheckpoints), ElementsAre("a", "b", "c"));
       files_.SetContents(path, whole);
     }

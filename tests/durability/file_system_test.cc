@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,12 +24,12 @@
 #include "server/durability/folder_lock.h"
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/sim_files.h"
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -71,9 +70,7 @@ class FileSystemTest : public ::testing::TestWithParam<Kind> {
   FileSystem& files() { return GetParam() == Kind::kSystem ? SystemFiles() : simulated_; }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   std::unique_ptr<WritableFile> Create(const std::string& name) {
-    auto file = files().Create(Path(name));
-    EXPECT_TRUE(file.ok()) << file.status().message();
-    return std::move(*file);
+    return test::Must(files().Create(Path(name)));
   }
 
   const test::TemporaryFolder temporary_;
@@ -120,13 +117,12 @@ TEST_P(FileSystemTest, WhatIsBegunReadAheadOrDroppedIsStillThere) {
   EXPECT_TRUE(file->BeginSync(50'000, 100'000).ok());
   EXPECT_TRUE(file->Sync().ok());
   file->DropFromMemory();
-  const auto opened = files().Open(Path("a"));
-  ASSERT_TRUE(opened.ok());
-  (*opened)->ReadAhead(50'000, 1'000'000);  // behind the end
-  (*opened)->ReadAhead(200'000, 300'000);
+  const auto opened = test::Must(files().Open(Path("a")));
+  opened->ReadAhead(50'000, 1'000'000);  // behind the end
+  opened->ReadAhead(200'000, 300'000);
   EXPECT_EQ(Read(files(), Path("a")), text);
-  (*opened)->DropFromMemory(50'000, 1'000'000);
-  (*opened)->DropFromMemory(200'000, 300'000);
+  opened->DropFromMemory(50'000, 1'000'000);
+  opened->DropFromMemory(200'000, 300'000);
   EXPECT_EQ(Read(files(), Path("a")), text);
 }
 
@@ -146,9 +142,8 @@ TEST_P(FileSystemTest, ALargeFileIsReadAheadFromAnyPlaceInAnyOrder) {
   // More readers than are read past the system's memory at a time.
   std::vector<std::unique_ptr<ReadableFile>> readers;
   for (int r = 0; r < 10; ++r) {
-    auto opened = files().Open(Path("a"));
-    ASSERT_TRUE(opened.ok());
-    readers.push_back(std::move(*opened));
+    auto opened = test::Must(files().Open(Path("a")));
+    readers.push_back(std::move(opened));
   }
   std::vector<std::uint64_t> asked(readers.size());
   std::vector<std::uint64_t> read(readers.size());
@@ -174,13 +169,12 @@ TEST_P(FileSystemTest, ALargeFileIsReadAheadFromAnyPlaceInAnyOrder) {
 TEST_P(FileSystemTest, ALargeFileIsReadOnWhileItIsReadAhead) {
   const std::string text = LargeText();
   ASSERT_TRUE(Write(*Create("a"), 0, text).ok());
-  const auto opened = files().Open(Path("a"));
-  ASSERT_TRUE(opened.ok());
+  const auto opened = test::Must(files().Open(Path("a")));
   std::string bytes;
   for (std::size_t at = 0; at < text.size(); at += bytes.size()) {
-    (*opened)->ReadAhead(at, at + 5'000'000);  // the first bytes again and again
+    opened->ReadAhead(at, at + 5'000'000);  // the first bytes again and again
     bytes.resize(std::min<std::size_t>(700'001, text.size() - at));
-    ASSERT_TRUE((*opened)->ReadAt(at, std::as_writable_bytes(std::span(bytes))).ok());
+    ASSERT_TRUE(opened->ReadAt(at, std::as_writable_bytes(std::span(bytes))).ok());
     ASSERT_EQ(bytes, std::string_view(text).substr(at, bytes.size())) << at;
   }
 }
@@ -189,18 +183,16 @@ TEST_P(FileSystemTest, AFileThatWasCutWhileItIsReadAheadEndsWhereItWasCut) {
   const std::string text = LargeText();
   auto file = Create("a");
   ASSERT_TRUE(Write(*file, 0, text).ok());
-  const auto opened = files().Open(Path("a"));
-  ASSERT_TRUE(opened.ok());
+  const auto opened = test::Must(files().Open(Path("a")));
   constexpr std::size_t kLeft = 9'000'001;
   ASSERT_TRUE(file->Truncate(kLeft).ok());
-  (*opened)->ReadAhead(0, text.size());
+  opened->ReadAhead(0, text.size());
   std::string bytes(kLeft, ' ');
-  ASSERT_TRUE((*opened)->ReadAt(0, std::as_writable_bytes(std::span(bytes))).ok());
+  ASSERT_TRUE(opened->ReadAt(0, std::as_writable_bytes(std::span(bytes))).ok());
   EXPECT_EQ(bytes, std::string_view(text).substr(0, kLeft));
   bytes.resize(1);
-  const Status behind = (*opened)->ReadAt(kLeft, std::as_writable_bytes(std::span(bytes)));
-  EXPECT_EQ(behind.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(behind.message(), HasSubstr(Path("a")));
+  test::ExpectStatus(opened->ReadAt(kLeft, std::as_writable_bytes(std::span(bytes))),
+                     StatusCode::kUnavailable, Path("a"));
 }
 
 TEST_P(FileSystemTest, WhatIsWrittenLaterIsThereOnceItIsSynced) {
@@ -259,15 +251,12 @@ TEST_P(FileSystemTest, MemoryOfAPieceIsFreeAfterAFewLaterPieces) {
 
 TEST_P(FileSystemTest, AFileIsMadeOnceAndOpenedWhereItIs) {
   Create("a");
-  const Status again = files().Create(Path("a")).status();
-  EXPECT_EQ(again.code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(again.message(), HasSubstr(Path("a")));
+  test::ExpectStatus(files().Create(Path("a")).status(), StatusCode::kAlreadyExists, Path("a"));
   EXPECT_EQ(files().Open(Path("b")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(files().OpenToWrite(Path("b")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(files().Create(Path("no/b")).status().code(), StatusCode::kNotFound);
-  auto file = files().OpenToWrite(Path("a"));
-  ASSERT_TRUE(file.ok());
-  EXPECT_TRUE(Write(**file, 0, "abc").ok());
+  auto file = test::Must(files().OpenToWrite(Path("a")));
+  EXPECT_TRUE(Write(*file, 0, "abc").ok());
   EXPECT_EQ(Read(files(), Path("a")), "abc");
 }
 
@@ -275,9 +264,7 @@ TEST_P(FileSystemTest, AFileIsNoFolderAndAFolderIsNoFile) {
   Create("a");
   EXPECT_TRUE(files().MakeFolder(Path("b")).ok());
   for (const std::string& path : {Path("a/manifest.json"), Path("b")}) {
-    const Status status = files().Open(path).status();
-    EXPECT_EQ(status.code(), StatusCode::kNotFound);
-    EXPECT_THAT(status.message(), HasSubstr(path));
+    test::ExpectStatus(files().Open(path).status(), StatusCode::kNotFound, path);
   }
   EXPECT_EQ(files().List(Path("a")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(files().Create(Path("a/b")).status().code(), StatusCode::kNotFound);
@@ -286,13 +273,10 @@ TEST_P(FileSystemTest, AFileIsNoFolderAndAFolderIsNoFile) {
 
 TEST_P(FileSystemTest, ReadingBehindTheEndIsAnError) {
   EXPECT_TRUE(Write(*Create("a"), 0, "abc").ok());
-  auto file = files().Open(Path("a"));
-  ASSERT_TRUE(file.ok());
+  auto file = test::Must(files().Open(Path("a")));
   std::array<std::byte, 2> bytes{};
-  EXPECT_TRUE((*file)->ReadAt(1, bytes).ok());
-  const Status status = (*file)->ReadAt(2, bytes);
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr(Path("a")));
+  EXPECT_TRUE(file->ReadAt(1, bytes).ok());
+  test::ExpectStatus(file->ReadAt(2, bytes), StatusCode::kUnavailable, Path("a"));
 }
 
 TEST_P(FileSystemTest, NamesChange) {
@@ -320,16 +304,13 @@ TEST_P(FileSystemTest, NamesChange) {
 TEST_P(FileSystemTest, AJournalIsWrittenAndRead) {
   JournalOptions options = OptionsOf(0, 1, 5);
   options.folder = Path("journal");
-  auto rank = StartRank(files(), options);
-  ASSERT_TRUE(rank.ok()) << rank.status().message();
+  auto rank = test::Must(StartRank(files(), options));
   for (std::uint64_t round = 1; round <= 50; ++round) {
-    EXPECT_TRUE(AppendRound(*(*rank)->journal, 0, round).ok());
-    if (round % 4 == 0) (*rank)->journal->WriteQueued();
+    EXPECT_TRUE(AppendRound(*rank->journal, 0, round).ok());
+    if (round % 4 == 0) rank->journal->WriteQueued();
   }
   EXPECT_TRUE(SyncJournals(files(), options.folder).ok());
-  const auto set = ReadJournals(files(), options.folder, kLineage, 0);
-  ASSERT_TRUE(set.ok()) << set.status().message();
-  EXPECT_EQ(set->LastCompleteRound(), 48);
+  EXPECT_EQ(test::Must(ReadJournals(files(), options.folder, kLineage, 0)).LastCompleteRound(), 48);
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, FileSystemTest, ::testing::Values(Kind::kSystem, Kind::kSimulated),
@@ -344,8 +325,7 @@ TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
   const std::string fifo = folder.path() + "/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   const auto expect_refused = [](const Status& status, const std::string& path) {
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.message();
-    EXPECT_THAT(status.message(), HasSubstr(path));
+    test::ExpectStatus(status, StatusCode::kFailedPrecondition, path);
   };
   expect_refused(SystemFiles().Open(fifo).status(), fifo);
   expect_refused(SystemFiles().OpenToWrite(fifo).status(), fifo);
@@ -366,13 +346,11 @@ TEST(SystemFilesTest, ALinkIsNotFollowedToAFileThatIsWritten) {
     SCOPED_TRACE(target);
     const std::string link = folder / "link";
     std::filesystem::create_symlink(target, link);
-    const Status opened = SystemFiles().OpenToWrite(link).status();
-    EXPECT_EQ(opened.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(opened.message(), AllOf(HasSubstr(link), HasSubstr("is a symbolic link")));
+    test::ExpectStatus(SystemFiles().OpenToWrite(link).status(), StatusCode::kFailedPrecondition, link,
+                       "is a symbolic link");
     EXPECT_EQ(SystemFiles().Create(link).status().code(), StatusCode::kAlreadyExists);
-    const auto locked = FolderLock::Take(folder, "link", "a server");
-    EXPECT_EQ(locked.status().code(), StatusCode::kUnavailable);
-    EXPECT_THAT(locked.status().message(), AllOf(HasSubstr(link), HasSubstr("is a symbolic link")));
+    test::ExpectStatus(FolderLock::Take(folder, "link", "a server").status(), StatusCode::kUnavailable, link,
+                       "is a symbolic link");
     EXPECT_TRUE(std::filesystem::remove(link));
   }
   EXPECT_EQ(Read(SystemFiles(), folder / "file"), "somebody's");
@@ -388,21 +366,19 @@ TEST(SystemFilesTest, HolesAreKnown) {
   const std::string path = temporary.path() + "/file";
   constexpr std::uint64_t kHole = std::uint64_t{64} << 20;
   {
-    const auto file = SystemFiles().Create(path);
-    ASSERT_TRUE(file.ok());
-    ASSERT_TRUE(Write(**file, kHole, "x").ok());
-    ASSERT_TRUE((*file)->Truncate(3 * kHole).ok());
+    const auto file = test::Must(SystemFiles().Create(path));
+    ASSERT_TRUE(Write(*file, kHole, "x").ok());
+    ASSERT_TRUE(file->Truncate(3 * kHole).ok());
   }
-  const auto file = SystemFiles().Open(path);
-  ASSERT_TRUE(file.ok());
+  const auto file = test::Must(SystemFiles().Open(path));
   for (const std::uint64_t offset : {std::uint64_t{0}, kHole - 1}) {
-    const std::uint64_t data = (*file)->NextData(offset);
+    const std::uint64_t data = file->NextData(offset);
     EXPECT_GE(data, offset);
     EXPECT_LE(data, kHole);
   }
-  EXPECT_EQ((*file)->NextData(kHole), kHole);
-  EXPECT_LE((*file)->NextData(2 * kHole), 3 * kHole);
-  EXPECT_EQ((*file)->NextData(3 * kHole), 3 * kHole);
+  EXPECT_EQ(file->NextData(kHole), kHole);
+  EXPECT_LE(file->NextData(2 * kHole), 3 * kHole);
+  EXPECT_EQ(file->NextData(3 * kHole), 3 * kHole);
 }
 
 TEST(SystemFilesTest, SpaceThatIsNotThereIsNamed) {

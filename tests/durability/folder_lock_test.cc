@@ -3,18 +3,17 @@
 #include "server/durability/folder_lock.h"
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
@@ -26,10 +25,8 @@ class FolderLockTest : public ::testing::Test {
   fs::path path() const { return folder_ / "server.lock"; }
 
   static void ExpectLost(const FolderLock& lock, const fs::path& path) {
-    const Status status = lock.StillHeld();
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(status.message(),
-                AllOf(HasSubstr(path.string()), HasSubstr("another server may use the folder")));
+    test::ExpectStatus(lock.StillHeld(), StatusCode::kFailedPrecondition, path.string(),
+                       "another server may use the folder");
   }
 
   const test::TemporaryFolder temporary_;
@@ -38,19 +35,17 @@ class FolderLockTest : public ::testing::Test {
 };
 
 TEST_F(FolderLockTest, IsHeldByOne) {
-  const auto lock = Take();
-  ASSERT_TRUE(lock.ok());
-  EXPECT_TRUE(lock->StillHeld().ok());
+  const auto lock = test::Must(Take());
+  EXPECT_TRUE(lock.StillHeld().ok());
   EXPECT_EQ(Take().status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(lock->StillHeld().ok());
+  EXPECT_TRUE(lock.StillHeld().ok());
 }
 
 TEST_F(FolderLockTest, IsSeenFromOutsideAsLongAsItIsHeld) {
   const auto is_held = [this] { return FolderLock::IsHeld(folder_.string(), "server.lock"); };
   EXPECT_FALSE(is_held()) << "there is no such file";
   {
-    const auto lock = Take();
-    ASSERT_TRUE(lock.ok());
+    const auto lock = test::Must(Take());
     EXPECT_TRUE(is_held());
     EXPECT_TRUE(is_held());
   }
@@ -60,8 +55,7 @@ TEST_F(FolderLockTest, IsSeenFromOutsideAsLongAsItIsHeld) {
 
 TEST_F(FolderLockTest, IsNoFifoAndNoFolder) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
-  EXPECT_EQ(Take().status().code(), StatusCode::kUnavailable);
-  EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
+  test::ExpectStatus(Take().status(), StatusCode::kUnavailable, path().string());
   fs::remove(path());
   fs::create_directory(path());
   EXPECT_THAT(Take().status().message(), HasSubstr(path().string()));
@@ -71,10 +65,9 @@ TEST_F(FolderLockTest, IsLostWithItsFile) {
   const auto lock = Take();
   fs::remove(path());
   ExpectLost(*lock, path());
-  const auto second = Take();
-  ASSERT_TRUE(second.ok());
+  const auto second = test::Must(Take());
   ExpectLost(*lock, path());
-  EXPECT_TRUE(second->StillHeld().ok());
+  EXPECT_TRUE(second.StillHeld().ok());
 }
 
 TEST_F(FolderLockTest, IsLostIfItsFileIsReplaced) {

@@ -95,42 +95,28 @@ bool CrashAt(std::uint64_t operation, std::uint64_t seed, bool power, bool dies)
   return reached;
 }
 
-TEST(JournalCrashTest, NothingAcknowledgedIsLostWhereverThePowerFails) {
-  for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
-    more = 0;
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-      more += CrashAt(operation, seed, true, true) ? 1 : 0;
-      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation << " seed " << seed;
-    }
-  }
-}
+struct Ending {
+  const char* name;
+  bool power;  // it fails, or the process dies
+  bool dies;   // at the operation, which else fails
+  std::uint64_t seeds;
+};
 
-TEST(JournalCrashTest, NothingAcknowledgedIsLostWhereverTheProcessDies) {
-  for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
-    more = 0;
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      more += CrashAt(operation, seed, false, true) ? 1 : 0;
-      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation << " seed " << seed;
-    }
-  }
-}
+class JournalCrashTest : public ::testing::TestWithParam<Ending> {};
 
-TEST(JournalCrashTest, NothingAcknowledgedIsLostIfThePowerFailsAfterAnOperationFailed) {
-  for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
-    more = 0;
-    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-      more += CrashAt(operation, seed, false, false) ? 1 : 0;
-      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation << " seed " << seed;
-    }
-  }
-}
+INSTANTIATE_TEST_SUITE_P(OfEachEnd, JournalCrashTest,
+                         ::testing::Values(Ending{"WhereverThePowerFails", true, true, 12},
+                                           Ending{"WhereverTheProcessDies", false, true, 6},
+                                           Ending{"IfTheProcessDiesAfterAnOperationFailed", false, false, 6},
+                                           Ending{"IfThePowerFailsAfterAnOperationFailed", true, false, 12}),
+                         [](const auto& ending) { return std::string(ending.param.name); });
 
-TEST(JournalCrashTest, NothingAcknowledgedIsLostWhicheverOperationFails) {
+TEST_P(JournalCrashTest, NothingAcknowledgedIsLost) {
   for (std::uint64_t operation = 1, more = 1; more != 0; ++operation) {
     more = 0;
-    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-      more += CrashAt(operation, seed, true, false) ? 1 : 0;
-      ASSERT_FALSE(::testing::Test::HasFailure()) << "operation " << operation << " seed " << seed;
+    for (std::uint64_t seed = 1; seed <= GetParam().seeds; ++seed) {
+      more += CrashAt(operation, seed, GetParam().power, GetParam().dies) ? 1 : 0;
+      ASSERT_FALSE(HasFailure()) << "operation " << operation << " seed " << seed;
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "server/durability/bounds.h"
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
@@ -19,41 +20,32 @@ using ::testing::IsEmpty;
 
 const std::string kFirst = kFolder + "/rank-0/" + ToString(SegmentName{1, 5});
 
-class JournalDamageTest : public ::testing::Test {
+class JournalDamageTest : public JournalTest {
  protected:
-  JournalDamageTest() { MakeDataFolder(files_); }
-
-  std::unique_ptr<RankOfTest> Start(const JournalOptions& options) {
-    auto rank = StartRank(files_, options);
-    EXPECT_TRUE(rank.ok()) << rank.status().message();
-    return std::move(*rank);
-  }
-
-  // Writes rounds, each by itself.
-  void Write(RankOfTest& rank, std::uint64_t first, std::uint64_t last, std::uint32_t number = 0) {
-    for (std::uint64_t round = first; round <= last; ++round) {
-      EXPECT_TRUE(AppendRound(*rank.journal, number, round).ok());
-      rank.journal->WriteQueued();
-    }
-  }
-
   // Writes a whole run of one rank.
   void Run(std::uint64_t incarnation, const JournalPosition& follows, std::uint64_t first,
            std::uint64_t last) {
-    auto rank = Start(OptionsOf(0, 1, incarnation, follows));
-    Write(*rank, first, last);
+    Start(OptionsOf(0, 1, incarnation, follows))->Write(first, last);
   }
-
-  SimFiles files_;
+  static std::string PathOf(std::uint32_t rank) {
+    return kFolder + "/" + RankFolder(rank) + "/" + ToString(SegmentName{1, 5});
+  }
+  void Resize(const std::string& path, std::uint64_t size) {
+    Bytes bytes = files_.Contents(path);
+    bytes.resize(size);
+    files_.SetContents(path, bytes);
+  }
+  // Flips a bit of some bytes, or of the file's own.
+  void Flip(const std::string& path, Bytes bytes, std::uint64_t bit) {
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    files_.SetContents(path, bytes);
+  }
+  void FlipByte(const std::string& path, std::uint64_t byte) { Flip(path, files_.Contents(path), 8 * byte); }
 };
 
 TEST_F(JournalDamageTest, AFileThatIsCutKeepsAllWholeRecords) {
   Run(5, {}, 1, 4);
   const Bytes whole = files_.Contents(kFirst);
-  std::vector<std::uint64_t> ends{kSegmentHeaderBytes};
-  for (std::uint64_t round = 1; round <= 4; ++round) {
-    ends.push_back(ends.back() + BytesOfRecord(BodyOf(0, round).size()));
-  }
   for (std::size_t size = 0; size <= whole.size(); ++size) {
     for (const bool zeros : {false, true}) {  // a reserved tail of zeros, too
       Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
@@ -61,7 +53,7 @@ TEST_F(JournalDamageTest, AFileThatIsCutKeepsAllWholeRecords) {
       const bool is_same = zeros && cut == whole;
       files_.SetContents(kFirst, cut);
       std::uint64_t rounds = 0;
-      while (rounds < 4 && ends[rounds + 1] <= size) ++rounds;
+      while (rounds < 4 && RecordAt(rounds + 2) <= size) ++rounds;
       const Recovered recovered = Recover(files_);
       ASSERT_TRUE(recovered.status.ok()) << size << ": " << recovered.status.message();
       if (!zeros) {
@@ -77,14 +69,11 @@ TEST_F(JournalDamageTest, AFileThatIsCutKeepsAllWholeRecords) {
 TEST_F(JournalDamageTest, AFlippedBitIsFound) {
   Run(5, {}, 1, 3);
   const Bytes whole = files_.Contents(kFirst);
-  const std::uint64_t second = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
-  const std::uint64_t third = second + BytesOfRecord(BodyOf(0, 2).size());
-  const std::uint64_t end = third + BytesOfRecord(BodyOf(0, 3).size());
-  for (std::size_t bit = 0; bit < end * 8; ++bit) {
+  const std::uint64_t second = RecordAt(2);
+  const std::uint64_t third = RecordAt(3);
+  for (std::size_t bit = 0; bit < RecordAt(4) * 8; ++bit) {
     const std::size_t byte = bit / 8;
-    Bytes bytes = whole;
-    bytes[byte] ^= static_cast<std::byte>(1U << (bit % 8));
-    files_.SetContents(kFirst, bytes);
+    Flip(kFirst, whole, bit);
     const Recovered recovered = Recover(files_);
     if (recovered.status.ok()) {
       // Nobody can tell a damaged last record from one that a crash tore; and padding has no meaning.
@@ -107,15 +96,12 @@ TEST_F(JournalDamageTest, AFlippedBitIsFound) {
 }
 
 TEST_F(JournalDamageTest, AGroupThatACrashToreInTheMiddleIsATornTail) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Write(*rank, 1, 1);
-  for (std::uint64_t round = 2; round <= 4; ++round) EXPECT_TRUE(AppendRound(*rank->journal, 0, round).ok());
+  auto rank = Start();
+  rank->Write(1);
+  for (std::uint64_t round = 2; round <= 4; ++round) rank->Append(round);
   rank->journal->WriteQueued();
-  const std::uint64_t second = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
-  for (const std::uint64_t at : {second, second + kRecordHeaderBytes}) {
-    Bytes bytes = files_.Contents(kFirst);
-    bytes[at] ^= std::byte{1};
-    files_.SetContents(kFirst, bytes);
+  for (const std::uint64_t at : {RecordAt(2), RecordAt(2) + kRecordHeaderBytes}) {
+    FlipByte(kFirst, at);
     const Recovered recovered = Recover(files_);
     EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
     EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 1));
@@ -123,16 +109,12 @@ TEST_F(JournalDamageTest, AGroupThatACrashToreInTheMiddleIsATornTail) {
 }
 
 TEST_F(JournalDamageTest, AnEndThatANextSegmentNeedsIsNotTorn) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Write(*rank, 1, 3);
+  auto rank = Start();
+  rank->Write(1, 3);
   rank->journal->BeginSegment(4);
-  Write(*rank, 4, 4);
-  Bytes bytes = files_.Contents(kFirst);
-  bytes.resize(bytes.size() - 8);
-  files_.SetContents(kFirst, bytes);
-  const Recovered recovered = Recover(files_);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(recovered.status.message(), HasSubstr(kFirst));
+  rank->Write(4);
+  Resize(kFirst, files_.Contents(kFirst).size() - 8);
+  test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss, kFirst);
   EXPECT_EQ(Recover(files_, 3).rounds, RoundsFromTo(4, 4));  // a checkpoint needs no more
 }
 
@@ -140,14 +122,8 @@ TEST_F(JournalDamageTest, AnEndThatANextRunNeedsIsNotTorn) {
   Run(5, {}, 1, 3);
   Run(6, {.incarnation = 5, .round = 3, .generation = 1}, 4, 5);
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 5));
-  const std::uint64_t third =
-      kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size()) + BytesOfRecord(BodyOf(0, 2).size());
-  Bytes bytes = files_.Contents(kFirst);
-  bytes[third + 3] ^= std::byte{1};
-  files_.SetContents(kFirst, bytes);
-  const Recovered recovered = Recover(files_);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(recovered.status.message(), HasSubstr(kFirst));
+  FlipByte(kFirst, RecordAt(3) + 3);
+  test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss, kFirst);
   EXPECT_EQ(Recover(files_, 3).rounds, RoundsFromTo(4, 5));
 }
 
@@ -163,38 +139,31 @@ TEST_F(JournalDamageTest, RoundsThatTheNextRunDidNotCountAreVoid) {
 
 TEST_F(JournalDamageTest, AMissingRankIsNamed) {
   for (std::uint32_t number = 0; number < 3; ++number) {
-    auto rank = Start(OptionsOf(number, 3, 5));
-    Write(*rank, 1, 2, number);
+    Start(OptionsOf(number, 3, 5))->Write(1, 2);
   }
   EXPECT_TRUE(files_.RemoveFolder(kFolder + "/rank-1").ok());
-  const Recovered recovered = Recover(files_);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(recovered.status.message(), HasSubstr("rank 1 of 3"));
+  test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss, "rank 1 of 3");
 }
 
 TEST_F(JournalDamageTest, ARankWhoseEndIsLostIsNamed) {
   auto zero = Start(OptionsOf(0, 2, 5));
   auto one = Start(OptionsOf(1, 2, 5));
   for (std::uint64_t round = 1; round <= 4; ++round) {
-    Write(*zero, round, round, 0);
-    Write(*one, round, round, 1);
+    zero->Write(round);
+    one->Write(round);
     zero->journal->NoteComplete(round);
   }
-  const std::string path = kFolder + "/rank-1/" + ToString(SegmentName{1, 5});
-  Bytes bytes = files_.Contents(path);
-  bytes.resize(kSegmentHeaderBytes + BytesOfRecord(BodyOf(1, 1).size()));
-  files_.SetContents(path, bytes);
-  const Recovered recovered = Recover(files_);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(recovered.status.message(), HasSubstr("rank 1 ends with round 1 in " + path));
+  Resize(PathOf(1), RecordAt(2, 1));
+  test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss,
+                     "rank 1 ends with round 1 in " + PathOf(1));
   EXPECT_EQ(Recover(files_, 3).set.LastCompleteRound(), 3);
 }
 
 TEST_F(JournalDamageTest, AMissingSegmentIsFound) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   for (std::uint64_t round = 1; round <= 3; ++round) {
     rank->journal->BeginSegment(round);
-    Write(*rank, round, round);
+    rank->Write(round);
   }
   const std::string second = kFolder + "/rank-0/" + ToString(SegmentName{2, 5});
   files_.SetContents(second, {});
@@ -216,15 +185,13 @@ TEST_F(JournalDamageTest, AMissingRunIsFound) {
 
 TEST_F(JournalDamageTest, AnotherLineageIsRefused) {
   Run(5, {}, 1, 3);
-  const Recovered recovered = Recover(files_, 0, kLineage + 1);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(recovered.status.message(), HasSubstr(kFirst));
+  test::ExpectStatus(Recover(files_, 0, kLineage + 1).status, StatusCode::kFailedPrecondition, kFirst);
 }
 
 TEST_F(JournalDamageTest, AFileInAnotherRanksFolderIsRefused) {
   Run(5, {}, 1, 3);
   EXPECT_TRUE(files_.MakeFolder(kFolder + "/rank-1").ok());
-  files_.SetContents(kFolder + "/rank-1/" + ToString(SegmentName{1, 5}), files_.Contents(kFirst));
+  files_.SetContents(PathOf(1), files_.Contents(kFirst));
   EXPECT_EQ(Recover(files_).status.code(), StatusCode::kDataLoss);
 }
 
@@ -239,15 +206,12 @@ TEST_F(JournalDamageTest, AnotherVersionIsRefused) {
   Bytes bytes = files_.Contents(kFirst);
   bytes[8] = std::byte{2};
   files_.SetContents(kFirst, bytes);
-  const Recovered recovered = Recover(files_);
-  EXPECT_EQ(recovered.status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(recovered.status.message(), HasSubstr("format version 2"));
+  test::ExpectStatus(Recover(files_).status, StatusCode::kFailedPrecondition, "format version 2");
 }
 
 TEST_F(JournalDamageTest, AStartThatWasBrokenOffIsPassedOver) {
   for (std::uint32_t number = 0; number < 2; ++number) {
-    auto rank = Start(OptionsOf(number, 2, 5));
-    Write(*rank, 1, 3, number);
+    Start(OptionsOf(number, 2, 5))->Write(1, 3);
   }
   const JournalPosition follows = Recover(files_).set.Next();
   auto broken_off = Start(OptionsOf(1, 2, 6, follows));  // rank 0 never came so far
@@ -257,28 +221,24 @@ TEST_F(JournalDamageTest, AStartThatWasBrokenOffIsPassedOver) {
   EXPECT_EQ(recovered.set.Next(),
             (JournalPosition{.incarnation = 5, .round = 3, .generation = 2, .runs = {{5, 3}}}));
   for (std::uint32_t number = 0; number < 2; ++number) {
-    auto rank = Start(OptionsOf(number, 2, 7, recovered.set.Next()));
-    Write(*rank, 4, 5, number);
+    Start(OptionsOf(number, 2, 7, recovered.set.Next()))->Write(4, 5);
   }
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 5));
 }
 
 // The last records have none behind them that would say that they were on disk: a mark says so.
 TEST_F(JournalDamageTest, AnEndThatAMarkNeedsIsNotTorn) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Write(*rank, 1, 3);
+  auto rank = Start();
+  rank->Write(1, 3);
   rank->journal->NoteComplete(3);
   rank->journal->WriteMark();
   const Bytes whole = files_.Contents(kFirst);
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 3));
-  const std::uint64_t third =
-      kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size()) + BytesOfRecord(BodyOf(0, 2).size());
+  const std::uint64_t third = RecordAt(3);
   const std::uint64_t body = third + kRecordHeaderBytes;
-  const std::uint64_t mark = third + BytesOfRecord(BodyOf(0, 3).size());
+  const std::uint64_t mark = RecordAt(4);
   for (std::uint64_t bit = third * 8; bit < (mark + kRecordHeaderBytes) * 8; ++bit) {
-    Bytes bytes = whole;
-    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
-    files_.SetContents(kFirst, bytes);
+    Flip(kFirst, whole, bit);
     const Recovered recovered = Recover(files_);
     if (bit / 8 < body + BodyOf(0, 3).size()) {
       ASSERT_EQ(recovered.status.code(), StatusCode::kDataLoss) << "bit " << bit;
@@ -293,25 +253,23 @@ TEST_F(JournalDamageTest, AnEndThatAMarkNeedsIsNotTorn) {
 
 // The next group begins where the mark is, and its first page is not on disk.
 TEST_F(JournalDamageTest, AGroupThatIsTornBehindAMarkIsSaid) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Write(*rank, 1, 3);
+  auto rank = Start();
+  rank->Write(1, 3);
   rank->journal->NoteComplete(3);
   rank->journal->WriteMark();
   EXPECT_THAT(Recover(files_).set.broken_off, IsEmpty());
-  Bytes torn = files_.Contents(kFirst);
-  torn.resize(std::size_t{1} << 16);
-  torn.back() = std::byte{1};
-  files_.SetContents(kFirst, torn);
+  Resize(kFirst, std::size_t{1} << 16);
+  FlipByte(kFirst, (1 << 16) - 1);
   const Recovered recovered = Recover(files_);
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 3));
   EXPECT_THAT(recovered.set.broken_off, ElementsAre(HasSubstr("bytes that are no record")));
 }
 
 TEST_F(JournalDamageTest, TheNextRecordTakesAMarksPlace) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   for (std::uint64_t round = 1; round <= 40; ++round) {
     if (round % 9 == 0) rank->journal->BeginSegment(round);
-    Write(*rank, round, round);
+    rank->Write(round);
     rank->journal->NoteComplete(round);
     const std::uint64_t used = files_.used();
     rank->journal->WriteMark();
@@ -330,15 +288,14 @@ TEST_F(JournalDamageTest, ARankWhoseLastRecordIsLostIsNamedByAnothersMark) {
   auto zero = Start(OptionsOf(0, 2, 5));
   auto one = Start(OptionsOf(1, 2, 5));
   for (std::uint64_t round = 1; round <= 4; ++round) {
-    Write(*zero, round, round, 0);
-    Write(*one, round, round, 1);
+    zero->Write(round);
+    one->Write(round);
   }
   zero->journal->NoteComplete(4);
   zero->journal->WriteMark();
-  const std::string path = kFolder + "/rank-1/" + ToString(SegmentName{1, 5});
+  const std::string path = PathOf(1);
   const Bytes whole = files_.Contents(path);
-  std::uint64_t last = kSegmentHeaderBytes;
-  for (std::uint64_t round = 1; round < 4; ++round) last += BytesOfRecord(BodyOf(1, round).size());
+  const std::uint64_t last = RecordAt(4, 1);
   Bytes cut = whole;
   cut.resize(last);
   Bytes zeros = cut;
@@ -347,10 +304,8 @@ TEST_F(JournalDamageTest, ARankWhoseLastRecordIsLostIsNamedByAnothersMark) {
   flipped[last + kRecordHeaderBytes] ^= std::byte{1};
   for (const Bytes& bytes : {cut, zeros, flipped}) {
     files_.SetContents(path, bytes);
-    const Recovered recovered = Recover(files_);
-    EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-    EXPECT_THAT(recovered.status.message(),
-                AllOf(HasSubstr("rank 1 ends with round 3 in " + path), HasSubstr("round 4 was on disk")));
+    test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss, "rank 1 ends with round 3 in " + path,
+                       "round 4 was on disk");
     EXPECT_EQ(Recover(files_, 4).set.LastCompleteRound(), 4) << "a checkpoint has it";
   }
 }
@@ -359,28 +314,23 @@ TEST_F(JournalDamageTest, WhatIsCutOffIsSaid) {
   auto zero = Start(OptionsOf(0, 2, 5));
   auto one = Start(OptionsOf(1, 2, 5));
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    Write(*zero, round, round, 0);
-    Write(*one, round, round, 1);
+    zero->Write(round);
+    one->Write(round);
   }
   EXPECT_THAT(Recover(files_).set.broken_off, IsEmpty());
-  Write(*zero, 4, 4, 0);
-  const std::string path = kFolder + "/rank-1/" + ToString(SegmentName{1, 5});
+  zero->Write(4);
+  const std::string path = PathOf(1);
   EXPECT_THAT(Recover(files_).set.broken_off,
               ElementsAre(AllOf(HasSubstr(kFirst), HasSubstr("rounds up to 4"), HasSubstr("up to 3"))));
-  std::uint64_t third = kSegmentHeaderBytes;
-  for (std::uint64_t round = 1; round < 3; ++round) third += BytesOfRecord(BodyOf(1, round).size());
+  const std::uint64_t third = RecordAt(3, 1);
   const Bytes whole = files_.Contents(path);
-  Bytes body = whole;
-  body[third + kRecordHeaderBytes] ^= std::byte{1};
-  files_.SetContents(path, body);
+  Flip(path, whole, 8 * (third + kRecordHeaderBytes));
   const std::string ends = "ends at byte " + std::to_string(third) + " with round 2";
   EXPECT_THAT(
       Recover(files_).set.broken_off,
       ElementsAre(HasSubstr("rounds up to 4"),
                   AllOf(HasSubstr(path), HasSubstr(ends), HasSubstr("the record of round 3, whose body"))));
-  Bytes header = whole;
-  header[third + 5] ^= std::byte{1};
-  files_.SetContents(path, header);
+  Flip(path, whole, 8 * (third + 5));
   EXPECT_THAT(Recover(files_).set.broken_off,
               ElementsAre(HasSubstr("rounds up to 4"),
                           AllOf(HasSubstr(path), HasSubstr(ends), HasSubstr("bytes that are no record"))));
@@ -422,8 +372,7 @@ class ForgedJournalTest : public JournalDamageTest {
     Recovered recovered = Recover(files_);
     EXPECT_TRUE(files_.Remove(path).ok());
     if (!recovered.status.ok()) {
-      EXPECT_EQ(recovered.status.code(), StatusCode::kDataLoss);
-      EXPECT_THAT(recovered.status.message(), HasSubstr(path));
+      test::ExpectStatus(recovered.status, StatusCode::kDataLoss, path);
     }
     return recovered;
   }
@@ -484,9 +433,8 @@ class JournalSizeTest : public ::testing::Test {
 
 TEST_F(JournalSizeTest, AFileThatIsTooLargeIsRefusedByItsSize) {
   MakeSparse(PathOf(1), {}, std::uint64_t{1} << 40);
-  const auto set = ReadJournals(files_, Folder(), kLineage, 0);
-  EXPECT_EQ(set.status().code(), StatusCode::kDataLoss);
-  EXPECT_THAT(set.status().message(), AllOf(HasSubstr(PathOf(1)), HasSubstr("1099511627776 bytes")));
+  test::ExpectStatus(ReadJournals(files_, Folder(), kLineage, 0).status(), StatusCode::kDataLoss, PathOf(1),
+                     "1099511627776 bytes");
   EXPECT_TRUE(SyncJournals(files_, Folder()).ok()) << "who reads says so";
   EXPECT_LT(files_.bytes_read, 10'000U);
 }
@@ -502,8 +450,7 @@ TEST_F(JournalSizeTest, HolesAreNotRead) {
   MakeSparse(PathOf(1), {}, kMaxSegmentBytes);
   MakeSparse(PathOf(2), header, kMaxSegmentBytes);
   EXPECT_TRUE(SyncJournals(files_, Folder()).ok());
-  const auto set = ReadJournals(files_, Folder(), kLineage, 0);
-  EXPECT_TRUE(set.ok()) << set.status().message();
+  const auto set = test::Must(ReadJournals(files_, Folder(), kLineage, 0));
   EXPECT_LT(files_.bytes_read, std::uint64_t{100} << 20);
 }
 
@@ -521,9 +468,8 @@ TEST_F(JournalSizeTest, FilesWithoutAHeaderAreNotSynced) {
   EXPECT_TRUE(SyncJournals(files_, Folder()).ok());
   EXPECT_EQ(changes, 0U);
   EXPECT_EQ(files_.opened.size(), kFiles);
-  const auto set = ReadJournals(files_, Folder(), kLineage, 9);
-  ASSERT_TRUE(set.ok()) << set.status().message();
-  EXPECT_EQ(set->Next(), (JournalPosition{.incarnation = 0, .round = 9, .generation = 0}));
+  EXPECT_EQ(test::Must(ReadJournals(files_, Folder(), kLineage, 9)).Next(),
+            (JournalPosition{.incarnation = 0, .round = 9, .generation = 0}));
 }
 
 TEST_F(JournalDamageTest, AFolderThatIsNotThereHoldsNothing) {

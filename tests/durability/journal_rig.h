@@ -15,6 +15,7 @@
 #include "server/durability/journal.h"
 #include "server/durability/journal_reader.h"
 #include "tests/durability/sim_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 
@@ -42,8 +43,37 @@ inline std::vector<JournalPiece> PiecesOf(const Bytes& bytes) {
   return {{all.first(cut), owner}, {all.subspan(cut), owner}};
 }
 
+// Returns where the record of a round begins in a rank's first segment.
+inline std::uint64_t RecordAt(std::uint64_t round, std::uint32_t rank = 0) {
+  std::uint64_t at = kSegmentHeaderBytes;
+  for (std::uint64_t before = 1; before < round; ++before) at += BytesOfRecord(BodyOf(rank, before).size());
+  return at;
+}
+
+// Appends a round as an engine does. Returns what Reserve said.
+inline Status AppendRound(Journal& journal, std::uint32_t rank, std::uint64_t round) {
+  const Bytes body = BodyOf(rank, round);
+  if (Status status = journal.Reserve(body.size()); !status.ok()) return status;
+  journal.Append(round, KindOf(round), PiecesOf(body));
+  return Status();
+}
+
 struct RankOfTest {
-  std::unique_ptr<Journal> journal;
+  void Append(std::uint64_t round) {
+    const Status status = AppendRound(*journal, number, round);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  // Writes rounds, each by itself.
+  void Write(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t round = first; round <= last; ++round) {
+      Append(round);
+      journal->WriteQueued();
+    }
+  }
+  void Write(std::uint64_t round) { Write(round, round); }
+
+  std::unique_ptr<Journal> journal = nullptr;
+  std::uint32_t number = 0;
   std::vector<std::uint64_t> published = {};
   std::vector<std::string> failures = {};
 };
@@ -65,6 +95,7 @@ inline JournalOptions OptionsOf(std::uint32_t rank, std::uint32_t ranks, std::ui
 inline Result<std::unique_ptr<RankOfTest>> StartRank(FileSystem& files, const JournalOptions& options) {
   auto rank = std::make_unique<RankOfTest>();
   RankOfTest& place = *rank;
+  place.number = options.rank;
   auto journal = Journal::Start(
       files, options,
       {.on_durable = [&place](std::uint64_t round) { place.published.push_back(round); },
@@ -72,14 +103,6 @@ inline Result<std::unique_ptr<RankOfTest>> StartRank(FileSystem& files, const Jo
   if (!journal.ok()) return journal.status();
   rank->journal = std::move(*journal);
   return rank;
-}
-
-// Appends a round as an engine does. Returns what Reserve said.
-inline Status AppendRound(Journal& journal, std::uint32_t rank, std::uint64_t round) {
-  const Bytes body = BodyOf(rank, round);
-  if (Status status = journal.Reserve(body.size()); !status.ok()) return status;
-  journal.Append(round, KindOf(round), PiecesOf(body));
-  return Status();
 }
 
 // All rounds that a recovery sees, and whose bodies are as they were written.
@@ -115,6 +138,21 @@ inline void MakeDataFolder(FileSystem& files) {
   EXPECT_TRUE(files.MakeFolder("data").ok());
   EXPECT_TRUE(files.SyncFolder("").ok());
 }
+
+class JournalTest : public ::testing::Test {
+ protected:
+  JournalTest() { MakeDataFolder(files_); }
+
+  std::unique_ptr<RankOfTest> Start(const JournalOptions& options = OptionsOf(0, 1, 5)) {
+    return test::Must(StartRank(files_, options));
+  }
+  std::vector<std::string> Segments(std::uint32_t rank = 0) {
+    auto names = files_.List(kFolder + "/" + RankFolder(rank));
+    return names.ok() ? *names : std::vector<std::string>();
+  }
+
+  SimFiles files_;
+};
 
 inline std::vector<std::uint64_t> RoundsFromTo(std::uint64_t first, std::uint64_t last) {
   std::vector<std::uint64_t> rounds;

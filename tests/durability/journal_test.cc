@@ -10,6 +10,7 @@
 #include "server/durability/journal_thread.h"
 #include "tests/durability/journal_rig.h"
 #include "tests/durability/watched_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -19,35 +20,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class JournalTest : public ::testing::Test {
- protected:
-  JournalTest() { MakeDataFolder(files_); }
-
-  std::unique_ptr<RankOfTest> Start(const JournalOptions& options) {
-    auto rank = StartRank(files_, options);
-    EXPECT_TRUE(rank.ok()) << rank.status().message();
-    return std::move(*rank);
-  }
-
-  void Append(RankOfTest& rank, std::uint64_t round, std::uint32_t number = 0) {
-    const Status status = AppendRound(*rank.journal, number, round);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-
-  std::vector<std::string> Segments(std::uint32_t rank = 0) {
-    auto names = files_.List(kFolder + "/" + RankFolder(rank));
-    return names.ok() ? *names : std::vector<std::string>();
-  }
-
-  SimFiles files_;
-};
-
 TEST_F(JournalTest, WhatSeveralRanksWroteIsReadAgain) {
   std::vector<std::unique_ptr<RankOfTest>> ranks;
   for (std::uint32_t rank = 0; rank < 3; ++rank) ranks.push_back(Start(OptionsOf(rank, 3, 5)));
   for (std::uint64_t round = 1; round <= 40; ++round) {
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
-      Append(*ranks[rank], round, rank);
+      ranks[rank]->Append(round);
       if (round % (rank + 1) == 0) ranks[rank]->journal->WriteQueued();
     }
   }
@@ -60,7 +38,7 @@ TEST_F(JournalTest, WhatSeveralRanksWroteIsReadAgain) {
 }
 
 TEST_F(JournalTest, RecordsThatQueuedUpShareAWriteAndASync) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   ASSERT_TRUE(rank->journal->Reserve(1000).ok());
   for (std::uint64_t round = 1; round <= 6; ++round) rank->journal->Append(round, 0, {});
   const std::uint64_t before = files_.operations();
@@ -73,8 +51,8 @@ TEST_F(JournalTest, RecordsThatQueuedUpShareAWriteAndASync) {
 }
 
 TEST_F(JournalTest, NothingIsDurableBeforeItIsSynced) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
+  auto rank = Start();
+  rank->Append(1);
   EXPECT_EQ(rank->journal->durable(), 0);
   EXPECT_GT(rank->journal->queued_bytes(), 0);
   files_.FailAt(files_.operations() + 2, SimFiles::Fault::kBroken);
@@ -93,21 +71,19 @@ TEST_F(JournalTest, NothingIsPublishedInAFolderThatIsAnothersByNow) {
     return ours ? Status() : FailedPrecondition("the lock is gone");
   };
   auto rank = Start(options);
-  Append(*rank, 1);
-  rank->journal->WriteQueued();
+  rank->Write(1);
   EXPECT_THAT(rank->published, ElementsAre(1));
   ours = false;
-  Append(*rank, 2);
-  rank->journal->WriteQueued();
+  rank->Write(2);
   EXPECT_EQ(asked_at, files_.operations()) << "what is synced later, the other one may not find";
   EXPECT_THAT(rank->published, ElementsAre(1));
   EXPECT_THAT(rank->failures, ElementsAre("the lock is gone"));
 }
 
 TEST_F(JournalTest, AFailedJournalNeverPublishesAgain) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
-  Append(*rank, 2);
+  auto rank = Start();
+  rank->Append(1);
+  rank->Append(2);
   files_.FailAt(files_.operations() + 2, SimFiles::Fault::kBroken);
   rank->journal->WriteQueued();
   rank->journal->Append(3, 0, {});
@@ -118,8 +94,8 @@ TEST_F(JournalTest, AFailedJournalNeverPublishesAgain) {
 }
 
 TEST_F(JournalTest, WhatWaitsWhenAJournalFailsIsNotWritten) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
+  auto rank = Start();
+  rank->Append(1);
   rank->journal->BeginSegment(2);
   files_.SetCapacity(files_.used());
   rank->journal->Append(2, 0, PiecesOf(Bytes(2000)));  // without Reserve
@@ -130,7 +106,7 @@ TEST_F(JournalTest, WhatWaitsWhenAJournalFailsIsNotWritten) {
 }
 
 TEST_F(JournalTest, PiecesStayUntilTheyAreWritten) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   auto bytes = std::make_shared<const Bytes>(BodyOf(0, 1));
   const std::weak_ptr<const Bytes> watch = bytes;
   rank->journal->Append(1, KindOf(1), {{std::span(*bytes), bytes}});
@@ -143,24 +119,22 @@ TEST_F(JournalTest, PiecesStayUntilTheyAreWritten) {
 }
 
 TEST_F(JournalTest, AFullDiskRefusesARecordBeforeItIsAppended) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
-  rank->journal->WriteQueued();
+  auto rank = Start();
+  rank->Write(1);
   files_.SetCapacity(files_.used());
-  const Status status = rank->journal->Reserve(3000);
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 has no space"));
+  test::ExpectStatus(rank->journal->Reserve(3000), StatusCode::kResourceExhausted,
+                     "the journal in data/journal/rank-0 has no space");
   EXPECT_TRUE(rank->journal->Stats().blocked);
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(rank->journal->Stats().blocked) << "the last one was not refused for the disk";
   EXPECT_EQ(rank->journal->Reserve(3000).code(), StatusCode::kResourceExhausted);
   EXPECT_TRUE(rank->journal->Stats().blocked);
-  Append(*rank, 2);  // a small one fits into what was taken before
+  rank->Append(2);  // a small one fits into what was taken before
   EXPECT_FALSE(rank->journal->Stats().blocked);
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
   EXPECT_FALSE(rank->journal->Stats().blocked) << "the disk has nothing to do with it";
   files_.SetCapacity(100000);
-  Append(*rank, 3);
+  rank->Append(3);
   EXPECT_TRUE(rank->journal->Reserve(3000).ok());
   rank->journal->WriteQueued();
   EXPECT_EQ(rank->journal->durable(), 3);
@@ -186,17 +160,15 @@ TEST_F(JournalTest, WhatWasReservedIsWrittenOnADiskThatIsFullSince) {
 }
 
 TEST_F(JournalTest, ASegmentThatGetsNoSpaceIsTriedAgain) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
-  rank->journal->WriteQueued();
+  auto rank = Start();
+  rank->Write(1);
   rank->journal->BeginSegment(2);
   files_.SetCapacity(files_.used() + 10);
   EXPECT_EQ(rank->journal->Reserve(10).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(rank->journal->Reserve(10).code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 1));
   files_.SetCapacity(1 << 20);
-  Append(*rank, 2);
-  rank->journal->WriteQueued();
+  rank->Write(2);
   EXPECT_THAT(Segments(), SizeIs(2));
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 2));
 }
@@ -208,9 +180,7 @@ TEST_F(JournalTest, MoreThanMayWaitIsRefused) {
   ASSERT_TRUE(rank->journal->Reserve(600).ok());  // alone, it may be larger
   const Bytes body(400);
   rank->journal->Append(1, 0, PiecesOf(body));
-  const Status status = rank->journal->Reserve(100);
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(status.message(), HasSubstr("max_queued_bytes, 500"));
+  test::ExpectStatus(rank->journal->Reserve(100), StatusCode::kUnavailable, "max_queued_bytes, 500");
   rank->journal->WriteQueued();
   EXPECT_TRUE(rank->journal->Reserve(100).ok());
   EXPECT_EQ(rank->journal->Reserve(kMaxRecordBytes + 1).code(), StatusCode::kResourceExhausted);
@@ -233,9 +203,8 @@ TEST_F(JournalTest, ASyncThatTakesLongRefusesWhatNeedsItsFile) {
   JournalOptions options = OptionsOf(0, 1, 5);
   options.segment_bytes = 1 << 20;
   options.longest_wait = std::chrono::milliseconds(20);
-  auto rank = StartRank(files, options);
-  ASSERT_TRUE(rank.ok());
-  Journal& journal = *(*rank)->journal;
+  auto rank = test::Must(StartRank(files, options));
+  Journal& journal = *rank->journal;
   {
     const std::scoped_lock lock(mutex);
     stalls = true;
@@ -248,8 +217,8 @@ TEST_F(JournalTest, ASyncThatTakesLongRefusesWhatNeedsItsFile) {
   }
   for (int i = 0; i < 2; ++i) {
     const Status status = journal.Reserve(4000);  // more than there is space for
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-    EXPECT_THAT(status.message(), HasSubstr("slower than what is pushed: a sync in data/journal/rank-0"));
+    test::ExpectStatus(status, StatusCode::kUnavailable,
+                       "slower than what is pushed: a sync in data/journal/rank-0");
   }
   {
     const std::scoped_lock lock(mutex);
@@ -264,22 +233,20 @@ TEST_F(JournalTest, ASyncThatTakesLongRefusesWhatNeedsItsFile) {
 TEST_F(JournalTest, AFolderThatIsGoneIsNoTableThatIsNotThere) {
   WatchedFiles files(files_);
   JournalOptions options = OptionsOf(0, 1, 5);
-  auto rank = StartRank(files, options);
-  ASSERT_TRUE(rank.ok());
-  Journal& journal = *(*rank)->journal;
+  auto rank = test::Must(StartRank(files, options));
+  Journal& journal = *rank->journal;
   ASSERT_TRUE(AppendRound(journal, 0, 1).ok());
   files.before_change = [](const std::string& operation, const std::string& path) {
     return operation == "create" ? NotFound("cannot make " + path) : Status();
   };
   journal.BeginSegment(2);
-  const Status status = journal.Reserve(10);
-  EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(status.message(), HasSubstr("the journal in data/journal/rank-0 cannot go on: cannot make "));
+  test::ExpectStatus(journal.Reserve(10), StatusCode::kInternal,
+                     "the journal in data/journal/rank-0 cannot go on: cannot make ");
 }
 
 TEST_F(JournalTest, SegmentsEndWhenTheyAreLarge) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  for (std::uint64_t round = 1; round <= 60; ++round) Append(*rank, round);
+  auto rank = Start();
+  for (std::uint64_t round = 1; round <= 60; ++round) rank->Append(round);
   rank->journal->WriteQueued();  // over all segments at once
   EXPECT_GT(Segments().size(), 3);
   std::uint64_t bytes = 0;
@@ -292,22 +259,18 @@ TEST_F(JournalTest, SegmentsEndWhenTheyAreLarge) {
 }
 
 TEST_F(JournalTest, AClosedSegmentGivesItsSpaceBack) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
-  rank->journal->WriteQueued();
+  auto rank = Start();
+  rank->Write(1);
   rank->journal->BeginSegment(2);
-  Append(*rank, 2);
-  rank->journal->WriteQueued();
-  EXPECT_EQ(files_.Contents(kFolder + "/rank-0/" + Segments()[0]).size(),
-            kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size()));
+  rank->Write(2);
+  EXPECT_EQ(files_.Contents(kFolder + "/rank-0/" + Segments()[0]).size(), RecordAt(2));
 }
 
 TEST_F(JournalTest, SegmentsThatACheckpointCoversGo) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   for (std::uint64_t round = 1; round <= 9; ++round) {
     if (round % 3 == 1) rank->journal->BeginSegment(round);
-    Append(*rank, round);
-    rank->journal->WriteQueued();
+    rank->Write(round);
   }
   ASSERT_THAT(Segments(), SizeIs(3));
   EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(5).ok());
@@ -316,17 +279,14 @@ TEST_F(JournalTest, SegmentsThatACheckpointCoversGo) {
   EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(9).ok());
   EXPECT_THAT(Segments(), SizeIs(1));
   EXPECT_EQ(Recover(files_, 6).rounds, RoundsFromTo(7, 9));
-  const Recovered lost = Recover(files_, 5);
-  EXPECT_EQ(lost.status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(lost.status.message(), HasSubstr(Segments()[0]));
+  test::ExpectStatus(Recover(files_, 5).status, StatusCode::kDataLoss, Segments()[0]);
 }
 
 TEST_F(JournalTest, ASegmentStaysUntilTheNextOneIsOnDisk) {
-  auto rank = Start(OptionsOf(0, 1, 5));
-  Append(*rank, 1);
-  rank->journal->WriteQueued();
+  auto rank = Start();
+  rank->Write(1);
   rank->journal->BeginSegment(2);
-  Append(*rank, 2);
+  rank->Append(2);
   EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(1).ok());
   EXPECT_THAT(Segments(), SizeIs(2));
   rank->journal->WriteQueued();
@@ -337,8 +297,7 @@ TEST_F(JournalTest, ASegmentStaysUntilTheNextOneIsOnDisk) {
 TEST_F(JournalTest, EarlierRunsSegmentsGoFromAllRanksFolders) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     auto earlier = Start(OptionsOf(rank, 3, 5));
-    Append(*earlier, 1, rank);
-    earlier->journal->WriteQueued();
+    earlier->Write(1);
   }
   const JournalPosition follows = Recover(files_).set.Next();
   auto zero = Start(OptionsOf(0, 2, 6, follows));
@@ -363,23 +322,21 @@ TEST_F(JournalTest, EarlierRunsGoOneAfterTheOther) {
     const std::uint64_t last = recovered.set.LastCompleteRound();
     EXPECT_EQ(recovered.rounds, RoundsFromTo(covered + 1, last));
     auto rank = Start(OptionsOf(0, 1, 4 + run, recovered.set.Next()));
-    Append(*rank, last + 1);
-    rank->journal->WriteQueued();
+    rank->Write(last + 1);
     rank->journal->BeginSegment(last + 2);
     EXPECT_TRUE(rank->journal->RemoveSegmentsBefore(covered).ok());  // that of this run was read back
     covered = last + 1;
-    Append(*rank, last + 2);
-    rank->journal->WriteQueued();
+    rank->Write(last + 2);
     // The last three runs: what the checkpoint before this run's lacks, and this one's two segments.
     EXPECT_LE(Segments().size(), 4U) << run;
   }
 }
 
 TEST_F(JournalTest, AThreadWritesWhatIsAppended) {
-  auto rank = Start(OptionsOf(0, 1, 5));
+  auto rank = Start();
   {
     const JournalThread thread(*rank->journal);
-    for (std::uint64_t round = 1; round <= 500; ++round) Append(*rank, round);
+    for (std::uint64_t round = 1; round <= 500; ++round) rank->Append(round);
   }
   EXPECT_EQ(rank->journal->durable(), 500);
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 500));
@@ -393,12 +350,12 @@ TEST_F(JournalTest, AThreadMarksWhatAllRanksHave) {
   const std::string path = kFolder + "/rank-0/" + Segments().front();
   const auto is_marked = [&] {
     const Bytes bytes = files_.Contents(path);
-    const std::uint64_t end = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
-    return DecodeMark(std::span(bytes).subspan(end).first<kRecordHeaderBytes>(), options.seed).has_value();
+    return DecodeMark(std::span(bytes).subspan(RecordAt(2)).first<kRecordHeaderBytes>(), options.seed)
+        .has_value();
   };
   {
     const JournalThread thread(*rank->journal);
-    Append(*rank, 1);
+    rank->Append(1);
     while (rank->journal->durable() < 1) std::this_thread::yield();
     EXPECT_FALSE(is_marked()) << "nobody has said that all ranks have it";
     rank->journal->NoteComplete(1);
@@ -414,13 +371,13 @@ TEST_F(JournalTest, AThreadMarksAtItsEnd) {
   auto rank = Start(options);
   {
     const JournalThread thread(*rank->journal);
-    Append(*rank, 1);
+    rank->Append(1);
     while (rank->journal->durable() < 1) std::this_thread::yield();
     rank->journal->NoteComplete(1);
   }
   const Bytes bytes = files_.Contents(kFolder + "/rank-0/" + Segments().front());
-  const std::uint64_t end = kSegmentHeaderBytes + BytesOfRecord(BodyOf(0, 1).size());
-  const auto mark = DecodeMark(std::span(bytes).subspan(end).first<kRecordHeaderBytes>(), options.seed);
+  const auto mark =
+      DecodeMark(std::span(bytes).subspan(RecordAt(2)).first<kRecordHeaderBytes>(), options.seed);
   ASSERT_TRUE(mark);
   EXPECT_EQ(mark->complete, 1U);
 }

@@ -10,6 +10,7 @@
 #include "server/durability/checksum.h"
 #include "server/durability/hex.h"
 #include "tests/durability/checkpoint_rig.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -41,11 +42,7 @@ Manifest Specimen(bool is_delta) {
   return manifest;
 }
 
-std::string Text(Manifest manifest) {
-  const auto text = SerializeManifest(manifest);
-  EXPECT_TRUE(text.ok()) << text.status().message();
-  return text.ok() ? *text : "";
-}
+std::string Text(Manifest manifest) { return test::Must(SerializeManifest(manifest)); }
 
 // Puts the checksum's line before a text.
 std::string Seal(const std::string& text) {
@@ -117,14 +114,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ManifestTest, ::testing::Bool(),
                          [](const auto& kind) { return kind.param ? "Delta" : "Base"; });
 
 TEST_P(ManifestTest, ComesBackToTheBit) {
-  const auto parsed = ParseManifest(text_, kPath);
-  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_TRUE(*parsed == manifest_);
-  EXPECT_EQ(Text(*parsed), text_);
+  const auto parsed = test::Must(ParseManifest(text_, kPath));
+  EXPECT_TRUE(parsed == manifest_);
+  EXPECT_EQ(Text(parsed), text_);
   EXPECT_EQ(Seal(json_), text_) << "what the tests below change is what they mean to";
-  EXPECT_GT(parsed->tables[0].ranks[0].largest_error + parsed->tables[0].ranks[1].largest_error, 0);
-  EXPECT_EQ(parsed->tables[0].options.optimizer.schedule.end_learning_rate, 1e-7F);
-  EXPECT_EQ(parsed->is_delta(), GetParam());
+  EXPECT_GT(parsed.tables[0].ranks[0].largest_error + parsed.tables[0].ranks[1].largest_error, 0);
+  EXPECT_EQ(parsed.tables[0].options.optimizer.schedule.end_learning_rate, 1e-7F);
+  EXPECT_EQ(parsed.is_delta(), GetParam());
 }
 
 TEST_P(ManifestTest, IsRefusedIfAnyOneBitIsAnother) {
@@ -187,11 +183,10 @@ TEST_P(ManifestTest, SaysAdamsFlagsWhereTheyAreSet) {
   for (const auto flag : {&OptimizerOptions::corrected_epsilon, &OptimizerOptions::decoupled_decay}) {
     Manifest other = manifest_;
     other.tables[0].options.optimizer.*flag = true;
-    const auto parsed = ParseManifest(Text(other), kPath);
-    ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-    EXPECT_TRUE(parsed->tables[0].options.optimizer.*flag);
-    EXPECT_TRUE(parsed->tables[0].options == other.tables[0].options);
-    EXPECT_FALSE(parsed->tables[0].options == manifest_.tables[0].options);
+    const auto parsed = test::Must(ParseManifest(Text(other), kPath));
+    EXPECT_TRUE(parsed.tables[0].options.optimizer.*flag);
+    EXPECT_TRUE(parsed.tables[0].options == other.tables[0].options);
+    EXPECT_FALSE(parsed.tables[0].options == manifest_.tables[0].options);
   }
   ExpectRefused(Seal(With(json_, "/tables/0/options/corrected_epsilon", 1)),
                 "tables[0].options.corrected_epsilon is neither true nor false");
@@ -346,10 +341,10 @@ TEST_P(ManifestTest, OwnersAreRunsThatFillAllBuckets) {
         "[[0]]", "[[0, -1]]", "[0, 4096]", "[[0, 4096, 1]]", "[[0, \"4096\"]]", "[[65536, 4096]]",
         "[[0, 18446744073709551615], [0, 4096]]"})
     expect_refused(owners);
-  const auto taken = ParseManifest(Seal(With(json_, "/tables/1/bucket_owners", {{1, 1}, {0, 4095}})), kPath);
-  ASSERT_TRUE(taken.ok()) << taken.status().message();
-  EXPECT_EQ(taken->tables[1].owners[0], 1);
-  EXPECT_EQ(taken->tables[1].owners[1], 0);
+  const auto taken =
+      test::Must(ParseManifest(Seal(With(json_, "/tables/1/bucket_owners", {{1, 1}, {0, 4095}})), kPath));
+  EXPECT_EQ(taken.tables[1].owners[0], 1);
+  EXPECT_EQ(taken.tables[1].owners[1], 0);
 }
 
 TEST(Manifest, OnlyADeltaHasAParentAndErasedKeysAndOnlyABaseFolds) {
@@ -371,9 +366,7 @@ TEST(Manifest, WhatWouldBeRefusedIsNotWritten) {
   const auto expect_refused = [&](const std::string& what, const std::function<void(Manifest&)>& change) {
     Manifest bad = good;
     change(bad);
-    const auto text = SerializeManifest(bad);
-    EXPECT_EQ(text.status().code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(text.status().message(), HasSubstr(what));
+    test::ExpectStatus(SerializeManifest(bad).status(), StatusCode::kFailedPrecondition, what);
   };
   expect_refused("id is", [](Manifest& m) { m.id = "a/b"; });
   expect_refused("server_version", [](Manifest& m) { m.server_version = "\xff\xfe"; });
@@ -391,9 +384,7 @@ TEST(Manifest, ARanksEntryComesBack) {
   for (const bool is_delta : {false, true}) {
     const Manifest manifest = Specimen(is_delta);
     for (const RankEntry& entry : manifest.tables[0].ranks) {
-      const auto parsed = ParseRankEntry(SerializeRankEntry(entry));
-      ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-      EXPECT_TRUE(*parsed == entry);
+      EXPECT_TRUE(test::Must(ParseRankEntry(SerializeRankEntry(entry))) == entry);
     }
   }
   for (const std::string text :

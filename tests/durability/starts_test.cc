@@ -9,6 +9,7 @@
 #include "server/durability/bounds.h"
 #include "server/durability/json_fields.h"
 #include "tests/durability/sim_files.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -102,9 +103,8 @@ TEST(StartsFile, ComesBackAndRefusesWhatIsNoSuchFile) {
   starts.Add(7, {});
   starts.Add(8, {});
   const std::string text = SerializeStarts(starts);
-  const auto parsed = ParseStarts(text, kPath);
-  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-  EXPECT_TRUE(std::ranges::equal(parsed->all(), starts.all()));
+  const auto parsed = test::Must(ParseStarts(text, kPath));
+  EXPECT_TRUE(std::ranges::equal(parsed.all(), starts.all()));
   for (std::size_t at = 0; at < text.size(); ++at) {
     std::string damaged = text;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
@@ -145,14 +145,11 @@ TEST(StartsFile, IsReadFromAFolder) {
   EXPECT_EQ(ReadStarts(files, kPath).status().code(), StatusCode::kNotFound);
   const std::string text = SerializeStarts(Began({0, 5}));
   {
-    const auto file = files.Create(kPath);
-    ASSERT_TRUE(file.ok());
+    const auto file = test::Must(files.Create(kPath));
     const auto bytes = std::as_bytes(std::span(text));
-    ASSERT_TRUE((*file)->WriteAt(0, {&bytes, 1}).ok());
+    ASSERT_TRUE(file->WriteAt(0, {&bytes, 1}).ok());
   }
-  const auto read = ReadStarts(files, kPath);
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->LostFrom(kTable, 1, 7), 6U);
+  EXPECT_EQ(test::Must(ReadStarts(files, kPath)).LostFrom(kTable, 1, 7), 6U);
 }
 
 }  // namespace
