@@ -28,7 +28,9 @@
 namespace slotwise {
 namespace {
 
+using test::ArenaClient;
 using test::DataClient;
+using test::MetClient;
 
 constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
 
@@ -52,6 +54,16 @@ class DataArenaTest : public DataServerTest {
     return call.first;
   }
 
+  // The push of another step, whose body lies at 64 of the arena.
+  static v1::DataCall AtStep(std::uint64_t number, const Call& push) {
+    v1::DataCall call = push.first;
+    call.set_id(number);
+    call.mutable_pushes(0)->mutable_step()->set_number(number);
+    call.mutable_arena()->set_body(64);
+    call.mutable_arena()->set_body_bytes(push.second.size());
+    return call;
+  }
+
   // Waits until the server has the arena no more.
   static void AwaitEnd(const SharedMemory& arena) {
     while (arena.alive()) poll(nullptr, 0, 1);
@@ -67,35 +79,26 @@ INSTANTIATE_TEST_SUITE_P(OfEitherMemory, AnyArenaTest, ::testing::Bool(),
 
 TEST_P(AnyArenaTest, AnswersAsGrpcDoes) {
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(2, GetParam());
-  ASSERT_NE(arena, nullptr);
-  ASSERT_EQ(arena->bytes().size(), 2 * kMib);
-  ASSERT_TRUE(client.Send(Placed(Push(1, WholePush(1)), *arena, 64), {}));
-  const auto pushed = client.Receive();
-  ASSERT_TRUE(pushed);
-  ASSERT_EQ(pushed->head.code(), 0U) << pushed->head.message();
-  EXPECT_EQ(pushed->head.pushes(0).table_step(), 1U);
+  ArenaClient client(local_, 2, GetParam());
+  ASSERT_EQ(client.arena->bytes().size(), 2 * kMib);
+  const auto pushed = client.Ask(Placed(Push(1, WholePush(1)), *client.arena, 64));
+  ASSERT_EQ(pushed.head.code(), 0U) << pushed.head.message();
+  EXPECT_EQ(pushed.head.pushes(0).table_step(), 1U);
 
-  ASSERT_TRUE(client.Send(Placed(Lookup(2), *arena, 64), {}));
-  auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_TRUE(reply->head.in_arena());
-  EXPECT_TRUE(reply->body.empty());
-  reply->body.assign(reinterpret_cast<const char*>(arena->bytes().data()) + 4096, 1024);
-  ExpectSameAsByGrpc(*reply);
+  auto reply = client.Ask(Placed(Lookup(2), *client.arena, 64));
+  EXPECT_TRUE(reply.head.in_arena());
+  EXPECT_TRUE(reply.body.empty());
+  reply.body.assign(reinterpret_cast<const char*>(client.arena->bytes().data()) + 4096, 1024);
+  ExpectSameAsByGrpc(reply);
 
-  grpc::ClientContext context;
   v1::PushReply again;
-  ASSERT_TRUE(embedding_->Push(&context, WholePush(1), &again).ok());
-  EXPECT_EQ(again.SerializeAsString(), pushed->head.pushes(0).SerializeAsString());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::Push, WholePush(1), &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), pushed.head.pushes(0).SerializeAsString());
 }
 
 TEST_P(AnyArenaTest, AnswersCallsOfSeveralMessages) {
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(1, GetParam());
-  ASSERT_NE(arena, nullptr);
+  ArenaClient client(local_, 1, GetParam());
   Call call;
   call.first.set_id(7);
   call.first.set_timeout_ms(kMinuteMs);
@@ -105,38 +108,25 @@ TEST_P(AnyArenaTest, AnswersCallsOfSeveralMessages) {
     MoveArrays(message, call.first, call.second);
     *call.first.add_lookups() = message;
   }
-  ASSERT_TRUE(client.Send(Placed(call, *arena, 8192), {}));
-  auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  ASSERT_TRUE(reply->head.in_arena());
-  reply->body.assign(reinterpret_cast<const char*>(arena->bytes().data()) + 4096, 1024);
-  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(*reply, i);
+  auto reply = client.Ask(Placed(call, *client.arena, 8192));
+  ASSERT_TRUE(reply.head.in_arena());
+  reply.body.assign(reinterpret_cast<const char*>(client.arena->bytes().data()) + 4096, 1024);
+  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(reply, i);
 }
 
 // 48 bytes of values have 64 in a body.
 TEST_F(DataArenaTest, SendsValuesForWhichThereIsNoRoomByTheSocket) {
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(1);
-  ASSERT_NE(arena, nullptr);
+  ArenaClient client(local_, 1);
   for (const std::uint64_t room : {0, 63}) {
-    ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, room), {}));
-    const auto reply = client.Receive();
-    ASSERT_TRUE(reply);
-    EXPECT_FALSE(reply->head.in_arena());
-    ExpectSameAsByGrpc(*reply);
+    const auto reply = client.Ask(Placed(Lookup(1), *client.arena, 64, 4096, room));
+    EXPECT_FALSE(reply.head.in_arena());
+    ExpectSameAsByGrpc(reply);
   }
-  ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, 64), {}));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_TRUE(reply->head.in_arena());
+  EXPECT_TRUE(client.Ask(Placed(Lookup(1), *client.arena, 64, 4096, 64)).head.in_arena());
 
   // And a body may come by the socket, beside an arena.
-  const auto [lookup, keys] = Lookup(2);
-  ASSERT_TRUE(client.Send(lookup, keys));
-  const auto plain = client.Receive();
-  ASSERT_TRUE(plain);
-  ExpectSameAsByGrpc(*plain);
+  ExpectSameAsByGrpc(client.Ask(Lookup(2)));
 }
 
 TEST_P(AnyArenaTest, EndsConnectionsThatLieAboutPlaces) {
@@ -158,20 +148,16 @@ TEST_P(AnyArenaTest, EndsConnectionsThatLieAboutPlaces) {
       {"2^64 bytes of values", [](auto& places) { places.set_values_bytes(kMost); }},
   };
   for (const auto& [what, lie] : lies) {
-    DataClient client(local_);
-    const auto arena = client.MeetWithArena(1, GetParam());
-    ASSERT_NE(arena, nullptr);
-    v1::DataCall call = Placed(Lookup(1), *arena, 64);
+    ArenaClient client(local_, 1, GetParam());
+    v1::DataCall call = Placed(Lookup(1), *client.arena, 64);
     lie(*call.mutable_arena());
     ASSERT_TRUE(client.Send(call, {})) << what;
     EXPECT_TRUE(client.Ended()) << what;
   }
   {
-    DataClient client(local_);
-    const auto arena = client.MeetWithArena(1, GetParam());
-    ASSERT_NE(arena, nullptr);
+    ArenaClient client(local_, 1, GetParam());
     const Call twice = Lookup(1);
-    ASSERT_TRUE(client.Send(Placed(twice, *arena, 64), twice.second));
+    ASSERT_TRUE(client.Send(Placed(twice, *client.arena, 64), twice.second));
     EXPECT_TRUE(client.Ended()) << "a body in the arena and in the frame";
   }
   for (const bool local : {false, true}) {
@@ -210,11 +196,7 @@ TEST_F(DataArenaTest, SharesNoMoreThanItsMemoryAndTakesItBackFromClientsThatAreG
   EXPECT_EQ(less->bytes().size(), kMib);
   DataClient third(local_);
   EXPECT_EQ(third.MeetWithArena(1), nullptr);
-  const auto [lookup, keys] = Lookup(1);
-  ASSERT_TRUE(third.Send(lookup, keys)) << "who shares nothing is served all the same";
-  const auto reply = third.Receive();
-  ASSERT_TRUE(reply);
-  ExpectSameAsByGrpc(*reply);
+  ExpectSameAsByGrpc(third.Ask(Lookup(1)));  // who shares nothing is served all the same
 
   // Its client keeps the memory and goes.
   std::memset(most->bytes().data() + 64, 1, most->bytes().size() - 64);
@@ -249,28 +231,18 @@ TEST_F(DataArenaTest, GivesNoClientMoreThanAQuarterOfTheDevicesMemory) {
 
 TEST_F(DataArenaTest, HasNoOtherPlaceForValuesThanTheDevices) {
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(1, true);
-  ASSERT_NE(arena, nullptr);
-  ASSERT_TRUE(client.Send(Placed(Lookup(1), *arena, 64, 4096, 63), {}));
-  const auto refused = client.Receive();
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->head.code(), 3U) << "INVALID_ARGUMENT";
-  EXPECT_EQ(refused->head.message(), "the call's place for values has 63 bytes, and they take 64");
-  ASSERT_TRUE(client.Send(Placed(Lookup(2), *arena, 64, 4096, 64), {}));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_TRUE(reply->head.in_arena());
+  ArenaClient client(local_, 1, true);
+  const auto refused = client.Ask(Placed(Lookup(1), *client.arena, 64, 4096, 63));
+  EXPECT_EQ(refused.head.code(), 3U) << "INVALID_ARGUMENT";
+  EXPECT_EQ(refused.head.message(), "the call's place for values has 63 bytes, and they take 64");
+  EXPECT_TRUE(client.Ask(Placed(Lookup(2), *client.arena, 64, 4096, 64)).head.in_arena());
 }
 
 // A call's arrays, of which `change` may be wrong, in the device's memory.
 TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
   OpenLocally();
-  DataClient on_device(local_);
-  const auto arena = on_device.MeetWithArena(1, true);
-  ASSERT_NE(arena, nullptr);
-  DataClient by_socket(server_->port());
-  by_socket.Meet();
+  ArenaClient on_device(local_, 1, true);
+  MetClient by_socket(server_->port());
   using Change = std::function<void(v1::PushRequest&)>;
   const auto set = [](std::string& bytes, std::size_t at, auto value) {
     std::memcpy(bytes.data() + at * sizeof(value), &value, sizeof(value));
@@ -302,17 +274,13 @@ TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
     v1::PushRequest push = WholePush(100 + i);
     changes[i](push);
     const Call call = Push(1 + i, push);
-    ASSERT_TRUE(on_device.Send(Placed(call, *arena, 64), {}));
-    const auto there = on_device.Receive();
-    ASSERT_TRUE(there);
-    ASSERT_TRUE(by_socket.Send(call.first, call.second));
-    const auto here = by_socket.Receive();
-    ASSERT_TRUE(here);
-    EXPECT_EQ(there->head.code(), here->head.code());
-    EXPECT_EQ(there->head.message(), here->head.message());
+    const auto there = on_device.Ask(Placed(call, *on_device.arena, 64));
+    const auto here = by_socket.Ask(call);
+    EXPECT_EQ(there.head.code(), here.head.code());
+    EXPECT_EQ(there.head.message(), here.head.message());
     // The same step came twice, and was applied once: its body has the same hash, whoever computed it.
     const bool is_right = i == 0 || i == 6;  // of one key a bag, as the offsets have it
-    EXPECT_EQ(there->head.code() == 0, is_right) << there->head.message();
+    EXPECT_EQ(there.head.code() == 0, is_right) << there.head.message();
   }
 }
 
@@ -331,30 +299,21 @@ TEST_F(DataArenaTest, TakesOffsetsOf64BitsOnADeviceAlone) {
     arrays.set_offsets(8 * wide.size());
     arrays.set_wide_offsets(true);
   };
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(1, true);
-  ASSERT_NE(arena, nullptr);
+  ArenaClient client(local_, 1, true);
   Call narrow = Push(1, WholePush(1));
   Call wide = Push(2, WholePush(1));
   ASSERT_GT(narrow.first.arrays(0).offsets(), 0U);
   widen(wide);
-  ASSERT_TRUE(client.Send(Placed(narrow, *arena, 64), {}));
-  const auto first = client.Receive();
-  ASSERT_TRUE(first);
-  EXPECT_EQ(first->head.code(), 0U) << first->head.message();
-  ASSERT_TRUE(client.Send(Placed(wide, *arena, 64), {}));
-  const auto again = client.Receive();
-  ASSERT_TRUE(again);
-  EXPECT_EQ(again->head.code(), 0U) << "the same body of the same step: " << again->head.message();
-  EXPECT_EQ(again->head.pushes(0).table_step(), first->head.pushes(0).table_step());
+  const auto first = client.Ask(Placed(narrow, *client.arena, 64));
+  EXPECT_EQ(first.head.code(), 0U) << first.head.message();
+  const auto again = client.Ask(Placed(wide, *client.arena, 64));
+  EXPECT_EQ(again.head.code(), 0U) << "the same body of the same step: " << again.head.message();
+  EXPECT_EQ(again.head.pushes(0).table_step(), first.head.pushes(0).table_step());
   wide.first.mutable_arrays(0)->set_offsets(wide.first.arrays(0).offsets() - 4);
-  ASSERT_TRUE(client.Send(Placed(wide, *arena, 64), {}));
-  const auto half = client.Receive();
-  ASSERT_TRUE(half);
-  EXPECT_EQ(half->head.message(),
+  const auto half = client.Ask(Placed(wide, *client.arena, 64));
+  EXPECT_EQ(half.head.message(),
             "offsets has " + std::to_string(wide.first.arrays(0).offsets()) + " bytes, not a multiple of 8");
-  DataClient by_socket(server_->port());
-  by_socket.Meet();
+  MetClient by_socket(server_->port());
   Call sent = Push(3, WholePush(3));
   widen(sent);
   by_socket.Send(sent.first, sent.second);
@@ -388,15 +347,13 @@ TEST_P(AnyArenaTest, AppliesOnlyWhatItHasChecked) {
   constexpr std::uint64_t kSeed = 7;
   RecordProperty("seed", static_cast<int>(kSeed));
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(1, GetParam());
-  ASSERT_NE(arena, nullptr);
+  ArenaClient client(local_, 1, GetParam());
   const Call good = Push(1, WholePush(1));
   ASSERT_EQ(good.second.size(), 192U);  // keys, gradients, offsets: 64 bytes of each
   std::atomic<bool> over = false;
   std::thread writer([&] {
     std::mt19937_64 random(kSeed);
-    std::byte* const at = arena->bytes().data() + 64;
+    std::byte* const at = client.arena->bytes().data() + 64;
     while (!over) {
       const std::uint64_t what = random();
       if (what % 4 == 0) {
@@ -416,17 +373,10 @@ TEST_P(AnyArenaTest, AppliesOnlyWhatItHasChecked) {
   std::uint64_t applied = 0;
   std::uint64_t refused = 0;
   for (std::uint64_t number = 1; number < 100'000 && (applied < 200 || refused < 200); ++number) {
-    v1::DataCall call = good.first;
-    call.set_id(number);
-    call.mutable_pushes(0)->mutable_step()->set_number(number);
-    call.mutable_arena()->set_body(64);
-    call.mutable_arena()->set_body_bytes(good.second.size());
-    ASSERT_TRUE(client.Send(call, {}));
-    const auto reply = client.Receive();
-    ASSERT_TRUE(reply);
-    reply->head.code() == 0 ? ++applied : ++refused;
-    if (reply->head.code() != 0) {
-      ASSERT_EQ(reply->head.code(), WireCode(StatusCode::kInvalidArgument)) << reply->head.message();
+    const auto reply = client.Ask(AtStep(number, good));
+    ++(reply.head.code() == 0 ? applied : refused);
+    if (reply.head.code() != 0) {
+      ASSERT_EQ(reply.head.code(), WireCode(StatusCode::kInvalidArgument)) << reply.head.message();
     }
   }
   over = true;
@@ -444,9 +394,7 @@ TEST_P(AnyArenaTest, AppliesOnlyWhatItHasChecked) {
 // A large push is applied long after it was checked: what its client writes by then is not applied.
 TEST_P(AnyArenaTest, AppliesALargePushAsItWasChecked) {
   OpenLocally();
-  DataClient client(local_);
-  const auto arena = client.MeetWithArena(4, GetParam());
-  ASSERT_NE(arena, nullptr);
+  ArenaClient client(local_, 4, GetParam());
   constexpr std::uint32_t kSamples = 20'000;  // of two bags of a key, of dim 3
   std::vector<std::uint64_t> keys(2 * kSamples);
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
@@ -456,9 +404,9 @@ TEST_P(AnyArenaTest, AppliesALargePushAsItWasChecked) {
   push.clear_offsets();
   push.set_gradients(BytesOf(std::vector<float>(6 * kSamples, 1)));
   const Call good = Push(1, push);
-  std::memcpy(arena->bytes().data() + 64, good.second.data(), good.second.size());
-  float* const last =
-      reinterpret_cast<float*>(arena->bytes().data() + 64 + keys.size() * 8) + 6 * std::size_t{kSamples} - 1;
+  std::memcpy(client.arena->bytes().data() + 64, good.second.data(), good.second.size());
+  float* const last = reinterpret_cast<float*>(client.arena->bytes().data() + 64 + keys.size() * 8) +
+                      6 * std::size_t{kSamples} - 1;
   std::atomic<bool> over = false;
   std::thread writer([&] {
     const std::atomic_ref<float> number(*last);
@@ -473,12 +421,7 @@ TEST_P(AnyArenaTest, AppliesALargePushAsItWasChecked) {
   std::uint64_t applied = 0;
   std::uint64_t refused = 0;
   for (std::uint64_t number = 1; number < 100'000 && applied < 100; ++number) {
-    v1::DataCall call = good.first;
-    call.set_id(number);
-    call.mutable_pushes(0)->mutable_step()->set_number(number);
-    call.mutable_arena()->set_body(64);
-    call.mutable_arena()->set_body_bytes(good.second.size());
-    EXPECT_TRUE(client.Send(call, {}));
+    EXPECT_TRUE(client.Send(AtStep(number, good), {}));
     const auto reply = client.Receive();
     if (!reply) break;
     ++(reply->head.code() == 0 ? applied : refused);

@@ -19,10 +19,9 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "slotwise/v1/data.pb.h"
 #include "wire/data_version.h"
@@ -50,9 +49,7 @@ class DataClient {
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    // A test that would wait for ever fails instead.
-    const timeval limit{60, 0};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    LimitWaits();
   }
   // Connects to a Unix socket of the abstract namespace.
   explicit DataClient(const std::string& local) : socket_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
@@ -61,8 +58,7 @@ class DataClient {
     std::memcpy(address.sun_path + 1, local.data(), local.size());
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + local.size());
     EXPECT_EQ(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    const timeval limit{60, 0};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    LimitWaits();
   }
   ~DataClient() { Close(); }
   DataClient(const DataClient&) = delete;
@@ -114,6 +110,7 @@ class DataClient {
   bool Send(const v1::DataCall& call, const std::string& body) {
     return SendFrame(call.SerializeAsString(), body);
   }
+  bool Send(const std::pair<v1::DataCall, std::string>& call) { return Send(call.first, call.second); }
 
   struct Reply {
     v1::DataReply head;
@@ -134,6 +131,15 @@ class DataClient {
     EXPECT_TRUE(reply.head.ParseFromString(head));
     return reply;
   }
+  // Sends a call, and returns the next frame. Throws std::runtime_error if the connection has ended.
+  Reply Ask(const v1::DataCall& call, const std::string& body = {}) {
+    std::optional<Reply> reply;
+    if (Send(call, body)) reply = Receive();
+    if (!reply) throw std::runtime_error("the connection has ended");
+    return *std::move(reply);
+  }
+  Reply Ask(const std::pair<v1::DataCall, std::string>& call) { return Ask(call.first, call.second); }
+
   // Whether the server ends the connection though nothing is read of it. TCP may drop a reset beyond a closed
   // window (RFC 5961, section 3.2), so the system asks again each second.
   bool BrokenOff() {
@@ -155,6 +161,11 @@ class DataClient {
   }
 
  private:
+  // A test that would wait for ever fails instead.
+  void LimitWaits() const {
+    const timeval limit{60, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
   bool Receive(void* to, std::size_t size) {
     auto* next = static_cast<char*>(to);
     while (size > 0) {
@@ -167,6 +178,26 @@ class DataClient {
   }
 
   int socket_;
+};
+
+// A client that has met the server.
+class MetClient : public DataClient {
+ public:
+  template <class Place>
+  explicit MetClient(const Place& place) : DataClient(place) {
+    Meet();
+  }
+};
+
+// A client that has met the server and got an arena of it. Throws std::runtime_error if it gets none.
+class ArenaClient : public DataClient {
+ public:
+  ArenaClient(const std::string& local, std::uint32_t mib, bool on_device = false)
+      : DataClient(local), arena(MeetWithArena(mib, on_device)) {
+    if (arena == nullptr) throw std::runtime_error("the server gives no arena");
+  }
+
+  const std::shared_ptr<SharedMemory> arena;
 };
 
 }  // namespace slotwise::test

@@ -17,7 +17,7 @@
 namespace slotwise {
 namespace {
 
-using test::DataClient;
+using test::MetClient;
 using ::testing::HasSubstr;
 
 std::uint32_t Number(StatusCode code) { return WireCode(code); }
@@ -39,10 +39,9 @@ TEST_F(DataServerTest, KeepsNothingOfALargeCallOnceItIsAnswered) {
   }
   const std::string head = many.SerializeAsString();
   many.Clear();
-  std::vector<std::unique_ptr<DataClient>> clients;
+  std::vector<std::unique_ptr<MetClient>> clients;
   for (std::size_t c = 0; c < kClients; ++c) {
-    clients.push_back(std::make_unique<DataClient>(server_->port()));
-    clients.back()->Meet();
+    clients.push_back(std::make_unique<MetClient>(server_->port()));
   }
   const std::size_t before = bytes_in_use();
   for (const auto& client : clients) {
@@ -51,9 +50,7 @@ TEST_F(DataServerTest, KeepsNothingOfALargeCallOnceItIsAnswered) {
     ASSERT_TRUE(reply);
     EXPECT_NE(reply->head.code(), 0U) << "a lookup of no table";
     // What has answered the next call is done with the one before.
-    const auto [lookup, keys] = Lookup(2);
-    ASSERT_TRUE(client->Send(lookup, keys));
-    ASSERT_TRUE(client->Receive());
+    client->Ask(Lookup(2));
   }
   const std::size_t after = bytes_in_use();
   EXPECT_LE(after, before + kClients * 64 * 1024);
@@ -71,25 +68,21 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
   const std::string head = call.SerializeAsString();
   const std::string begin = test::PrefixOf(static_cast<std::uint32_t>(head.size()), body_bytes) + head;
   // Four connections have sent heads, and hold memory for their bodies, which do not come.
-  std::vector<std::unique_ptr<DataClient>> holders;
+  std::vector<std::unique_ptr<MetClient>> holders;
   for (int i = 0; i < 4; ++i) {
-    holders.push_back(std::make_unique<DataClient>(server_->port()));
-    holders.back()->Meet();
+    holders.push_back(std::make_unique<MetClient>(server_->port()));
     ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
   }
   // Whether the server has read all of them is seen when a fifth is refused.
-  DataClient fifth(server_->port());
-  fifth.Meet();
+  MetClient fifth(server_->port());
   const std::string body(body_bytes, 0);
   for (int tries = 0;; ++tries) {
     ASSERT_LT(tries, 10'000);
     call.set_id(static_cast<std::uint64_t>(tries));
-    ASSERT_TRUE(fifth.Send(call, body));
-    const auto reply = fifth.Receive();
-    ASSERT_TRUE(reply);
-    if (reply->head.code() != Number(StatusCode::kResourceExhausted)) continue;
-    EXPECT_GT(reply->head.retry_after_ms(), 0U);
-    EXPECT_THAT(reply->head.message(), HasSubstr("limits.max_inbox_mib"));
+    const auto reply = fifth.Ask(call, body);
+    if (reply.head.code() != Number(StatusCode::kResourceExhausted)) continue;
+    EXPECT_GT(reply.head.retry_after_ms(), 0U);
+    EXPECT_THAT(reply.head.message(), HasSubstr("limits.max_inbox_mib"));
     break;
   }
   // It is served once they are gone.
@@ -97,10 +90,8 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
   for (int tries = 0;; ++tries) {
     ASSERT_LT(tries, 10'000);
     call.set_id(static_cast<std::uint64_t>(tries));
-    ASSERT_TRUE(fifth.Send(call, body));
-    const auto reply = fifth.Receive();
-    ASSERT_TRUE(reply);
-    if (reply->head.code() == Number(StatusCode::kInvalidArgument)) break;
+    const auto reply = fifth.Ask(call, body);
+    if (reply.head.code() == Number(StatusCode::kInvalidArgument)) break;
   }
 }
 
@@ -108,20 +99,15 @@ TEST_F(DataServerTest, ServesOthersWhileLargeHeadsAreAnnounced) {
   OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
   // More has come than is held for nothing.
   const std::string begin = test::PrefixOf(1 << 20, 0) + std::string(20'000, 0x22);
-  std::vector<std::unique_ptr<DataClient>> holders;
+  std::vector<std::unique_ptr<MetClient>> holders;
   for (int i = 0; i < 16; ++i) {
-    holders.push_back(std::make_unique<DataClient>(server_->port()));
-    holders.back()->Meet();
+    holders.push_back(std::make_unique<MetClient>(server_->port()));
     ASSERT_TRUE(holders.back()->SendBytes(begin.data(), begin.size()));
   }
-  DataClient other(server_->port());
-  other.Meet();
+  MetClient other(server_->port());
   for (std::uint64_t id = 1; id <= 100; ++id) {
-    const auto [call, keys] = Lookup(id);
-    ASSERT_TRUE(other.Send(call, keys));
-    const auto reply = other.Receive();
-    ASSERT_TRUE(reply);
-    ASSERT_EQ(reply->head.code(), 0U) << reply->head.message();
+    const auto reply = other.Ask(Lookup(id));
+    ASSERT_EQ(reply.head.code(), 0U) << reply.head.message();
   }
 }
 
@@ -136,8 +122,7 @@ TEST_F(DataServerTest, EndsCallsOfTooManyMessagesBeforeTheyTakeMemory) {
   const long before = largest();
   for (const char field : {0x22, 0x2A, 0x32}) {  // lookups, pushes, arrays
     for (std::size_t i = 0; i < head.size(); i += 2) head[i] = field;
-    DataClient client(server_->port());
-    client.Meet();
+    MetClient client(server_->port());
     static_cast<void>(client.SendFrame(head));
     EXPECT_TRUE(client.Ended());
   }

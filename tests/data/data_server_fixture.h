@@ -56,19 +56,11 @@ class DataServerTest : public RpcServerTest {
   static Call Push(std::uint64_t id, v1::PushRequest message) {
     return CallOf(id, std::move(message), &v1::DataCall::add_pushes);
   }
-  static v1::PushRequest WholePush(std::uint64_t number) {
-    v1::PushRequest push = SmallPush();
-    push.mutable_step()->set_number(number);
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
-    return push;
-  }
 
   // What gRPC answers to the same lookup.
   v1::LookupReply ByGrpc(const v1::LookupRequest& request = SmallLookup()) {
-    grpc::ClientContext context;
     v1::LookupReply reply;
-    EXPECT_TRUE(embedding_->Lookup(&context, request, &reply).ok());
+    EXPECT_TRUE(Ask(embedding_, &Embedding::Lookup, request, &reply).ok());
     return reply;
   }
   void ExpectSameAsByGrpc(const test::DataClient::Reply& reply, int place = 0) {

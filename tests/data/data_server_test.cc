@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,42 +20,34 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::DataClient;
+using test::MetClient;
 using ::testing::HasSubstr;
 
 std::uint32_t Number(StatusCode code) { return WireCode(code); }
 
 TEST_F(DataServerTest, AnswersAsGrpcDoes) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
-  const auto [push, gradients] = Push(1, WholePush(1));
-  ASSERT_TRUE(client.Send(push, gradients));
-  const auto pushed = client.Receive();
-  ASSERT_TRUE(pushed);
-  EXPECT_EQ(pushed->head.id(), 1U);
-  ASSERT_EQ(pushed->head.code(), 0U) << pushed->head.message();
-  EXPECT_EQ(pushed->head.pushes(0).table_step(), 1U);
-  EXPECT_TRUE(pushed->body.empty());
+  MetClient client(server_->port());
+  const auto pushed = client.Ask(Push(1, WholePush(1)));
+  EXPECT_EQ(pushed.head.id(), 1U);
+  ASSERT_EQ(pushed.head.code(), 0U) << pushed.head.message();
+  EXPECT_EQ(pushed.head.pushes(0).table_step(), 1U);
+  EXPECT_TRUE(pushed.body.empty());
 
-  const auto [lookup, keys] = Lookup(2);
-  ASSERT_TRUE(client.Send(lookup, keys));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->head.id(), 2U);
-  EXPECT_NE(reply->head.lookups(0).lineage(), 0U);
-  ExpectSameAsByGrpc(*reply);
+  const auto reply = client.Ask(Lookup(2));
+  EXPECT_EQ(reply.head.id(), 2U);
+  EXPECT_NE(reply.head.lookups(0).lineage(), 0U);
+  ExpectSameAsByGrpc(reply);
 
   // The same step by gRPC is the same step.
-  grpc::ClientContext context;
   v1::PushReply again;
-  ASSERT_TRUE(embedding_->Push(&context, WholePush(1), &again).ok());
-  EXPECT_EQ(again.SerializeAsString(), pushed->head.pushes(0).SerializeAsString());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::Push, WholePush(1), &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), pushed.head.pushes(0).SerializeAsString());
 }
 
 TEST_F(DataServerTest, AnswersCallsOfSeveralMessages) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   v1::DataCall call;
   std::string body;
   call.set_id(7);
@@ -67,34 +58,26 @@ TEST_F(DataServerTest, AnswersCallsOfSeveralMessages) {
     MoveArrays(message, call, body);
     *call.add_lookups() = message;
   }
-  ASSERT_TRUE(client.Send(call, body));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  ASSERT_EQ(reply->head.lookups_size(), 3) << reply->head.message();
-  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(*reply, i);
+  const auto reply = client.Ask(call, body);
+  ASSERT_EQ(reply.head.lookups_size(), 3) << reply.head.message();
+  for (int i = 0; i < 3; ++i) ExpectSameAsByGrpc(reply, i);
 
   call.mutable_lookups(1)->set_table("none");
-  ASSERT_TRUE(client.Send(call, body));
-  const auto refused = client.Receive();
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->head.code(), Number(StatusCode::kNotFound));
-  EXPECT_EQ(refused->head.message(), "lookups[1]: there is no table \"none\"");
-  EXPECT_EQ(refused->head.lookups_size(), 0);
+  const auto refused = client.Ask(call, body);
+  EXPECT_EQ(refused.head.code(), Number(StatusCode::kNotFound));
+  EXPECT_EQ(refused.head.message(), "lookups[1]: there is no table \"none\"");
+  EXPECT_EQ(refused.head.lookups_size(), 0);
 
   v1::DataCall none;
   none.set_id(8);
   none.set_timeout_ms(kMinuteMs);
   none.set_many(true);
-  ASSERT_TRUE(client.Send(none, ""));
-  const auto nothing = client.Receive();
-  ASSERT_TRUE(nothing);
-  EXPECT_EQ(nothing->head.code(), 0U);
+  EXPECT_EQ(client.Ask(none).head.code(), 0U);
 }
 
 TEST_F(DataServerTest, RefusesWhatGrpcRefusesInTheSameWords) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   std::vector<v1::LookupRequest> bad(5, SmallLookup());
   bad[0].set_samples(3);
   bad[1].mutable_keys()->pop_back();
@@ -102,33 +85,24 @@ TEST_F(DataServerTest, RefusesWhatGrpcRefusesInTheSameWords) {
   bad[3].set_weights(std::string("\0\0\x80\x7f", 4));
   bad[4].mutable_offsets()->append("x");
   for (std::size_t i = 0; i < bad.size(); ++i) {
-    grpc::ClientContext context;
-    v1::LookupReply ignored;
-    const grpc::Status expected = embedding_->Lookup(&context, bad[i], &ignored);
-    const auto [call, body] = Lookup(i + 1, bad[i]);
-    ASSERT_TRUE(client.Send(call, body));
-    const auto reply = client.Receive();
-    ASSERT_TRUE(reply);
-    EXPECT_NE(reply->head.code(), 0U);
-    EXPECT_EQ(reply->head.code(), static_cast<std::uint32_t>(expected.error_code()));
-    EXPECT_EQ(reply->head.message(), expected.error_message());
+    const grpc::Status expected = Ask(embedding_, &Embedding::Lookup, bad[i]);
+    const auto reply = client.Ask(Lookup(i + 1, bad[i]));
+    EXPECT_NE(reply.head.code(), 0U);
+    EXPECT_EQ(reply.head.code(), static_cast<std::uint32_t>(expected.error_code()));
+    EXPECT_EQ(reply.head.message(), expected.error_message());
   }
   v1::PushRequest push = WholePush(1);
   push.mutable_gradients()->replace(4, 4, std::string("\0\0\x80\x7f", 4));
-  const auto [call, body] = Push(99, push);
-  ASSERT_TRUE(client.Send(call, body));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->head.code(), Number(StatusCode::kInvalidArgument));
-  EXPECT_THAT(reply->head.message(), HasSubstr("gradients[1] is inf"));
+  const auto reply = client.Ask(Push(99, push));
+  EXPECT_EQ(reply.head.code(), Number(StatusCode::kInvalidArgument));
+  EXPECT_THAT(reply.head.message(), HasSubstr("gradients[1] is inf"));
 }
 
 // Of calls whose deadline passes while their arrays come, nothing is looked at: neither what is wrong with
 // one, nor a step that could be applied.
 TEST_F(DataServerTest, DoesNothingForACallWhoseDeadlineHasPassedAsItComes) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   v1::LookupRequest unknown = SmallLookup();
   unknown.set_table("nobody's");
   auto lookup = Lookup(1, unknown);
@@ -145,23 +119,15 @@ TEST_F(DataServerTest, DoesNothingForACallWhoseDeadlineHasPassedAsItComes) {
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->head.code(), Number(StatusCode::kDeadlineExceeded)) << reply->head.message();
   }
-  auto [again, body] = Push(3, WholePush(1));
-  ASSERT_TRUE(client.Send(again, body));
-  const auto applied = client.Receive();
-  ASSERT_TRUE(applied);
-  ASSERT_EQ(applied->head.pushes_size(), 1) << applied->head.message();
-  EXPECT_EQ(applied->head.pushes(0).table_step(), 1U);
+  const auto applied = client.Ask(Push(3, WholePush(1)));
+  ASSERT_EQ(applied.head.pushes_size(), 1) << applied.head.message();
+  EXPECT_EQ(applied.head.pushes(0).table_step(), 1U);
 }
 
 TEST_F(DataServerTest, IsUnavailableUntilItIsOpened) {
   Start();
-  DataClient client(server_->port());
-  client.Meet();
-  const auto [call, body] = Lookup(1);
-  ASSERT_TRUE(client.Send(call, body));
-  const auto reply = client.Receive();
-  ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->head.code(), Number(StatusCode::kUnavailable));
+  MetClient client(server_->port());
+  EXPECT_EQ(client.Ask(Lookup(1)).head.code(), Number(StatusCode::kUnavailable));
 }
 
 TEST_F(DataServerTest, EndsAConnectionThatIsNoneOfThisProtocol) {
@@ -198,21 +164,18 @@ TEST_F(DataServerTest, EndsAConnectionThatIsNoneOfThisProtocol) {
     for (int i = 0; i < 65'537; ++i) c.add_arrays();
   });
   for (const auto& [changed, bytes] : bad) {
-    DataClient client(server_->port());
-    client.Meet();
+    MetClient client(server_->port());
     ASSERT_TRUE(client.Send(changed, bytes));
     EXPECT_TRUE(client.Ended()) << changed.ShortDebugString().substr(0, 200);
   }
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   ASSERT_TRUE(client.SendFrame("\xff\xff\xff no message"));
   EXPECT_TRUE(client.Ended());
 }
 
 TEST_F(DataServerTest, TakesAnIdAgainOnceItsCallIsAnswered) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   v1::LookupRequest lookup;
   lookup.set_table("ads");
   lookup.set_samples(250);
@@ -220,10 +183,8 @@ TEST_F(DataServerTest, TakesAnIdAgainOnceItsCallIsAnswered) {
   lookup.set_keys(std::string(500 * sizeof(Key), '\1'));
   const auto [call, body] = Lookup(3, lookup);
   for (int i = 0; i < 2000; ++i) {
-    ASSERT_TRUE(client.Send(call, body)) << "call " << i;
-    const auto reply = client.Receive();
-    ASSERT_TRUE(reply) << "call " << i;
-    ASSERT_EQ(reply->head.code(), 0U) << reply->head.message();
+    const auto reply = client.Ask(call, body);
+    ASSERT_EQ(reply.head.code(), 0U) << reply.head.message();
   }
 }
 
@@ -251,55 +212,37 @@ TEST_F(DataServerTest, EndsConnectionsThatDoNotSayWhatTheyAre) {
 TEST_F(DataServerTest, EndsAConnectionThatSendsHalfAFrame) {
   OpenWithAds({.reply_timeout = milliseconds(50)});
   const auto [call, body] = Lookup(1);
-  DataClient client(server_->port());
-  client.Meet();
-  std::string frame(16, 0);
-  const std::string head = call.SerializeAsString();
-  frame[0] = static_cast<char>(head.size());
-  frame[8] = static_cast<char>(body.size());
-  frame += head;
-  ASSERT_TRUE(client.SendBytes(frame.data(), frame.size()));
+  MetClient client(server_->port());
+  const std::string frame = test::FrameOf(call.SerializeAsString(), body);
+  ASSERT_TRUE(client.SendBytes(frame.data(), frame.size() - body.size()));
   EXPECT_TRUE(client.Ended());
 }
 
 TEST_F(DataServerTest, RefusesTwoCallsOfOneName) {
   OpenWithAds();
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   // The first one waits for its step's other parts.
-  const auto [push, gradients] = Push(5, SmallPush());
-  ASSERT_TRUE(client.Send(push, gradients));
-  const auto [lookup, keys] = Lookup(5);
-  ASSERT_TRUE(client.Send(lookup, keys));
+  ASSERT_TRUE(client.Send(Push(5, SmallPush())));
+  ASSERT_TRUE(client.Send(Lookup(5)));
   EXPECT_TRUE(client.Ended());
   engine_->RequestStop();
 }
 
 TEST_F(DataServerTest, ReadsNoMoreCallsThanMayBeUnderWay) {
   OpenWithAds({.max_calls_per_connection = 2});
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
   v1::PushRequest first = SmallPush();
   first.mutable_step()->set_part(0);
-  v1::PushRequest second = SmallPush();
-  const auto [call_1, body_1] = Push(1, first);
-  const auto [call_2, body_2] = Push(2, second);
-  const auto [call_3, body_3] = Lookup(3);
-  ASSERT_TRUE(client.Send(call_1, body_1));
-  ASSERT_TRUE(client.Send(call_2, body_2));
-  ASSERT_TRUE(client.Send(call_3, body_3));
+  for (const Call& call : {Push(1, first), Push(2, SmallPush()), Lookup(3)}) ASSERT_TRUE(client.Send(call));
   // Both pushes wait for their step's last part, and the lookup stays unread until they are answered.
   v1::PushRequest third = SmallPush();
   third.mutable_step()->set_part(2);
-  grpc::ClientContext context;
-  v1::PushReply reply;
-  ASSERT_TRUE(embedding_->Push(&context, third, &reply).ok());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::Push, third).ok());
   std::vector<std::uint64_t> answered;
   for (int i = 0; i < 3; ++i) answered.push_back(client.Receive()->head.id());
   EXPECT_EQ(answered.back(), 3U);
 }
 
-// What a connection keeps between calls is charged to nobody, so it has to be little.
 TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
   const Caller caller("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
   EXPECT_TRUE(caller.gone());
@@ -320,8 +263,6 @@ TEST_F(DataServerTest, SendsNoRowsToWhomTheyComeTooLate) {
   EXPECT_EQ(WithoutLateRows(late, NotFound("no table")).status(), NotFound("no table"));
 }
 
-// What is announced and does not come is denied to nobody else.
-// An empty message takes two bytes on the wire and a hundred once it is parsed.
 TEST_F(DataServerTest, CutsOffWhoTakesNoReplies) {
   OpenWithAds({.reply_timeout = milliseconds(200)});
   DataClient client(server_->port());
@@ -344,15 +285,11 @@ TEST_F(DataServerTest, CutsOffWhoTakesNoReplies) {
 TEST_F(DataServerTest, StopsWithConnectionsInEveryState) {
   OpenWithAds();
   DataClient silent(server_->port());
-  DataClient greeted(server_->port());
-  greeted.Meet();
-  DataClient amid_frame(server_->port());
-  amid_frame.Meet();
+  MetClient greeted(server_->port());
+  MetClient amid_frame(server_->port());
   ASSERT_TRUE(amid_frame.SendBytes("x", 1));
-  DataClient waits(server_->port());
-  waits.Meet();
-  const auto [push, gradients] = Push(1, SmallPush());
-  ASSERT_TRUE(waits.Send(push, gradients));
+  MetClient waits(server_->port());
+  ASSERT_TRUE(waits.Send(Push(1, SmallPush())));
   engine_->RequestStop();
   server_->Shutdown(milliseconds(100));
   EXPECT_TRUE(silent.Ended());
@@ -384,14 +321,11 @@ TEST_F(DataServerTest, StopsWhileConnectionsEndByThemselves) {
 TEST_F(DataServerTest, LetsCallsGoWhoseConnectionHasEnded) {
   OpenWithAds();
   for (int i = 0; i < 20; ++i) {
-    DataClient client(server_->port());
-    client.Meet();
-    const auto [call, body] = Lookup(1);
-    ASSERT_TRUE(client.Send(call, body));
+    MetClient client(server_->port());
+    ASSERT_TRUE(client.Send(Lookup(1)));
     v1::PushRequest part = SmallPush();
     part.mutable_step()->set_number(static_cast<std::uint64_t>(i) + 1);
-    const auto [push, gradients] = Push(2, part);
-    ASSERT_TRUE(client.Send(push, gradients));
+    ASSERT_TRUE(client.Send(Push(2, part)));
   }
   engine_->RequestStop();
   server_->Shutdown(milliseconds(100));  // returns, so nothing waits for them

@@ -13,14 +13,13 @@
 namespace slotwise {
 namespace {
 
-using test::DataClient;
+using test::MetClient;
 
 class StatsTest : public DataServerTest {
  protected:
   v1::GetStatsReply Stats() {
-    grpc::ClientContext context;
     v1::GetStatsReply reply;
-    const grpc::Status status = admin_->GetStats(&context, {}, &reply);
+    const grpc::Status status = Ask(admin_, &Admin::GetStats, {}, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply;
   }
@@ -43,26 +42,20 @@ class StatsTest : public DataServerTest {
 TEST_F(StatsTest, CountsWhatCameThroughBothDoors) {
   OpenWithAds();
   EXPECT_EQ(Stats().lookups().calls(), 0U);
-  DataClient client(server_->port());
-  client.Meet();
+  MetClient client(server_->port());
 
   const auto [lookup, keys] = Lookup(1);
-  ASSERT_TRUE(client.Send(lookup, keys));
-  const auto looked_up = client.Receive();
-  ASSERT_TRUE(looked_up);
+  const auto looked_up = client.Ask(lookup, keys);
   const auto [push, gradients] = Push(2, WholePush(1));
-  ASSERT_TRUE(client.Send(push, gradients));
-  ASSERT_TRUE(client.Receive());
+  client.Ask(push, gradients);
 
-  grpc::ClientContext of_lookup, of_push, of_many;
   v1::LookupReply by_grpc;
-  ASSERT_TRUE(embedding_->Lookup(&of_lookup, SmallLookup(), &by_grpc).ok());
-  v1::PushReply pushed;
-  ASSERT_TRUE(embedding_->Push(&of_push, WholePush(2), &pushed).ok());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::Lookup, SmallLookup(), &by_grpc).ok());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::Push, WholePush(2)).ok());
   v1::LookupManyRequest many;
   for (int i = 0; i < 3; ++i) *many.add_lookups() = SmallLookup();
   v1::LookupManyReply answers;
-  ASSERT_TRUE(embedding_->LookupMany(&of_many, many, &answers).ok());
+  ASSERT_TRUE(Ask(embedding_, &Embedding::LookupMany, many, &answers).ok());
 
   const auto stats = StatsOnce([](const auto& s) { return s.lookups().calls() + s.pushes().calls() >= 5; });
   EXPECT_EQ(stats.lookups().calls(), 3U) << "a call of several tables is one";
@@ -70,7 +63,7 @@ TEST_F(StatsTest, CountsWhatCameThroughBothDoors) {
   EXPECT_EQ(stats.lookups().keys(), 5 * 4U);
   EXPECT_EQ(stats.lookups().bytes_in(),
             lookup.ByteSizeLong() + keys.size() + SmallLookup().ByteSizeLong() + many.ByteSizeLong());
-  EXPECT_EQ(stats.lookups().bytes_out(), looked_up->head.ByteSizeLong() + looked_up->body.size() +
+  EXPECT_EQ(stats.lookups().bytes_out(), looked_up.head.ByteSizeLong() + looked_up.body.size() +
                                              by_grpc.ByteSizeLong() + answers.ByteSizeLong());
   EXPECT_EQ(stats.pushes().calls(), 2U);
   EXPECT_EQ(stats.pushes().keys(), 2 * 4U);
@@ -105,19 +98,12 @@ TEST_F(StatsTest, CountsRefusalsByTheirCodes) {
   OpenWithAds();
   v1::LookupRequest of_none = SmallLookup();
   of_none.set_table("none");
-  grpc::ClientContext context;
-  v1::LookupReply reply;
-  EXPECT_EQ(embedding_->Lookup(&context, of_none, &reply).error_code(), grpc::StatusCode::NOT_FOUND);
-  DataClient client(server_->port());
-  client.Meet();
-  const auto [call, body] = Lookup(1, of_none);
-  ASSERT_TRUE(client.Send(call, body));
-  ASSERT_TRUE(client.Receive());
+  EXPECT_EQ(Ask(embedding_, &Embedding::Lookup, of_none).error_code(), grpc::StatusCode::NOT_FOUND);
+  MetClient client(server_->port());
+  client.Ask(Lookup(1, of_none));
   v1::PushRequest wrong = WholePush(1);
   wrong.set_gradients("");
-  const auto [push, gradients] = Push(2, wrong);
-  ASSERT_TRUE(client.Send(push, gradients));
-  ASSERT_TRUE(client.Receive());
+  client.Ask(Push(2, wrong));
 
   const auto stats = StatsOnce([](const auto& s) {
     return s.lookups().refusals().contains("NOT_FOUND") && s.lookups().refusals().at("NOT_FOUND") == 2 &&
@@ -140,10 +126,8 @@ TEST_F(StatsTest, AnswersWhileARoundIsStuck) {
                                        go_on.get_future().wait();
                                      }});
   stuck.get_future().wait();
-  DataClient client(server_->port());
-  client.Meet();
-  const auto [lookup, keys] = Lookup(1);
-  ASSERT_TRUE(client.Send(lookup, keys));
+  MetClient client(server_->port());
+  ASSERT_TRUE(client.Send(Lookup(1)));
   const auto stats = StatsOnce([](const auto& s) { return s.inbox_requests() == 1; });
   EXPECT_EQ(stats.inbox_requests(), 1U);
   EXPECT_EQ(stats.calls_under_way(), 1U);

@@ -7,13 +7,13 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "server/durability/checkpoints.h"
@@ -22,6 +22,7 @@
 #include "tests/durability/watched_files.h"
 #include "tests/rpc/messages.h"
 #include "tests/rpc/rpc_server_fixture.h"
+#include "tests/support/status.h"
 #include "tests/support/temporary_folder.h"
 
 namespace slotwise {
@@ -110,14 +111,11 @@ class CheckpointCallsTest : public RpcServerTest {
   void OpenWithData() {
     durability_.folder = folder_.string();
     durability_.files = &files_;
-    const auto recovered = engine_->Recover(durability_);
-    ASSERT_TRUE(recovered.ok()) << recovered.status().message();
+    test::Must(engine_->Recover(durability_));
     OpenWithAds();
     v1::LookupRequest lookup = SmallLookup();
     lookup.set_mode(v1::LOOKUP_MODE_TRAIN);
-    v1::LookupReply reply;
-    grpc::ClientContext context;
-    ASSERT_TRUE(embedding_->Lookup(&context, lookup, &reply).ok());
+    ASSERT_TRUE(Ask(embedding_, &Embedding::Lookup, lookup).ok());
   }
 
   // From now on only callers read files: the engine no longer verifies what it has written.
@@ -126,30 +124,25 @@ class CheckpointCallsTest : public RpcServerTest {
     if (run_.joinable()) run_.join();
   }
 
-  grpc::Status Save(v1::SaveCheckpointReply& reply, bool delta = false,
-                    milliseconds deadline = milliseconds(0)) {
+  grpc::Status Save(bool delta = false, v1::SaveCheckpointReply* reply = nullptr) {
     v1::SaveCheckpointRequest request;
     request.set_delta(delta);
-    grpc::ClientContext context;
-    if (deadline.count() > 0) context.set_deadline(std::chrono::system_clock::now() + deadline);
-    return admin_->SaveCheckpoint(&context, request, &reply);
+    return Ask(admin_, &Admin::SaveCheckpoint, request, reply);
   }
-  grpc::Status List(v1::ListCheckpointsReply& reply) {
-    grpc::ClientContext context;
-    return admin_->ListCheckpoints(&context, {}, &reply);
+  v1::ListCheckpointsReply Listed() {
+    v1::ListCheckpointsReply reply;
+    EXPECT_TRUE(Ask(admin_, &Admin::ListCheckpoints, {}, &reply).ok());
+    return reply;
   }
-  grpc::Status Describe(const std::string& id, v1::DescribeCheckpointReply& reply) {
+  grpc::Status Describe(const std::string& id, v1::DescribeCheckpointReply* reply = nullptr) {
     v1::DescribeCheckpointRequest request;
     request.set_id(id);
-    grpc::ClientContext context;
-    return admin_->DescribeCheckpoint(&context, request, &reply);
+    return Ask(admin_, &Admin::DescribeCheckpoint, request, reply);
   }
-  grpc::Status Load(const std::string& id) {
+  grpc::Status Load(const std::string& id, v1::LoadCheckpointReply* reply = nullptr) {
     v1::LoadCheckpointRequest request;
     request.set_id(id);
-    v1::LoadCheckpointReply reply;
-    grpc::ClientContext context;
-    return admin_->LoadCheckpoint(&context, request, &reply);
+    return Ask(admin_, &Admin::LoadCheckpoint, request, reply);
   }
   grpc::Status Verify(const std::string& id, grpc::ClientContext& context) {
     v1::VerifyCheckpointRequest request;
@@ -163,17 +156,12 @@ class CheckpointCallsTest : public RpcServerTest {
   }
   std::string Saved(bool delta = false) {
     v1::SaveCheckpointReply reply;
-    const grpc::Status status = Save(reply, delta);
+    const grpc::Status status = Save(delta, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply.id();
   }
   std::filesystem::path FileOf(const std::string& id, const std::string& array) {
     return folder_ / "checkpoints" / id / "table-1" / ("rank-0." + array + ".npy");
-  }
-
-  static void ExpectStatus(const grpc::Status& status, grpc::StatusCode code, const std::string& words) {
-    EXPECT_EQ(status.error_code(), code) << status.error_message();
-    EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
   }
 
   HeldFiles files_;
@@ -185,27 +173,21 @@ class CheckpointCallsTest : public RpcServerTest {
 TEST_F(CheckpointCallsTest, RefusesAllWithoutADataFolder) {
   OpenWithAds();
   const std::string words = "the server keeps nothing: it was started without a data folder (--data)";
-  v1::SaveCheckpointReply saved;
-  ExpectStatus(Save(saved), grpc::StatusCode::FAILED_PRECONDITION, words);
-  v1::ListCheckpointsReply listed;
-  ExpectStatus(List(listed), grpc::StatusCode::FAILED_PRECONDITION, words);
-  v1::DescribeCheckpointReply described;
-  ExpectStatus(Describe("1", described), grpc::StatusCode::FAILED_PRECONDITION, words);
-  ExpectStatus(Verify("1"), grpc::StatusCode::FAILED_PRECONDITION, words);
+  for (const grpc::Status& status :
+       {Save(), Ask(admin_, &Admin::ListCheckpoints, {}), Describe("1"), Verify("1")})
+    ExpectStatus(status, grpc::StatusCode::FAILED_PRECONDITION, words);
 }
 
 TEST_F(CheckpointCallsTest, SavesListsDescribesAndVerifies) {
   OpenWithData();
-  v1::ListCheckpointsReply listed;
-  ASSERT_TRUE(List(listed).ok());
-  EXPECT_EQ(listed.checkpoints_size(), 0);
+  EXPECT_EQ(Listed().checkpoints_size(), 0);
   v1::SaveCheckpointReply base;
-  ASSERT_TRUE(Save(base).ok());
+  ASSERT_TRUE(Save(false, &base).ok());
   EXPECT_FALSE(base.delta());
   EXPECT_GT(base.rows(), 0u);
   const std::string delta = Saved(true);
 
-  ASSERT_TRUE(List(listed).ok());
+  const v1::ListCheckpointsReply listed = Listed();
   ASSERT_EQ(listed.checkpoints_size(), 2);
   const v1::CheckpointInfo& newest = listed.checkpoints(0);
   EXPECT_EQ(newest.id(), delta);
@@ -223,7 +205,7 @@ TEST_F(CheckpointCallsTest, SavesListsDescribesAndVerifies) {
   EXPECT_EQ(first.tables(0).rows(), base.rows());
 
   v1::DescribeCheckpointReply described;
-  ASSERT_TRUE(Describe(delta, described).ok());
+  ASSERT_TRUE(Describe(delta, &described).ok());
   ASSERT_EQ(described.chain_size(), 2);
   EXPECT_EQ(described.chain(0), base.id());
   EXPECT_EQ(described.folder(), (folder_ / "checkpoints" / delta).string());
@@ -244,20 +226,18 @@ TEST_F(CheckpointCallsTest, SaysWhichFileIsDamaged) {
     file.put('\x55');
   }
   ExpectStatus(Verify(delta), grpc::StatusCode::DATA_LOSS, rows.string());
-  v1::ListCheckpointsReply listed;
   std::filesystem::resize_file(rows, 100);
-  ASSERT_TRUE(List(listed).ok());
+  v1::ListCheckpointsReply listed = Listed();
   for (const auto& checkpoint : listed.checkpoints()) {
     EXPECT_FALSE(checkpoint.usable());
     EXPECT_NE(checkpoint.why_not().find(rows.string() + " has 100 bytes"), std::string::npos);
   }
   ExpectStatus(Verify(delta), grpc::StatusCode::DATA_LOSS, rows.string() + " has 100 bytes");
   std::ofstream(folder_ / "checkpoints" / base / "manifest.json") << "{}";
-  ASSERT_TRUE(List(listed).ok());
+  listed = Listed();
   ASSERT_EQ(listed.checkpoints_size(), 2);
   EXPECT_EQ(listed.checkpoints(1).id(), base);  // broken ones come last
-  v1::DescribeCheckpointReply described;
-  ExpectStatus(Describe(base, described), grpc::StatusCode::DATA_LOSS, "is damaged");
+  ExpectStatus(Describe(base), grpc::StatusCode::DATA_LOSS, "is damaged");
 }
 
 // DATA_LOSS would be of steps, and after UNAVAILABLE clients try again.
@@ -278,8 +258,7 @@ TEST_F(CheckpointCallsTest, SaysWhyACheckpointIsNotLoaded) {
     std::filesystem::rename(file + ".away", file);
   }
   files_.Forbid(manifest);
-  v1::DescribeCheckpointReply described;
-  ExpectStatus(Describe(id, described), grpc::StatusCode::INTERNAL, manifest);
+  ExpectStatus(Describe(id), grpc::StatusCode::INTERNAL, manifest);
   files_.Forbid("");
   EXPECT_TRUE(Load(id).ok());
   std::ofstream(manifest) << "{}";
@@ -290,34 +269,34 @@ TEST_F(CheckpointCallsTest, RefusesNamesOfNoCheckpoint) {
   OpenWithData();
   std::filesystem::create_directory(folder_ / "checkpoints" / "\xff odd");
   for (const std::string id : {"", "../checkpoints", "-x", "no-such"}) {
-    v1::DescribeCheckpointReply described;
-    ExpectStatus(Describe(id, described), grpc::StatusCode::NOT_FOUND,
-                 "there is no checkpoint \"" + id + "\"");
-    ExpectStatus(Verify(id), grpc::StatusCode::NOT_FOUND, "there is no checkpoint \"" + id + "\"");
+    for (const grpc::Status& status : {Describe(id), Verify(id)})
+      ExpectStatus(status, grpc::StatusCode::NOT_FOUND, "there is no checkpoint \"" + id + "\"");
   }
-  v1::ListCheckpointsReply listed;
-  ASSERT_TRUE(List(listed).ok());
+  const v1::ListCheckpointsReply listed = Listed();
   ASSERT_EQ(listed.checkpoints_size(), 1);
   EXPECT_EQ(listed.checkpoints(0).id(), "\"\\xff odd\"");
   EXPECT_FALSE(listed.checkpoints(0).usable());
   v1::SaveCheckpointRequest request;
   request.set_value_type(static_cast<v1::DataType>(7));
-  v1::SaveCheckpointReply saved;
-  grpc::ClientContext context;
-  ExpectStatus(admin_->SaveCheckpoint(&context, request, &saved), grpc::StatusCode::INVALID_ARGUMENT,
+  ExpectStatus(Ask(admin_, &Admin::SaveCheckpoint, request), grpc::StatusCode::INVALID_ARGUMENT,
                "value_type is 7");
 }
 
 TEST_F(CheckpointCallsTest, WritesOnAfterItsCallerHasGone) {
   OpenWithData();
   files_.Hold();
-  v1::SaveCheckpointReply saved;
-  std::future<grpc::Status> first = std::async([&] { return Save(saved, false, milliseconds(200)); });
+  std::future<grpc::Status> first = std::async([&] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + milliseconds(200));
+    v1::SaveCheckpointReply saved;
+    return admin_->SaveCheckpoint(&context, {}, &saved);
+  });
   files_.AwaitWaiting(1);
   EXPECT_EQ(first.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   files_.Release();
   v1::ListCheckpointsReply listed;
-  while (List(listed).ok() && listed.checkpoints_size() == 0) std::this_thread::yield();
+  while (Ask(admin_, &Admin::ListCheckpoints, {}, &listed).ok() && listed.checkpoints_size() == 0)
+    std::this_thread::yield();
   ASSERT_EQ(listed.checkpoints_size(), 1);
   EXPECT_TRUE(listed.checkpoints(0).usable());
 }
@@ -325,8 +304,7 @@ TEST_F(CheckpointCallsTest, WritesOnAfterItsCallerHasGone) {
 TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
   OpenWithData();
   files_.Hold();
-  v1::SaveCheckpointReply first;
-  std::future<grpc::Status> writes = std::async([&] { return Save(first); });
+  std::future<grpc::Status> writes = std::async([&] { return Save(); });
   files_.AwaitWaiting(1);
   constexpr int kWaiting = 16;
   std::atomic<int> refused = 0;
@@ -334,8 +312,7 @@ TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
   std::vector<std::thread> callers;
   for (int i = 0; i < kWaiting + 3; ++i) {
     callers.emplace_back([&] {
-      v1::SaveCheckpointReply saved;
-      const grpc::Status status = Save(saved);
+      const grpc::Status status = Save();
       ++ended;
       if (status.ok()) return;
       ++refused;
@@ -361,23 +338,18 @@ TEST_F(CheckpointCallsTest, GivesUpRatherThanLetPushesWaitForASlowDisk) {
   std::vector<std::uint32_t> offsets(keys.size() + 1);
   std::iota(keys.begin(), keys.end(), 100U);
   std::iota(offsets.begin(), offsets.end(), 0U);
-  v1::PushRequest push = SmallPush();
+  v1::PushRequest push = WholePush(1);
   push.set_samples(kSamples);
   push.set_keys(BytesOf(keys));
   push.set_offsets(BytesOf(offsets));
   push.set_gradients(BytesOf(std::vector<float>(kSamples * 6, 1.0F)));
-  push.mutable_step()->set_parts(1);
-  push.mutable_step()->set_part(0);
   const auto pushed = [&](std::uint64_t number) {
     push.mutable_step()->set_number(number);
-    v1::PushReply reply;
-    grpc::ClientContext context;
-    return embedding_->Push(&context, push, &reply);
+    return Ask(embedding_, &Embedding::Push, push);
   };
   ASSERT_TRUE(pushed(1).ok());
   files_.Hold();
-  v1::SaveCheckpointReply saved;
-  std::future<grpc::Status> first = std::async([&] { return Save(saved); });
+  std::future<grpc::Status> first = std::async([&] { return Save(); });
   files_.AwaitWaiting(1);
   const grpc::Status status = pushed(2);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -389,22 +361,15 @@ TEST_F(CheckpointCallsTest, GivesUpRatherThanLetPushesWaitForASlowDisk) {
 TEST_F(CheckpointCallsTest, LoadsWhatIsThere) {
   OpenWithData();
   const std::string id = Saved();
-  v1::LoadCheckpointRequest request;
-  const auto load = [&](const std::string& of, v1::LoadCheckpointReply& reply) {
-    request.set_id(of);
-    grpc::ClientContext context;
-    return admin_->LoadCheckpoint(&context, request, &reply);
-  };
   v1::LoadCheckpointReply loaded;
-  ASSERT_TRUE(load(id, loaded).ok());
+  ASSERT_TRUE(Load(id, &loaded).ok());
   EXPECT_NE(loaded.id(), id);
   EXPECT_EQ(loaded.rows(), 3U);
   EXPECT_GT(loaded.bytes(), 0U);
   EXPECT_TRUE(Verify(loaded.id()).ok());
-  v1::LoadCheckpointReply none;
-  ExpectStatus(load("nobody", none), grpc::StatusCode::NOT_FOUND, "there is no checkpoint");
+  ExpectStatus(Load("nobody"), grpc::StatusCode::NOT_FOUND, "there is no checkpoint");
   std::filesystem::resize_file(FileOf(id, "rows"), 100);
-  ExpectStatus(load(id, none), grpc::StatusCode::FAILED_PRECONDITION, "rank-0.rows.npy");
+  ExpectStatus(Load(id), grpc::StatusCode::FAILED_PRECONDITION, "rank-0.rows.npy");
 }
 
 TEST_F(CheckpointCallsTest, LoadsSomeTablesOrSaysWhatIsWrong) {
@@ -412,16 +377,13 @@ TEST_F(CheckpointCallsTest, LoadsSomeTablesOrSaysWhatIsWrong) {
   const std::string id = Saved();
   v1::LoadCheckpointRequest request;
   v1::LoadCheckpointReply reply;
-  const auto load = [&] {
-    grpc::ClientContext context;
-    return admin_->LoadCheckpoint(&context, request, &reply);
-  };
+  const auto load = [&] { return Ask(admin_, &Admin::LoadCheckpoint, request, &reply); };
   request.mutable_some()->set_id(id);
   ExpectStatus(load(), grpc::StatusCode::INVALID_ARGUMENT, "some.tables: names no table");
   request.mutable_some()->add_tables("none");
   ExpectStatus(load(), grpc::StatusCode::NOT_FOUND, "checkpoint " + id + " has no table \"none\"");
   v1::DescribeCheckpointReply described;
-  ASSERT_TRUE(Describe(id, described).ok());
+  ASSERT_TRUE(Describe(id, &described).ok());
   request.mutable_some()->set_tables(0, described.checkpoint().tables(0).name());
   EXPECT_TRUE(load().ok());
   EXPECT_EQ(reply.rows(), 3U);
@@ -434,11 +396,8 @@ TEST_F(CheckpointCallsTest, LoadsSomeTablesOrSaysWhatIsWrong) {
 TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {
   OpenWithData();
   files_.FillUp();
-  v1::SaveCheckpointReply saved;
-  ExpectStatus(Save(saved), grpc::StatusCode::RESOURCE_EXHAUSTED, "could not be written: rank 0: create ");
-  v1::ListCheckpointsReply listed;
-  ASSERT_TRUE(List(listed).ok());
-  EXPECT_EQ(listed.checkpoints_size(), 0);
+  ExpectStatus(Save(), grpc::StatusCode::RESOURCE_EXHAUSTED, "could not be written: rank 0: create ");
+  EXPECT_EQ(Listed().checkpoints_size(), 0);
 }
 
 TEST_F(CheckpointCallsTest, VerifiesOneAtATimeAndStopsIfNobodyWaits) {
@@ -468,8 +427,7 @@ TEST_F(CheckpointCallsTest, AnswersVerificationsWhenTheServerStops) {
   files_.Hold();
   std::future<grpc::Status> verification = std::async([&] { return Verify(id); });
   files_.AwaitWaiting(1);
-  v1::ListCheckpointsReply listed;
-  std::future<grpc::Status> list = std::async([&] { return List(listed); });
+  std::future<grpc::Status> list = std::async([&] { return Ask(admin_, &Admin::ListCheckpoints, {}); });
   files_.AwaitWaiting(2);
   std::thread shutdown([&] { server_->Shutdown(milliseconds(60'000)); });
   grpc::Status late;
@@ -491,6 +449,22 @@ class CheckpointDeskTest : public testing::Test {
     files_.Hold();
   }
 
+  // Verifies checkpoint "one", and returns what is to be heard of it.
+  static std::future<Status> Verify(CheckpointDesk& desk, const std::function<bool()>& gone) {
+    auto verified = std::make_shared<std::promise<Status>>();
+    desk.Verify("one", gone, [verified](const auto& result) { verified->set_value(result.status()); });
+    return verified->get_future();
+  }
+  static std::vector<std::future<Status>> ListOften(CheckpointDesk& desk, std::size_t times) {
+    std::vector<std::future<Status>> answers;
+    for (std::size_t i = 0; i < times; ++i) {
+      auto listed = std::make_shared<std::promise<Status>>();
+      desk.List([listed](const auto& result) { listed->set_value(result.status()); });
+      answers.push_back(listed->get_future());
+    }
+    return answers;
+  }
+
   HeldFiles files_;
   const test::TemporaryFolder temporary_;
   const std::string& folder_ = temporary_.path();
@@ -498,40 +472,30 @@ class CheckpointDeskTest : public testing::Test {
 
 TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
   CheckpointDesk desk(Checkpoints(files_, folder_));
-  std::vector<std::promise<Status>> answers(CheckpointDesk::kMostWaiting + 1);
-  for (std::promise<Status>& answer : answers)
-    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
-  const Status refused = answers.back().get_future().get();
-  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message(), "64 questions about checkpoints wait, the most that may");
+  std::vector<std::future<Status>> answers = ListOften(desk, CheckpointDesk::kMostWaiting + 1);
+  test::ExpectStatus(answers.back().get(), StatusCode::kResourceExhausted,
+                     "64 questions about checkpoints wait, the most that may");
   answers.pop_back();
   files_.Release();
-  for (std::promise<Status>& answer : answers) EXPECT_TRUE(answer.get_future().get().ok());
-  std::promise<Status> later;
-  desk.List([&](const auto& listed) { later.set_value(listed.status()); });
-  EXPECT_TRUE(later.get_future().get().ok());
+  for (std::future<Status>& answer : answers) EXPECT_TRUE(answer.get().ok());
+  EXPECT_TRUE(ListOften(desk, 1).front().get().ok());
 }
 
 TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
   CheckpointDesk desk(Checkpoints(files_, folder_));
-  std::vector<std::promise<Status>> answers(5);
-  for (std::promise<Status>& answer : answers)
-    desk.List([&answer](const auto& listed) { answer.set_value(listed.status()); });
+  std::vector<std::future<Status>> answers = ListOften(desk, 5);
   files_.AwaitWaiting(1);  // the first one is under way
   std::thread stop([&] { desk.Stop(); });
   StatusCode code = StatusCode::kOk;
   do {  // until it stops
-    std::promise<Status> late;
-    desk.Verify(
-        "two", [] { return false; }, [&](const auto& result) { late.set_value(result.status()); });
-    std::future<Status> answer = late.get_future();
+    std::future<Status> answer = Verify(desk, [] { return false; });
     if (answer.wait_for(milliseconds(0)) != std::future_status::ready) files_.Release();
     code = answer.get().code();
   } while (code != StatusCode::kUnavailable);
   files_.Release();
   stop.join();
-  for (std::promise<Status>& answer : answers) {
-    const Status status = answer.get_future().get();
+  for (std::future<Status>& answer : answers) {
+    const Status status = answer.get();
     EXPECT_TRUE(status.ok() || status.message() == "the server is stopping") << status.message();
   }
 }
@@ -549,9 +513,7 @@ TEST_F(CheckpointDeskTest, ReleasesACheckpointThatIsRemovedAtOnce) {
   CheckpointDesk desk(Checkpoints(files, folder_));
   std::promise<Result<ListedCheckpoint>> released;
   desk.Release("one", [&](const auto& result) { released.set_value(result); });
-  const Result<ListedCheckpoint> answer = released.get_future().get();
-  ASSERT_TRUE(answer.ok()) << answer.status().message();
-  EXPECT_EQ(answer->id, "one");
+  EXPECT_EQ(test::Must(released.get_future().get()).id, "one");
   EXPECT_TRUE(removed);
 }
 
@@ -563,10 +525,7 @@ TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
       "one", "1", [&] { return gone.load(); },
       [&](const auto& result) { compacted.set_value(result.status()); });
   files_.AwaitWaiting(1);
-  std::promise<Status> other;
-  desk.Verify(
-      "one", [] { return false; }, [&](const auto& result) { other.set_value(result.status()); });
-  EXPECT_EQ(other.get_future().get().message(),
+  EXPECT_EQ(Verify(desk, [] { return false; }).get().message(),
             "checkpoint one is being compacted, and a rank verifies or compacts one at a time");
   gone = true;
   files_.Release();
@@ -576,13 +535,11 @@ TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
 TEST_F(CheckpointDeskTest, StopsReadingOnceNobodyWaits) {
   CheckpointDesk desk(Checkpoints(files_, folder_));
   std::atomic<bool> gone = false;
-  std::promise<Status> verified;
-  desk.Verify(
-      "one", [&] { return gone.load(); }, [&](const auto& result) { verified.set_value(result.status()); });
+  std::future<Status> verified = Verify(desk, [&] { return gone.load(); });
   files_.AwaitWaiting(1);
   gone = true;
   files_.Release();
-  EXPECT_EQ(verified.get_future().get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(verified.get().code(), StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/rpc/messages.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -127,9 +128,8 @@ TEST(DecodeLookup, RefusesALengthPastTheEndWithoutAllocatingForIt) {
 TEST(DecodeLookup, GivesEveryBagOneKeyIfOffsetsAreLeftOut) {
   v1::LookupRequest message = SmallLookup();
   message.clear_offsets();
-  const auto decoded = Lookup(message.SerializeAsString());
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  const auto offsets = decoded->request.batch.offsets.span();
+  const auto decoded = test::Must(Lookup(message.SerializeAsString()));
+  const auto offsets = decoded.request.batch.offsets.span();
   EXPECT_EQ(std::vector<std::uint32_t>(offsets.begin(), offsets.end()),
             (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
 }
@@ -139,11 +139,10 @@ TEST(DecodeLookup, TakesZeroSamplesWithAndWithoutOffsets) {
   message.set_table("ads");
   for (const std::string& offsets : {std::string(), BytesOf<std::uint32_t>({0})}) {
     message.set_offsets(offsets);
-    const auto decoded = Lookup(message.SerializeAsString());
-    ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-    EXPECT_EQ(decoded->request.mode, LookupMode::kTrain);
-    EXPECT_EQ(decoded->request.batch.offsets.size(), 1u);
-    EXPECT_EQ(decoded->request.batch.keys.size(), 0u);
+    const auto decoded = test::Must(Lookup(message.SerializeAsString()));
+    EXPECT_EQ(decoded.request.mode, LookupMode::kTrain);
+    EXPECT_EQ(decoded.request.batch.offsets.size(), 1u);
+    EXPECT_EQ(decoded.request.batch.keys.size(), 0u);
   }
 }
 
@@ -158,49 +157,42 @@ TEST(DecodeLookup, RefusesAReplyThatNoMessageHolds) {
   message.set_table("wide");
   message.set_samples(32);  // 32 · 4096 · 4096 · 4 bytes = 2 GiB
   message.set_offsets(BytesOf(std::vector<std::uint32_t>(32 * 4096 + 1)));
-  const auto decoded = DecodeLookup(BufferOf(message.SerializeAsString()), find_wide);
-  ASSERT_FALSE(decoded.ok());
-  EXPECT_EQ(decoded.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_NE(decoded.status().message().find("samples is 32"), std::string::npos);
+  test::ExpectStatus(DecodeLookup(BufferOf(message.SerializeAsString()), find_wide).status(),
+                     StatusCode::kResourceExhausted, "samples is 32");
 }
 
 TEST(DecodePush, ReadsWhatAGeneratedClientWrites) {
-  const auto decoded = Push(SmallPush());
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  EXPECT_EQ(decoded->table, TableId{7});
-  EXPECT_EQ(decoded->step, (StepId{.session = 0x1234'5678'9abc'def0u, .number = 41, .part = 1, .parts = 3}));
-  ExpectSmallBatch(decoded->batch);
-  EXPECT_EQ(BytesOf(decoded->batch.values.span().first(12)), SmallPush().gradients());
+  const auto decoded = test::Must(Push(SmallPush()));
+  EXPECT_EQ(decoded.table, TableId{7});
+  EXPECT_EQ(decoded.step, (StepId{.session = 0x1234'5678'9abc'def0u, .number = 41, .part = 1, .parts = 3}));
+  ExpectSmallBatch(decoded.batch);
+  EXPECT_EQ(BytesOf(decoded.batch.values.span().first(12)), SmallPush().gradients());
 }
 
 // The server counts by it, and nothing else: the same part of a step may come with another one.
 TEST(DecodePush, WhatTheRowsWereReadOfIsNoPartOfTheBody) {
   v1::PushRequest message = SmallPush();
-  const auto plain = Push(message);
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->looked_up, TableVersion());
+  const auto plain = test::Must(Push(message));
+  EXPECT_EQ(plain.looked_up, TableVersion());
   for (const std::uint64_t number : {std::uint64_t{0}, std::uint64_t{5}, ~std::uint64_t{0}}) {
     message.mutable_looked_up()->set_lineage(~number);
     message.mutable_looked_up()->set_table_step(number);
-    const auto push = Push(message);
-    ASSERT_TRUE(push.ok()) << push.status().message();
-    EXPECT_EQ(push->looked_up, (TableVersion{.lineage = ~number, .step = number}));
-    EXPECT_EQ(push->body, plain->body);
+    const auto push = test::Must(Push(message));
+    EXPECT_EQ(push.looked_up, (TableVersion{.lineage = ~number, .step = number}));
+    EXPECT_EQ(push.body, plain.body);
   }
 }
 
 // The same part may come again with another state, and a client may say what it likes.
 TEST(DecodePush, WhatWasAcknowledgedIsNoPartOfTheBody) {
   v1::PushRequest message = SmallPush();
-  const auto plain = Push(message);
-  ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_EQ(plain->acknowledged, Acknowledged());
+  const auto plain = test::Must(Push(message));
+  EXPECT_EQ(plain.acknowledged, Acknowledged());
   message.mutable_acknowledged()->set_incarnation(~std::uint64_t{0});
   message.mutable_acknowledged()->set_table_step(~std::uint64_t{1});
-  const auto push = Push(message);
-  ASSERT_TRUE(push.ok()) << push.status().message();
-  EXPECT_EQ(push->acknowledged, (Acknowledged{.incarnation = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
-  EXPECT_EQ(push->body, plain->body);
+  const auto push = test::Must(Push(message));
+  EXPECT_EQ(push.acknowledged, (Acknowledged{.incarnation = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
+  EXPECT_EQ(push.body, plain.body);
 }
 
 TEST(DecodePush, ARateOfItsOwnIsPartOfTheBody) {
@@ -209,10 +201,9 @@ TEST(DecodePush, ARateOfItsOwnIsPartOfTheBody) {
   std::set<std::uint32_t> bodies{Push(message)->body};
   for (const float rate : {0.0F, 0.5F, 1e-30F}) {
     message.set_learning_rate(rate);
-    const auto push = Push(message);
-    ASSERT_TRUE(push.ok()) << push.status().message();
-    EXPECT_EQ(push->learning_rate, std::optional(rate));
-    EXPECT_TRUE(bodies.insert(push->body).second) << rate;
+    const auto push = test::Must(Push(message));
+    EXPECT_EQ(push.learning_rate, std::optional(rate));
+    EXPECT_TRUE(bodies.insert(push.body).second) << rate;
   }
 }
 
@@ -241,34 +232,30 @@ TEST(DecodePush, RefusesARateAtWhichTheTableCannotLearn) {
 
 TEST(DecodePush, SamplesGradientsFromALineThatMovesWithTheStep) {
   v1::PushRequest message = SmallPush();  // 12 gradients, which are less than a line
-  const auto decoded = Push(message);
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  EXPECT_EQ(decoded->gradients, SquareSum()) << "step 41, part 1: the sample begins at line 42 % 17";
+  const auto decoded = test::Must(Push(message));
+  EXPECT_EQ(decoded.gradients, SquareSum()) << "step 41, part 1: the sample begins at line 42 % 17";
   message.mutable_step()->set_number(33);
-  const auto sampled = Push(message);
-  ASSERT_TRUE(sampled.ok()) << sampled.status().message();
+  const auto sampled = test::Must(Push(message));
   SquareSum expected{.numbers = 12};
-  for (const float value : decoded->batch.values.span()) expected.squares += double{value} * double{value};
-  EXPECT_EQ(sampled->gradients.numbers, expected.numbers);
-  EXPECT_DOUBLE_EQ(sampled->gradients.squares, expected.squares);
+  for (const float value : decoded.batch.values.span()) expected.squares += double{value} * double{value};
+  EXPECT_EQ(sampled.gradients.numbers, expected.numbers);
+  EXPECT_DOUBLE_EQ(sampled.gradients.squares, expected.squares);
 }
 
 TEST(DecodePush, MergesARepeatedStep) {
   v1::PushRequest more;
   more.mutable_step()->set_part(2);
-  const auto decoded =
-      DecodePush(BufferOf(SmallPush().SerializeAsString() + more.SerializeAsString()), FindAds);
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  EXPECT_EQ(decoded->step, (StepId{.session = 0x1234'5678'9abc'def0u, .number = 41, .part = 2, .parts = 3}));
+  EXPECT_EQ(
+      test::Must(DecodePush(BufferOf(SmallPush().SerializeAsString() + more.SerializeAsString()), FindAds))
+          .step,
+      (StepId{.session = 0x1234'5678'9abc'def0u, .number = 41, .part = 2, .parts = 3}));
 }
 
 TEST(DecodePush, TakesPartsLeftOutAsOne) {
   v1::PushRequest message = SmallPush();
   message.mutable_step()->clear_part();
   message.mutable_step()->clear_parts();
-  const auto decoded = Push(message);
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  EXPECT_EQ(decoded->step.parts, 1u);
+  EXPECT_EQ(test::Must(Push(message)).step.parts, 1u);
 }
 
 struct Refusal {
@@ -370,9 +357,8 @@ TEST(DecodeLookup, ReadsWeights) {
 TEST(DecodePush, ReadsWeights) {
   v1::PushRequest message = SmallPush();
   message.set_weights(BytesOf<float>({0.5F, -1.0F, 0.0F, 3.0F}));
-  const auto decoded = Push(message);
-  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
-  EXPECT_EQ(BytesOf(decoded->batch.weights.span()), message.weights());
+  const auto decoded = test::Must(Push(message));
+  EXPECT_EQ(BytesOf(decoded.batch.weights.span()), message.weights());
 }
 
 TEST(Decode, RefusesWeightsThatAreNotOneAKeyOrNotFinite) {
@@ -418,11 +404,10 @@ TEST(DecodePush, KeepsHalvesAsTheyCome) {
   const auto expect = [&](v1::DataType wire_type, DataType type, const std::vector<std::uint16_t>& halves) {
     message.set_data_type(wire_type);
     message.set_gradients(BytesOf(halves));
-    const auto push = Push(message);
-    ASSERT_TRUE(push.ok()) << push.status().message();
-    EXPECT_EQ(push->batch.value_type, type);
-    EXPECT_EQ(push->batch.values.size(), 6U);
-    EXPECT_EQ(BytesOf(push->batch.values.span()), message.gradients());
+    const auto push = test::Must(Push(message));
+    EXPECT_EQ(push.batch.value_type, type);
+    EXPECT_EQ(push.batch.values.size(), 6U);
+    EXPECT_EQ(BytesOf(push.batch.values.span()), message.gradients());
   };
   std::vector<std::uint16_t> halves(12);
   for (std::size_t i = 0; i < 12; ++i) halves[i] = ToFloat16(static_cast<float>(i));

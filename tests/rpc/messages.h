@@ -98,6 +98,15 @@ inline v1::PushRequest SmallPush() {
   return message;
 }
 
+// Makes the whole step `number` of it, in one part.
+inline v1::PushRequest WholePush(std::uint64_t number) {
+  v1::PushRequest push = SmallPush();
+  push.mutable_step()->set_number(number);
+  push.mutable_step()->set_part(0);
+  push.mutable_step()->set_parts(1);
+  return push;
+}
+
 }  // namespace slotwise
 
 #endif  // SLOTWISE_TESTS_RPC_MESSAGES_H_

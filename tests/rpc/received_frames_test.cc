@@ -228,11 +228,9 @@ TEST_F(ServerOfMeteredConnections, CountsTheBytesOfACall) {
   v1::GetTopologyReply reply;
   ASSERT_TRUE(GetTopology(reply).ok());
   const std::uint64_t before = MeteredBytes();
-  grpc::ClientContext context;
   v1::DescribeTableRequest request;
   request.set_table(std::string(100'000, 'x'));
-  v1::DescribeTableReply described;
-  EXPECT_FALSE(admin_->DescribeTable(&context, request, &described).ok());
+  EXPECT_FALSE(Ask(admin_, &Admin::DescribeTable, request).ok());
   EXPECT_GE(MeteredBytes(), before + 100'000);
 }
 

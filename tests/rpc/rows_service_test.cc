@@ -4,8 +4,8 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "server/engine/observer.h"
@@ -68,12 +68,19 @@ class RowsServiceTest : public RpcServerTest {
     return stream->Finish();
   }
 
-  // More rows than an export's first messages hold.
-  void ImportManyRows() {
-    std::vector<std::uint64_t> keys(400'000);
-    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-    v1::ImportReply imported;
-    ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, imported).ok());
+  // Imports what is right; returns how many rows that were.
+  std::uint64_t MustImport(const std::vector<v1::ImportRequest>& messages) {
+    v1::ImportReply reply;
+    const grpc::Status status = Import(messages, reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply.rows();
+  }
+
+  // 400,000 are more than an export's first messages hold.
+  void ImportManyRows(std::size_t rows = 400'000) {
+    std::vector<std::uint64_t> keys(rows);
+    std::iota(keys.begin(), keys.end(), 0U);
+    EXPECT_EQ(MustImport({RowsOf(keys, 0.5F)}), rows);
   }
 
   RpcOptions options_;
@@ -88,10 +95,7 @@ class RowsServiceOfFewExportsTest : public RowsServiceTest {
 TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {
   v1::ImportRequest second = RowsOf({3, 4}, 2.0F);
   second.clear_table();
-  v1::ImportReply reply;
-  const grpc::Status status = Import({RowsOf({1, 2, 3}, 1.0F), second}, reply);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(reply.rows(), 5u);
+  EXPECT_EQ(MustImport({RowsOf({1, 2, 3}, 1.0F), second}), 5u);
   const std::vector<float> ones(3, 1.0F);
   const std::vector<float> twos(3, 2.0F);
   EXPECT_EQ(Export(),
@@ -100,11 +104,8 @@ TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {
 }
 
 TEST_F(RowsServiceTest, ALargeTableComesInSeveralMessages) {
-  std::vector<std::uint64_t> keys(200'000);
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-  v1::ImportReply reply;
-  ASSERT_TRUE(Import({RowsOf(keys, 0.5F)}, reply).ok());
-  EXPECT_EQ(Export().size(), keys.size());
+  ImportManyRows(200'000);
+  EXPECT_EQ(Export().size(), 200'000u);
   EXPECT_EQ(messages_, 4);  // a row has 20 bytes, a message about 1 MiB
 }
 
@@ -118,21 +119,17 @@ TEST_F(RowsServiceTest, TheFirstRefusedMessageEndsAnImport) {
 }
 
 TEST_F(RowsServiceTest, AnImportOfNothingIsFine) {
-  v1::ImportReply reply;
-  EXPECT_TRUE(Import({}, reply).ok());
-  EXPECT_EQ(reply.rows(), 0u);
+  EXPECT_EQ(MustImport({}), 0u);
   EXPECT_TRUE(Export().empty());
 }
 
 TEST_F(RowsServiceTest, ErasedRowsAreGone) {
-  v1::ImportReply imported;
-  ASSERT_TRUE(Import({RowsOf({1, 2, 3}, 1.0F)}, imported).ok());
+  MustImport({RowsOf({1, 2, 3}, 1.0F)});
   v1::EraseRequest request;
   request.set_table("ads");
   request.set_keys(BytesOf<std::uint64_t>({2, 3, 3, 9}));
   v1::EraseReply reply;
-  grpc::ClientContext context;
-  ASSERT_TRUE(rows_->Erase(&context, request, &reply).ok());
+  ASSERT_TRUE(Ask(rows_, &Rows::Erase, request, &reply).ok());
   EXPECT_EQ(reply.rows(), 2u);
   EXPECT_EQ(Export().size(), 1u);
 }
@@ -179,8 +176,7 @@ TEST_F(RowsServiceTest, ExportOfAnUnknownTableIsNotFound) {
 }
 
 TEST_F(RowsServiceTest, LookupManyAnswersEachInItsOrder) {
-  v1::ImportReply imported;
-  ASSERT_TRUE(Import({RowsOf({5}, 1.0F), RowsOf({0}, 2.0F)}, imported).ok());
+  MustImport({RowsOf({5}, 1.0F), RowsOf({0}, 2.0F)});
   v1::LookupManyRequest request;
   *request.add_lookups() = SmallLookup();
   v1::LookupRequest& none = *request.add_lookups();
@@ -189,8 +185,7 @@ TEST_F(RowsServiceTest, LookupManyAnswersEachInItsOrder) {
   halves = SmallLookup();
   halves.set_data_type(v1::DATA_TYPE_BFLOAT16);
   v1::LookupManyReply reply;
-  grpc::ClientContext context;
-  const grpc::Status status = embedding_->LookupMany(&context, request, &reply);
+  const grpc::Status status = Ask(embedding_, &Embedding::LookupMany, request, &reply);
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(reply.replies_size(), 3);
   EXPECT_EQ(Values<float>(reply.replies(0).values()),
@@ -229,22 +224,17 @@ class JoinedLookupsTest : public RowsServiceTest {
 
 // A client may send one table's lookup in a message, and other tables' in others of the same call.
 TEST_F(JoinedLookupsTest, AreAllThatComeByLookupMany) {
-  v1::LookupReply one;
-  grpc::ClientContext first;
-  EXPECT_TRUE(embedding_->Lookup(&first, SmallLookup(), &one).ok());
+  EXPECT_TRUE(Ask(embedding_, &Embedding::Lookup, SmallLookup()).ok());
   for (const int lookups : {1, 2}) {
     v1::LookupManyRequest request;
     for (int i = 0; i < lookups; ++i) *request.add_lookups() = SmallLookup();
-    v1::LookupManyReply reply;
-    grpc::ClientContext context;
-    EXPECT_TRUE(embedding_->LookupMany(&context, request, &reply).ok());
+    EXPECT_TRUE(Ask(embedding_, &Embedding::LookupMany, request).ok());
   }
 }
 
 TEST_F(RowsServiceTest, LookupManyOfNothingIsNothing) {
   v1::LookupManyReply reply;
-  grpc::ClientContext context;
-  EXPECT_TRUE(embedding_->LookupMany(&context, {}, &reply).ok());
+  EXPECT_TRUE(Ask(embedding_, &Embedding::LookupMany, {}, &reply).ok());
   EXPECT_EQ(reply.replies_size(), 0);
 }
 
@@ -253,26 +243,16 @@ TEST_F(RowsServiceTest, LookupManyIsRefusedByTheFirstThatIs) {
   *request.add_lookups() = SmallLookup();
   request.add_lookups()->set_table("beds");
   request.add_lookups()->set_table("lamps");
-  v1::LookupManyReply reply;
-  grpc::ClientContext context;
-  const grpc::Status status = embedding_->LookupMany(&context, request, &reply);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(status.error_message(), "lookups[1]: there is no table \"beds\"");
+  ExpectStatus(Ask(embedding_, &Embedding::LookupMany, request), grpc::StatusCode::NOT_FOUND,
+               "lookups[1]: there is no table \"beds\"");
 }
 
 TEST_F(RowsServiceTest, PushManyAppliesEachStepOnceHoweverOftenItIsSent) {
   v1::PushManyRequest request;
-  for (std::uint64_t number = 1; number <= 2; ++number) {
-    v1::PushRequest& push = *request.add_pushes();
-    push = SmallPush();
-    push.mutable_step()->set_number(number);
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
-  }
+  for (std::uint64_t number = 1; number <= 2; ++number) *request.add_pushes() = WholePush(number);
   for (int time = 0; time < 3; ++time) {
     v1::PushManyReply reply;
-    grpc::ClientContext context;
-    const grpc::Status status = embedding_->PushMany(&context, request, &reply);
+    const grpc::Status status = Ask(embedding_, &Embedding::PushMany, request, &reply);
     ASSERT_TRUE(status.ok()) << status.error_message();
     ASSERT_EQ(reply.replies_size(), 2);
     EXPECT_EQ(reply.replies(0).table_step(), 1u);
@@ -284,9 +264,7 @@ TEST_F(RowsServiceTest, PushManyIsRefusedAtOnceByAPartThatIsRefusedForGood) {
   v1::PushManyRequest request;
   for (std::uint32_t place = 0; place < 2; ++place) {  // one table cannot have both places
     v1::PushRequest& push = *request.add_pushes();
-    push = SmallPush();
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
+    push = WholePush(41);
     push.mutable_step()->set_place(place);
     push.mutable_step()->set_tables(2);
   }
@@ -306,18 +284,10 @@ TEST_F(RowsServiceTest, WhatRefusesAWholeCallHasNoPlaceInIt) {
   v1::PushManyRequest pushes;
   for (std::uint64_t number = 1; number <= 2; ++number) {
     *lookups.add_lookups() = SmallLookup();
-    v1::PushRequest& push = *pushes.add_pushes();
-    push = SmallPush();
-    push.mutable_step()->set_number(number);
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
+    *pushes.add_pushes() = WholePush(number);
   }
-  v1::LookupManyReply found;
-  grpc::ClientContext looks_up;
-  EXPECT_EQ(embedding_->LookupMany(&looks_up, lookups, &found).error_message(), "the server is stopping");
-  v1::PushManyReply applied;
-  grpc::ClientContext pushes_to;
-  EXPECT_EQ(embedding_->PushMany(&pushes_to, pushes, &applied).error_message(), "the server is stopping");
+  EXPECT_EQ(Ask(embedding_, &Embedding::LookupMany, lookups).error_message(), "the server is stopping");
+  EXPECT_EQ(Ask(embedding_, &Embedding::PushMany, pushes).error_message(), "the server is stopping");
 }
 
 TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
@@ -332,10 +302,9 @@ TEST_F(RowsServiceTest, OnlySoManyExportsOfWholeTablesAreUnderWay) {
     ASSERT_TRUE(streams.back()->Read(&reply));  // the others of 8 messages wait
   }
   contexts.emplace_back().set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  const grpc::Status refused = rows_->Export(&contexts.back(), request)->Finish();
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(refused.error_message(),
-            "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time");
+  ExpectStatus(
+      rows_->Export(&contexts.back(), request)->Finish(), grpc::StatusCode::RESOURCE_EXHAUSTED,
+      "the server is busy: 4 exports of whole tables are under way at this rank, the most at a time");
   EXPECT_EQ(Export({1, 2}).size(), 2U) << "rows by key are few";
   while (streams[0]->Read(&reply)) {
   }
@@ -349,16 +318,12 @@ TEST_F(RowsServiceTest, PushManyRefusesAPartThatItHasTwiceWithTwoBodies) {
   v1::PushManyRequest request;
   for (const float gradient : {1.0F, 2.0F}) {
     v1::PushRequest& push = *request.add_pushes();
-    push = SmallPush();
-    push.mutable_step()->set_number(1);
-    push.mutable_step()->set_part(0);
-    push.mutable_step()->set_parts(1);
+    push = WholePush(1);
     std::vector<float> gradients(push.gradients().size() / sizeof(float), gradient);
     push.set_gradients(BytesOf(gradients));
   }
   const auto send = [&](v1::PushManyReply& reply) {
-    grpc::ClientContext context;
-    return embedding_->PushMany(&context, request, &reply);
+    return Ask(embedding_, &Embedding::PushMany, request, &reply);
   };
   v1::PushManyReply reply;
   const grpc::Status status = send(reply);
@@ -381,20 +346,15 @@ TEST_F(RowsServiceTest, TheLearningRateThatWasSetIsUsedFromTheNextStepOn) {
     request.set_samples(1);
     request.set_keys(BytesOf<std::uint64_t>({1, 2}));
     request.set_gradients(BytesOf(std::vector<float>(6, 1.0F)));
-    v1::PushReply reply;
-    grpc::ClientContext context;
-    EXPECT_TRUE(embedding_->Push(&context, request, &reply).ok());
+    EXPECT_TRUE(Ask(embedding_, &Embedding::Push, request).ok());
   };
   const auto set = [&](float rate) {
     v1::SetLearningRateRequest request;
     request.set_table("ads");
     request.set_learning_rate(rate);
-    v1::SetLearningRateReply reply;
-    grpc::ClientContext context;
-    return admin_->SetLearningRate(&context, request, &reply);
+    return Ask(admin_, &Admin::SetLearningRate, request);
   };
-  v1::ImportReply imported;
-  ASSERT_TRUE(Import({RowsOf({1, 2}, 10.0F)}, imported).ok());
+  MustImport({RowsOf({1, 2}, 10.0F)});
   ASSERT_TRUE(set(0.5F).ok());
   push(1);
   EXPECT_EQ(Export()[1], std::vector<float>(3, 9.5F));
@@ -405,8 +365,7 @@ TEST_F(RowsServiceTest, TheLearningRateThatWasSetIsUsedFromTheNextStepOn) {
   v1::DescribeTableRequest describe;
   describe.set_table("ads");
   v1::DescribeTableReply description;
-  grpc::ClientContext context;
-  ASSERT_TRUE(admin_->DescribeTable(&context, describe, &description).ok());
+  ASSERT_TRUE(Ask(admin_, &Admin::DescribeTable, describe, &description).ok());
   EXPECT_EQ(description.learning_rate(), 0.25F);
   EXPECT_EQ(description.options().optimizer().learning_rate(), 0.01F);
   EXPECT_EQ(set(0.0F).error_message(), "optimizer.learning_rate is 0: must be finite and above 0");

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/shard.h"
@@ -52,9 +53,26 @@ class RpcServerTest : public testing::Test {
     ASSERT_TRUE(made.get_future().get());
   }
 
-  grpc::Status GetTopology(v1::GetTopologyReply& reply) {
+  using Admin = v1::Admin::Stub;
+  using Embedding = v1::Embedding::Stub;
+  using Rows = v1::Rows::Stub;
+
+  // Calls a method of a stub, and waits for the call's end. `reply`: may be null.
+  template <class Stub, class Request, class Reply>
+  static grpc::Status Ask(const std::unique_ptr<Stub>& stub,
+                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                          const std::type_identity_t<Request>& request,
+                          std::type_identity_t<Reply>* reply = nullptr) {
     grpc::ClientContext context;
-    return admin_->GetTopology(&context, {}, &reply);
+    Reply ignored;
+    return ((*stub).*method)(&context, request, reply != nullptr ? reply : &ignored);
+  }
+  grpc::Status GetTopology(v1::GetTopologyReply& reply) {
+    return Ask(admin_, &Admin::GetTopology, {}, &reply);
+  }
+  static void ExpectStatus(const grpc::Status& status, grpc::StatusCode code, const std::string& words) {
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
   }
 
   // gRPC measures a connection and opens its windows for what it finds, up to 16 MiB. Here they stay small,
