@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/engine/operations/drop_table.h"
@@ -23,36 +24,51 @@ constexpr TableId kAds{1};
 constexpr TableId kUsers{2};
 constexpr std::uint64_t kTimeout = 1000;
 
-Announcement Lookup(TicketNumber ticket, TableId table = kAds, LookupMode mode = LookupMode::kTrain) {
+template <class Request>
+Announcement Of(TicketNumber ticket, TableId table) {
   Announcement a;
-  a.operation = LookupRequest::kOperation;
+  a.operation = Request::kOperation;
   a.of_table = true;
-  a.operation_class = LookupRequest::kClass;
-  a.mode = mode;
+  a.operation_class = Request::kClass;
   a.table = table;
-  a.samples = 4;
-  a.keys = 8;
   a.ticket = ticket;
   return a;
 }
 
+// A batch of 4 samples with 8 keys.
+template <class Request>
+Announcement WithBatch(TicketNumber ticket, TableId table) {
+  Announcement a = Of<Request>(ticket, table);
+  a.samples = 4;
+  a.keys = 8;
+  return a;
+}
+
+Announcement Lookup(TicketNumber ticket, TableId table = kAds, LookupMode mode = LookupMode::kTrain) {
+  Announcement a = WithBatch<LookupRequest>(ticket, table);
+  a.mode = mode;
+  return a;
+}
+
 Announcement Push(TicketNumber ticket, StepId step, TableId table = kAds) {
-  Announcement a = Lookup(ticket, table);
-  a.operation = PushRequest::kOperation;
-  a.operation_class = PushRequest::kClass;
+  Announcement a = WithBatch<PushRequest>(ticket, table);
   a.step = step;
   return a;
 }
 
 Announcement Drop(TicketNumber ticket, TableId table) {
-  Announcement a;
-  a.operation = DropTableRequest::kOperation;
-  a.of_table = true;
+  Announcement a = Of<DropTableRequest>(ticket, table);
   a.drops_table = DropTableRequest::kDropsTable;
-  a.table = table;
-  a.ticket = ticket;
   return a;
 }
+
+Announcement Summarize(TicketNumber ticket, TableId table = kAds, bool with_digest = false) {
+  Announcement a = Of<SummarizeRequest>(ticket, table);
+  a.payload = Payload(with_digest);
+  return a;
+}
+
+Announcement Digest(TicketNumber ticket) { return Summarize(ticket, kAds, true); }
 
 Header Says(std::vector<Announcement> announcements, std::uint64_t now_ms = 0, bool closed = false) {
   Header header;
@@ -100,23 +116,6 @@ class AgendaTest : public testing::Test {
   std::optional<Agenda> agenda_{std::in_place, AgendaLimits{1 << 20, kTimeout}, tables_};
 };
 
-Announcement Summarize(TicketNumber ticket, TableId table = kAds) {
-  Announcement a;
-  a.operation = SummarizeRequest::kOperation;
-  a.of_table = true;
-  a.operation_class = SummarizeRequest::kClass;
-  a.payload = Payload(false);
-  a.table = table;
-  a.ticket = ticket;
-  return a;
-}
-
-Announcement Digest(TicketNumber ticket, TableId table = kAds) {
-  Announcement a = Summarize(ticket, table);
-  a.payload = Payload(true);
-  return a;
-}
-
 using Numbers = std::vector<TicketNumber>;
 
 std::vector<TicketNumber> Tickets(const Round& round) {
@@ -126,10 +125,7 @@ std::vector<TicketNumber> Tickets(const Round& round) {
 }
 
 std::vector<TicketNumber> Tickets(const std::optional<Round>& round) {
-  std::vector<TicketNumber> tickets;
-  if (!round) return tickets;
-  for (const RoundPart& part : round->parts) tickets.push_back(part.ticket.number);
-  return tickets;
+  return round ? Tickets(*round) : Numbers();
 }
 
 std::vector<TicketNumber> Waiters(const std::optional<Round>& round) {
@@ -138,6 +134,16 @@ std::vector<TicketNumber> Waiters(const std::optional<Round>& round) {
   for (const Ticket& waiter : round->waiters) tickets.push_back(waiter.number);
   return tickets;
 }
+
+// The tickets that are answered without a round, and how.
+using Answers = std::vector<std::pair<TicketNumber, StatusCode>>;
+Answers Early(const Decision& decision) {
+  Answers answers;
+  for (const EarlyAnswer& answer : decision.answers)
+    answers.emplace_back(answer.ticket.number, answer.status.code());
+  return answers;
+}
+using enum StatusCode;
 
 TEST_F(AgendaTest, SummariesOfATableThatWaitShareARound) {
   EXPECT_EQ(Waiters(Hear({Says({Summarize(1), Digest(2), Summarize(3, kUsers), Summarize(4)}),
@@ -154,9 +160,7 @@ TEST_F(AgendaTest, SummariesOfATableThatWaitShareARound) {
 
 TEST_F(AgendaTest, SummariesThatShareARoundEndWithTheirTable) {
   const Decision dropped = Hear({Says({Drop(1, kAds), Digest(2), Digest(3)})});
-  ASSERT_EQ(dropped.answers.size(), 2U);
-  EXPECT_EQ(dropped.answers[0].status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(dropped.answers[1].ticket.number, 3U);
+  EXPECT_EQ(Early(dropped), (Answers{{2, kNotFound}, {3, kNotFound}}));
   EXPECT_FALSE(HearNothing().round);
 }
 
@@ -258,22 +262,17 @@ TEST_F(AgendaTest, RefusesAStepThatComesAgainWithAnotherBody) {
   const Announcement second = with_body(Push(4, {9, 1, 1, 2}), 8);
   // While the step waits for its other part, while it waits for its round, and when it was applied.
   const Decision waiting = Hear({Says({first(1, 7), first(2, 6), first(3, 7)})});
-  ASSERT_EQ(waiting.answers.size(), 1U);
-  EXPECT_EQ(waiting.answers[0].ticket, (Ticket{Rank{0}, 2}));
-  EXPECT_EQ(waiting.answers[0].status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Early(waiting), (Answers{{2, kFailedPrecondition}}));
   const Decision complete = Hear({Says({Lookup(10), second, first(5, 6), first(6, 7)})});
-  ASSERT_EQ(complete.answers.size(), 1U);
-  EXPECT_EQ(complete.answers[0].ticket, (Ticket{Rank{0}, 5}));
+  EXPECT_EQ(Early(complete), (Answers{{5, kFailedPrecondition}}));
   const std::optional<Round> round = HearNothing().round;
   ASSERT_TRUE(round);
   EXPECT_EQ(round->bodies, (std::vector<std::uint32_t>{7, 8}));
   EXPECT_EQ(round->waiters.size(), 4U);
   Apply(*round, 1);
   const Decision applied = Hear({Says({first(7, 6), first(8, 7), with_body(Push(9, {9, 1, 0, 1}), 1)})});
-  ASSERT_EQ(applied.answers.size(), 3U);
-  EXPECT_EQ(applied.answers[0].status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(applied.answers[1].status.ok());
-  EXPECT_TRUE(applied.answers[2].status.ok()) << "it was cut otherwise, and cannot be compared";
+  EXPECT_EQ(Early(applied), (Answers{{7, kFailedPrecondition}, {8, kOk}, {9, kOk}}))
+      << "the last one was cut otherwise, and cannot be compared";
 }
 
 // A part of a step of several tables, of one part each unless said otherwise.
@@ -310,8 +309,7 @@ TEST_F(AgendaTest, RunsAStepOfSeveralTablesInOneRoundOnceAllOfItIsThere) {
 
 TEST_F(AgendaTest, RefusesAStepThatComesAgainWithOtherTables) {
   const auto refused = [](const Decision& decision) {
-    return decision.answers.size() == 1 &&
-           decision.answers[0].status.code() == StatusCode::kFailedPrecondition;
+    return decision.answers.size() == 1 && decision.answers[0].status.code() == kFailedPrecondition;
   };
   EXPECT_FALSE(Hear({Says({PushTo(kAds, 0, 1)})}).round);
   EXPECT_TRUE(refused(Hear({Says({PushTo(kAds, 1, 2)})}))) << "a table at two places";
@@ -326,12 +324,9 @@ TEST_F(AgendaTest, RefusesAStepThatComesAgainWithOtherTables) {
 
 // Two parts of a step hear that one's table is gone: that part first.
 void ExpectOwnReasonFirst(const Decision& decision, TicketNumber own, TicketNumber of_another) {
-  ASSERT_EQ(decision.answers.size(), 2U);
-  EXPECT_EQ(decision.answers[0].ticket.number, own);
+  ASSERT_EQ(Early(decision), (Answers{{own, kNotFound}, {of_another, kNotFound}}));
   EXPECT_FALSE(decision.answers[0].for_another);
-  EXPECT_EQ(decision.answers[1].ticket.number, of_another);
   EXPECT_TRUE(decision.answers[1].for_another);
-  for (const EarlyAnswer& answer : decision.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
 }
 
 TEST_F(AgendaTest, DropsAStepOfSeveralTablesWithAnyOfThem) {
@@ -384,25 +379,25 @@ TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
       const Round& round = *decision.round;
       few.Record({round.table, session}, round.step, std::array{Ledger::TableStep{round.table, 1}},
                  round.bodies);
-      return StatusCode::kOk;
+      return kOk;
     }
     return decision.answers.at(0).status.code();
   };
   EXPECT_EQ(few.epoch(), 5U);
-  EXPECT_EQ(push(1, 5), StatusCode::kOk);
-  EXPECT_EQ(push(2, 0), StatusCode::kOk);                  // and session 1 is forgotten
-  EXPECT_EQ(push(1, 5), StatusCode::kFailedPrecondition);  // it would be applied a second time
-  EXPECT_EQ(push(3, 0), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(push(1, 5), kOk);
+  EXPECT_EQ(push(2, 0), kOk);                  // and session 1 is forgotten
+  EXPECT_EQ(push(1, 5), kFailedPrecondition);  // it would be applied a second time
+  EXPECT_EQ(push(3, 0), kFailedPrecondition);
   EXPECT_EQ(few.epoch(), 6U);
-  EXPECT_EQ(push(3, 7), StatusCode::kFailedPrecondition);  // nobody said so
-  EXPECT_EQ(push(3, 6), StatusCode::kOk);
+  EXPECT_EQ(push(3, 7), kFailedPrecondition);  // nobody said so
+  EXPECT_EQ(push(3, 6), kOk);
 }
 
 TEST_F(AgendaTest, RefusesAStepThatIsTooFarBehind) {
   Apply(*Hear({Says({Push(1, {9, Ledger::kWindow, 0, 1})})}).round, 1);
   const Decision old = Hear({Says({Push(2, {9, 0, 0, 1})})});
   EXPECT_FALSE(old.round);
-  EXPECT_EQ(old.answers.at(0).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Early(old), (Answers{{2, kFailedPrecondition}}));
   EXPECT_TRUE(Hear({Says({Push(3, {9, 1, 0, 1})})}).round);
 }
 
@@ -420,8 +415,7 @@ TEST_F(AgendaTest, DropsAStepWhosePartsDoNotCome) {
   Hear({Says({Push(1, {9, 1, 0, 2})}, 100)});
   EXPECT_TRUE(Hear({Says({}, 100 + kTimeout - 1)}).answers.empty());
   const Decision late = Hear({Says({}, 100 + kTimeout)});
-  ASSERT_EQ(late.answers.size(), 1U);
-  EXPECT_EQ(late.answers[0].status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Early(late), (Answers{{1, kDeadlineExceeded}}));
   EXPECT_FALSE(late.awaits_parts);
 }
 
@@ -434,9 +428,7 @@ TEST_F(AgendaTest, KeepsDeadlinesInOrderThoughAClockRunsBack) {
 
 TEST_F(AgendaTest, RefusesAPartThatCountsThePartsDifferently) {
   const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 3})})});
-  ASSERT_EQ(decision.answers.size(), 1U);
-  EXPECT_EQ(decision.answers[0].ticket.number, 2U);
-  EXPECT_EQ(decision.answers[0].status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Early(decision), (Answers{{2, kInvalidArgument}}));
   EXPECT_TRUE(decision.awaits_parts);
 }
 
@@ -467,9 +459,7 @@ TEST_F(AgendaTest, RefusesAPartThatBringsAnotherRateThanTheFirst) {
     const std::uint64_t number = rate ? 1 : 2;
     const Decision refused =
         Hear({Says({at(Push(1, {9, number, 0, 2}), rate), at(Push(2, {9, number, 1, 2}), other)})});
-    ASSERT_EQ(refused.answers.size(), 1U);
-    EXPECT_EQ(refused.answers[0].ticket.number, 2U);
-    EXPECT_EQ(refused.answers[0].status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(Early(refused), (Answers{{2, kInvalidArgument}}));
     // It may come again with the right one, though its body is another then.
     const Decision complete = Hear({Says({at(Push(3, {9, number, 1, 2}), rate)})});
     ASSERT_TRUE(complete.round);
@@ -491,9 +481,7 @@ TEST_F(AgendaTest, RefusesAStepThatGrowsLargerThanARound) {
   LimitRounds(1);
   const Decision decision = Hear({Says({Push(1, {9, 1, 0, 2}), Push(2, {9, 1, 1, 2})})});
   EXPECT_FALSE(decision.round);
-  ASSERT_EQ(decision.answers.size(), 2U);
-  for (const EarlyAnswer& answer : decision.answers)
-    EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Early(decision), (Answers{{1, kResourceExhausted}, {2, kResourceExhausted}}));
 }
 
 TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
@@ -502,12 +490,10 @@ TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
   EXPECT_EQ(large.answers.size(), 2U);
   EXPECT_EQ(large.awaited, std::nullopt) << "nobody waits for it";
   const Decision more = Hear({Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
-  ASSERT_EQ(more.answers.size(), 2U) << "at once";
-  for (const EarlyAnswer& answer : more.answers)
-    EXPECT_EQ(answer.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Early(more), (Answers{{3, kResourceExhausted}, {4, kResourceExhausted}})) << "at once";
   EXPECT_TRUE(more.awaits_parts);
   const Decision last = Hear({Says({Push(5, {9, 1, 3, 4})})});
-  EXPECT_EQ(last.answers.at(0).status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Early(last), (Answers{{5, kResourceExhausted}}));
   EXPECT_FALSE(last.awaits_parts) << "all of its parts have been told";
 
   EXPECT_EQ(Tickets(Hear({Says({Push(6, {9, 1, 0, 1})})}).round), (Numbers{6}))
@@ -536,8 +522,7 @@ TEST_F(AgendaTest, CountsPartialSumsOfAStepAndNotOfALookup) {
   EXPECT_EQ(Tickets(hear_two_parts(bytes, 1).round), (Numbers{1, 2}));
   const Decision refused = hear_two_parts(bytes - 1, 2);
   EXPECT_FALSE(refused.round);
-  ASSERT_EQ(refused.answers.size(), 2U);
-  EXPECT_EQ(refused.answers[0].status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Early(refused), (Answers{{1, kResourceExhausted}, {2, kResourceExhausted}}));
 
   const std::uint64_t gathered = 2 * RoundBytes(1, kKeys, 1, kDim, false);
   ASSERT_LT(gathered, bytes);
@@ -585,13 +570,13 @@ TEST_F(AgendaTest, AnswersWhatWaitsForATableThatIsDropped) {
   const Decision drop = Hear({Says({Drop(1, kAds), Lookup(2), Push(3, {9, 1, 0, 2}), Push(6, {9, 2, 0, 1}),
                                     Lookup(4, kUsers), Drop(7, kAds)})});
   ASSERT_EQ(drop.round->operation, DropTableRequest::kOperation);
-  ASSERT_EQ(drop.answers.size(), 4U);
-  for (const EarlyAnswer& answer : drop.answers) EXPECT_EQ(answer.status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(drop.answers.size(), 4U);
+  for (const auto& [ticket, code] : Early(drop)) EXPECT_EQ(code, kNotFound) << ticket;
   EXPECT_EQ(drop.awaited, std::nullopt);
   tables_.Remove(kAds);
   const Decision next = Hear({Says({Lookup(5)})});
   EXPECT_EQ(Tickets(next.round), (Numbers{4}));
-  EXPECT_EQ(next.answers.at(0).status.code(), StatusCode::kNotFound);
+  EXPECT_EQ(Early(next), (Answers{{5, kNotFound}}));
 }
 
 TEST_F(AgendaTest, FinishesWhatIsReadyBeforeItStops) {
@@ -604,8 +589,7 @@ TEST_F(AgendaTest, FinishesWhatIsReadyBeforeItStops) {
   EXPECT_FALSE(more.finished) << "rank 1 had something to say";
   const Decision last = Hear({Says({}, 0, true), Says({}, 0, true)});
   EXPECT_TRUE(last.finished);
-  ASSERT_EQ(last.answers.size(), 1U);
-  EXPECT_EQ(last.answers[0].status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Early(last), (Answers{{3, kUnavailable}}));
 }
 
 TEST_F(AgendaTest, IsNotFinishedWhileSomethingIsReadyBehindTheRound) {

@@ -138,6 +138,14 @@ class Slice {
   std::unique_ptr<DeviceBatch> batch_;
 };
 
+// A table: this rank's slice of it, another one that is to have the same bytes, and its oracle.
+struct SlicedTable {
+  const TableOptions options;
+  Slice slice;
+  Slice other;
+  Oracle oracle;
+};
+
 class ABagTravel : public testing::TestWithParam<DeviceKind> {
  protected:
   static void TearDownTestSuite() { exchanges_.clear(); }
@@ -160,6 +168,10 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   std::size_t me() const { return static_cast<std::size_t>(Value(collective_->rank())); }
   std::size_t ranks() const { return static_cast<std::size_t>(collective_->size()); }
 
+  SlicedTable MakeTable(const TableOptions& options) {
+    return {options, Slice(*device_, options, MyPlace()), Slice(*device_, options, MyPlace()),
+            OracleOf(options)};
+  }
   BucketMap Owners() const { return EvenBucketMap(collective_->size()); }
   ShardPlace MyPlace() const { return {collective_->rank(), collective_->size(), Owners(), kTestSecret}; }
   Oracle OracleOf(const TableOptions& options) const {
@@ -202,33 +214,40 @@ class ABagTravel : public testing::TestWithParam<DeviceKind> {
   }
 
   // Looks the batch up both ways, in either order.
-  void CheckLookup(Slice& slice, const TableOptions& options, Oracle& oracle, const Batch& batch,
-                   const Counts& bags_of, LookupMode mode) {
-    const std::vector<float> expected = *oracle.Lookup(batch, mode);
-    const std::span<const float> mine = Mine(bags_of, std::span(expected), options.dim);
-    FoundBatch taken = slice.Take(batch, mode);
+  void CheckLookup(SlicedTable& table, const Batch& batch, const Counts& bags_of,
+                   LookupMode mode = LookupMode::kTrain) {
+    const std::uint32_t dim = table.options.dim;
+    const std::vector<float> expected = *table.oracle.Lookup(batch, mode);
+    const std::span<const float> mine = Mine(bags_of, std::span(expected), dim);
+    FoundBatch taken = table.slice.Take(batch, mode);
     for (const Way way : {Way::kAllBags, Way::kOwnedBags, Way::kAllBags}) {
       EXPECT_TRUE(
-          SameBytes(Pooled(slice, taken, options, bags_of, way), {mine.begin(), mine.end()}, options.dim))
+          SameBytes(Pooled(table.slice, taken, table.options, bags_of, way), {mine.begin(), mine.end()}, dim))
           << (way == Way::kAllBags ? "all bags" : "owned bags");
     }
   }
 
-  // Pushes to a table whose gradients travel to those who own keys, and to one where every rank has all of
+  // Pushes to a slice whose gradients travel to those who own keys, and to one where every rank has all of
   // them.
-  void CheckPush(Slice& by_travel, Slice& by_all, const TableOptions& options, Oracle& oracle,
-                 const Batch& batch, const Counts& bags_of, const std::vector<float>& gradients) {
-    ASSERT_TRUE(oracle.Push(batch, gradients));
-    const StepScalars scalars = ScalarsOfStep(options.optimizer, oracle.step());
-    InsertedBatch travelling = by_travel.TakeToPush(batch);
-    DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), options.dim));
+  void CheckPush(SlicedTable& table, const Batch& batch, const Counts& bags_of,
+                 const std::vector<float>& gradients) {
+    ASSERT_TRUE(table.oracle.Push(batch, gradients));
+    const StepScalars scalars = ScalarsOfStep(table.options.optimizer, table.oracle.step());
+    InsertedBatch travelling = table.slice.TakeToPush(batch);
+    DeviceArray<float> mine(*device_, Mine(bags_of, std::span(gradients), table.options.dim));
     TravelArrays arrays(*device_);
-    travel_->Update(std::move(travelling), {bags_of, batch.keys.size(), options.dim}, mine.data(), scalars,
-                    arrays);
-    InsertedBatch whole = by_all.TakeToPush(batch);
+    travel_->Update(std::move(travelling), {bags_of, batch.keys.size(), table.options.dim}, mine.data(),
+                    scalars, arrays);
+    InsertedBatch whole = table.other.TakeToPush(batch);
     DeviceArray<float> all(*device_, std::span(gradients));
     std::move(whole).Update(all.data(), scalars);
-    EXPECT_EQ(by_travel.shard().Digest(), by_all.shard().Digest());
+    EXPECT_EQ(table.slice.shard().Digest(), table.other.shard().Digest());
+  }
+  // Pushes any gradients of a batch in any shares, and looks it up.
+  void CheckStep(SlicedTable& table, const Batch& batch, Random& random) {
+    const Counts shares = RandomShares(random, batch.bags());
+    CheckPush(table, batch, shares, RandomGradients(random, std::size_t{batch.bags()} * table.options.dim));
+    CheckLookup(table, batch, shares, LookupMode::kEval);
   }
 
   Collective* collective_ = nullptr;
@@ -277,15 +296,12 @@ TEST_P(ABagTravel, PoolsTheSameBytesBothWays) {
     TravelAs(type);
     for (const Combiner combiner : kEveryCombiner) {
       SCOPED_TRACE(std::string(ToString(type)) + ", " + std::string(ToString(combiner)));
-      const TableOptions options = MakeOptions(12, combiner);
-      Slice slice(*device_, options, MyPlace());
-      Oracle oracle = OracleOf(options);
+      SlicedTable table = MakeTable(MakeOptions(12, combiner));
       for (int turn = 0; turn < 12; ++turn) {
         // The first finds nothing; keys that have no row yet count as zeros.
         const LookupMode mode = turn % 3 == 0 ? LookupMode::kEval : LookupMode::kTrain;
         const Batch batch = SomeBatch(random, turn % 2 == 1);
-        const Counts shares = RandomShares(random, batch.bags());
-        CheckLookup(slice, options, oracle, batch, shares, mode);
+        CheckLookup(table, batch, RandomShares(random, batch.bags()), mode);
       }
     }
   }
@@ -298,12 +314,10 @@ TEST_P(ABagTravel, PoolsHalvesOfRowsOfAnyLength) {
     TravelAs(type);
     for (const std::uint32_t dim : {1, 3, 6, 17, 100}) {
       SCOPED_TRACE(std::string(ToString(type)) + ", dim " + std::to_string(dim));
-      const TableOptions options = MakeOptions(dim, Combiner::kMean);
-      Slice slice(*device_, options, MyPlace());
-      Oracle oracle = OracleOf(options);
+      SlicedTable table = MakeTable(MakeOptions(dim, Combiner::kMean));
       for (int turn = 0; turn < 3; ++turn) {
         const Batch batch = SomeBatch(random, turn == 2);
-        CheckLookup(slice, options, oracle, batch, RandomShares(random, batch.bags()), LookupMode::kTrain);
+        CheckLookup(table, batch, RandomShares(random, batch.bags()));
       }
     }
   }
@@ -315,9 +329,7 @@ TEST_P(ABagTravel, RoundsNothingIfThereIsOneRank) {
 }
 
 TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
-  const TableOptions options = MakeOptions(5);
-  Slice slice(*device_, options, MyPlace());
-  Oracle oracle = OracleOf(options);
+  SlicedTable table = MakeTable(MakeOptions(5));
   Random random(5);
   const BucketMap owners = Owners();
   // Bag b has keys of rank b mod ranks alone; then all bags have keys of the last rank alone.
@@ -332,36 +344,22 @@ TEST_P(ABagTravel, PoolsWhatOneRankOwnsAlone) {
       }
       batch.AddBag(keys);
     }
-    CheckLookup(slice, options, oracle, batch, Counts(ranks(), 4), LookupMode::kTrain);
+    CheckLookup(table, batch, Counts(ranks(), 4));
   }
 }
 
 TEST_P(ABagTravel, MayHaveNothingToBringOfAnyType) {
+  const Batch empty_bags({{}, {}, {}, {}, {}});
   for (const DataType type : kEveryType) {
     TravelAs(type);
-    const TableOptions options = MakeOptions(7, Combiner::kMean);
-    Slice slice(*device_, options, MyPlace());
-    Oracle oracle = OracleOf(options);
+    SlicedTable table = MakeTable(MakeOptions(8, Combiner::kMean));
     Counts all_at_the_last(ranks(), 0);
-    CheckLookup(slice, options, oracle, Batch(), all_at_the_last, LookupMode::kTrain);
-    all_at_the_last.back() = 3;
-    CheckLookup(slice, options, oracle, Batch({{}, {}, {}}), all_at_the_last, LookupMode::kTrain);
+    CheckLookup(table, Batch(), all_at_the_last);
+    CheckPush(table, Batch(), all_at_the_last, {});
+    all_at_the_last.back() = empty_bags.bags();
+    CheckLookup(table, empty_bags, all_at_the_last);
+    CheckPush(table, empty_bags, all_at_the_last, std::vector<float>(5 * 8, 1.0F));
   }
-}
-
-TEST_P(ABagTravel, MayHaveNothingToBring) {
-  const TableOptions options = MakeOptions(8, Combiner::kMean);
-  Slice slice(*device_, options, MyPlace());
-  Slice other(*device_, options, MyPlace());
-  Oracle oracle = OracleOf(options);
-  const Batch nothing;
-  const Batch empty_bags({{}, {}, {}, {}, {}});
-  Counts all_at_the_last(ranks(), 0);
-  CheckLookup(slice, options, oracle, nothing, all_at_the_last, LookupMode::kTrain);
-  CheckPush(slice, other, options, oracle, nothing, all_at_the_last, {});
-  all_at_the_last.back() = empty_bags.bags();
-  CheckLookup(slice, options, oracle, empty_bags, all_at_the_last, LookupMode::kTrain);
-  CheckPush(slice, other, options, oracle, empty_bags, all_at_the_last, std::vector<float>(5 * 8, 1.0F));
 }
 
 TEST_P(ABagTravel, UpdatesToTheSameBytesAsWithEveryGradientOnEveryRank) {
@@ -370,17 +368,8 @@ TEST_P(ABagTravel, UpdatesToTheSameBytesAsWithEveryGradientOnEveryRank) {
   Random random(seed);
   for (const Combiner combiner : kEveryCombiner) {
     for (const OptimizerKind optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdam}) {
-      const TableOptions options = MakeOptions(12, combiner, optimizer);
-      Slice by_travel(*device_, options, MyPlace());
-      Slice by_all(*device_, options, MyPlace());
-      Oracle oracle = OracleOf(options);
-      for (int step = 0; step < 6; ++step) {
-        const Batch batch = SomeBatch(random, step % 2 == 1);
-        const Counts shares = RandomShares(random, batch.bags());
-        const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
-        CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
-        CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
-      }
+      SlicedTable table = MakeTable(MakeOptions(12, combiner, optimizer));
+      for (int step = 0; step < 6; ++step) CheckStep(table, SomeBatch(random, step % 2 == 1), random);
     }
   }
 }
@@ -390,33 +379,17 @@ TEST_P(ABagTravel, BringsGradientsAsFloatsWhateverPartialSumsTravelAs) {
   Random random(8);
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     TravelAs(type);
-    const TableOptions options = MakeOptions(12, Combiner::kSqrtn, OptimizerKind::kAdam);
-    Slice by_travel(*device_, options, MyPlace());
-    Slice by_all(*device_, options, MyPlace());
-    Oracle oracle = OracleOf(options);
-    for (int step = 0; step < 4; ++step) {
-      const Batch batch = SomeBatch(random, false);
-      const Counts shares = RandomShares(random, batch.bags());
-      const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
-      CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
-      CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
-    }
+    SlicedTable table = MakeTable(MakeOptions(12, Combiner::kSqrtn, OptimizerKind::kAdam));
+    for (int step = 0; step < 4; ++step) CheckStep(table, SomeBatch(random, false), random);
   }
 }
 
 // A hot key: rows whose sums are trees of blocks, of gradients that came from every rank.
 TEST_P(ABagTravel, SumsARowsManyGradientsInTheOrderOfTheBatch) {
-  const TableOptions options = MakeOptions(4, Combiner::kSqrtn);
-  Slice by_travel(*device_, options, MyPlace());
-  Slice by_all(*device_, options, MyPlace());
-  Oracle oracle = OracleOf(options);
+  SlicedTable table = MakeTable(MakeOptions(4, Combiner::kSqrtn));
   Random random(6);
-  const Batch batch =
-      RandomBatch(random, {.bags = 3000, .max_bag = 3, .distinct_keys = 40, .hot_percent = 60});
-  const Counts shares = RandomShares(random, batch.bags());
-  const auto gradients = RandomGradients(random, std::size_t{batch.bags()} * options.dim);
-  CheckPush(by_travel, by_all, options, oracle, batch, shares, gradients);
-  CheckLookup(by_travel, options, oracle, batch, shares, LookupMode::kEval);
+  CheckStep(table, RandomBatch(random, {.bags = 3000, .max_bag = 3, .distinct_keys = 40, .hot_percent = 60}),
+            random);
 }
 
 // As rounds overlap on a GPU: one batch's bags come back, by a stream of their own, while the next batch is

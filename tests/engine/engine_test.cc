@@ -26,6 +26,7 @@
 #include "tests/engine/running_engine.h"
 #include "tests/support/batches.h"
 #include "tests/support/device_kinds.h"
+#include "tests/support/status.h"
 
 namespace slotwise::test {
 namespace {
@@ -55,6 +56,13 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
   void Restart(EngineOptions options, const DurabilityOptions* durability = nullptr) {
     ranks_.reset();
     Start(options, durability);
+  }
+  void RestartForEachWay(const std::function<void()>& check) {
+    for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
+      SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
+      Restart({.travel = {.way = way}});
+      check();
+    }
   }
   // All ranks come here before any goes on: a step of a table made for it, one part a rank.
   void Meet() {
@@ -153,9 +161,7 @@ TEST_P(EngineTest, EveryRankGetsItsOwnSamples) {
         expected.insert(expected.end(), 4, static_cast<float>(keys));
       }
     }
-    const auto pooled = ranks().Lookup(table, bags);
-    ASSERT_TRUE(pooled.ok()) << pooled.status().message();
-    EXPECT_EQ(*pooled, expected);
+    EXPECT_EQ(Must(ranks().Lookup(table, bags)), expected);
   }
   Meet();
 }
@@ -194,9 +200,7 @@ void EngineTest::CheckStepsOfParts(const std::function<std::vector<int>(std::uin
       answers.push_back(alone.StartPush(alone_table, step, bags, gradients));
     }
     for (auto& answer : answers) {
-      const auto result = answer.get();
-      ASSERT_TRUE(result.ok()) << result.status().message();
-      EXPECT_EQ(*result, number);
+      EXPECT_EQ(Must(answer.get()), number);
     }
   }
   Meet();
@@ -215,12 +219,10 @@ TEST_P(EngineTest, AStepIsTheSumOfItsPartsWhereverTheyCome) {
 }
 
 TEST_P(EngineTest, AStepIsTheSumOfPartsThatComeInTheOrderOfTheRanks) {
-  for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
-    SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
-    Restart({.travel = {.way = way}});
+  RestartForEachWay([this] {
     CheckStepsOfParts(
         [&](std::uint32_t part) { return std::vector{static_cast<int>(part) * size() / int{kParts}}; });
-  }
+  });
 }
 
 TEST_P(EngineTest, ATableCountsItsRoundsByHowTheirBagsTravelled) {
@@ -316,9 +318,7 @@ void EngineTest::CheckManyRequestsInFlight() {
                                        std::vector<float>(8, 1)));
   }
   for (auto& [answer, expected] : lookups) {
-    const auto pooled = answer.get();
-    ASSERT_TRUE(pooled.ok()) << pooled.status().message();
-    ASSERT_EQ(*pooled, expected);
+    ASSERT_EQ(Must(answer.get()), expected);
   }
   for (auto& answer : pushes) ASSERT_TRUE(answer.get().ok());
   // Every step took 1 from each element, for each of its two bags.
@@ -329,11 +329,7 @@ void EngineTest::CheckManyRequestsInFlight() {
 }
 
 TEST_P(EngineTest, EveryOneOfManyRequestsInFlightGetsItsOwnAnswer) {
-  for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
-    SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
-    Restart({.travel = {.way = way}});
-    CheckManyRequestsInFlight();
-  }
+  RestartForEachWay([this] { CheckManyRequestsInFlight(); });
 }
 
 // The lookup comes when some of many steps, which came in one message, were applied.
@@ -373,9 +369,7 @@ TEST_P(EngineTest, ACallerWaitsForNoneOfTheManyStepsThatAnotherSentBefore) {
 // ranks whose clients wait for answers could stay out of step: each round full, but of one rank's lookups.
 TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
   const Bags bags{1, {1, 2}, {0, 1, 2}};
-  EngineOptions options;
-  options.max_round_bytes = 2 * RoundBytes(1, 2, 2, 4, false);
-  Restart(options);
+  Restart({.max_round_bytes = 2 * RoundBytes(1, 2, 2, 4, false)});
   const TableId table = ranks().Create(Ones());
   ASSERT_TRUE(ranks().Lookup(table, bags).ok());
   Meet();
@@ -460,9 +454,7 @@ TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
   const std::vector<float> gradients(8, 0.25F);
   // All ranks send the same step at about the same time, twice: it is applied once.
   for (int turn = 0; turn < 2; ++turn) {
-    const auto answer = ranks().Push(table, step, bags, gradients);
-    ASSERT_TRUE(answer.ok()) << answer.status().message();
-    EXPECT_EQ(*answer, 1U);
+    EXPECT_EQ(Must(ranks().Push(table, step, bags, gradients)), 1U);
   }
   Meet();
   EXPECT_EQ(*ranks().Lookup(table, bags, LookupMode::kEval), std::vector<float>(8, 0.75F));
@@ -527,9 +519,7 @@ TEST_P(EngineTest, CountsHowStalePartsOfAppliedStepsAreOnTheRankWhereTheyCame) {
 }
 
 TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
-  EngineOptions options;
-  options.step_timeout = std::chrono::milliseconds(100);
-  Restart(options);
+  Restart({.step_timeout = std::chrono::milliseconds(100)});
   const TableId table = ranks().Create(Ones());
   const StepId mine{static_cast<std::uint64_t>(100 + me()), 1, 0, 2};
   const auto answer = ranks().Push(table, mine, {1, {1, 2}, {0, 1, 2}}, std::vector<float>(8, 1));
@@ -538,16 +528,19 @@ TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   Meet();
 }
 
+// A part of a step, and what it takes of an inbox.
+const Bags kPart{1, {7, 8, 9}, {0, 2, 3}};
+const std::vector<float> kPartGradients(8, 1);
+constexpr std::uint64_t kPartBytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
+
 // Two trainers' steps begin on each rank, and their first parts fill what its inbox has for parts.
 TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
-  const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
-  const std::vector<float> gradients(8, 1);
-  const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
-  Restart({.max_inbox_bytes = 8 * bytes / 3, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
+  Restart(
+      {.max_inbox_bytes = 8 * kPartBytes / 3, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint64_t trainer, std::uint32_t part) {
     const StepId step{100 * static_cast<std::uint64_t>(me() + 1) + trainer, 1, part, 2};
-    return ranks().StartPush(table, step, bags, gradients);
+    return ranks().StartPush(table, step, kPart, kPartGradients);
   };
   // As a client does: what finds the inbox full is sent again.
   const auto complete = [&](std::uint64_t trainer) {
@@ -561,10 +554,7 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
   std::future<Result<std::uint64_t>> begun[] = {push(1, 0), push(2, 0)};
   complete(1);
   complete(2);
-  for (auto& first : begun) {
-    const Result<std::uint64_t> pushed = first.get();
-    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
-  }
+  for (auto& first : begun) Must(first.get());
   // To meet is a step, too: that of a rank which is done would be favoured before those of one that is not.
   const std::uint64_t all = 2 * static_cast<std::uint64_t>(size());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -614,13 +604,11 @@ TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWh
 
 // A trainer that hears nothing sends its part again, and again: that takes no more room.
 TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
-  const Bags bags = {1, {7, 8, 9}, {0, 2, 3}};
-  const std::vector<float> gradients(8, 1);
-  const std::uint64_t bytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
-  Restart({.max_inbox_bytes = 4 * bytes, .request_bytes = 0});
+  Restart({.max_inbox_bytes = 4 * kPartBytes, .request_bytes = 0});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint32_t part) {
-    return ranks().StartPush(table, {100 + static_cast<std::uint64_t>(me()), 1, part, 2}, bags, gradients);
+    return ranks().StartPush(table, {100 + static_cast<std::uint64_t>(me()), 1, part, 2}, kPart,
+                             kPartGradients);
   };
   std::vector<std::future<Result<std::uint64_t>>> sent;
   for (int again = 0; again < 10; ++again) {
@@ -629,10 +617,7 @@ TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
     EXPECT_TRUE(ranks().Lookup(table, {1, {7}, {0, 1, 1}}, LookupMode::kEval).ok());
   }
   sent.push_back(push(1));
-  for (auto& part : sent) {
-    const Result<std::uint64_t> pushed = part.get();
-    EXPECT_TRUE(pushed.ok()) << pushed.status().message();
-  }
+  for (auto& part : sent) Must(part.get());
   Meet();
   EXPECT_EQ(ranks().Summarize(table).steps, static_cast<std::uint64_t>(size()));
   Meet();  // none has stopped before
@@ -653,10 +638,7 @@ TEST_P(EngineTest, AFullTableRefusesTheWholeBatchOnAllRanks) {
   }
   for (std::uint64_t key = 0; key < 3; ++key)
     many.keys[key] = 100 + key;  // ... and seven are new, one too many
-  const auto refused = ranks().Lookup(table, many);
-  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_NE(refused.status().message().find("4 of at most 10 rows"), std::string::npos)
-      << refused.status().message();
+  ExpectStatus(ranks().Lookup(table, many).status(), StatusCode::kResourceExhausted, "4 of at most 10 rows");
   const auto push =
       ranks().Push(table, {9, static_cast<std::uint64_t>(me()), 0, 1}, many, std::vector<float>(32, 1));
   EXPECT_EQ(push.status().code(), StatusCode::kResourceExhausted);
@@ -700,9 +682,7 @@ TEST_P(EngineTest, ADroppedTableIsGoneEverywhere) {
 }
 
 TEST_P(EngineTest, ATooLargeBatchIsRefusedAtOnce) {
-  EngineOptions options;
-  options.max_round_bytes = 100;
-  Restart(options);
+  Restart({.max_round_bytes = 100});
   const TableId table = ranks().Create(Ones());
   EXPECT_EQ(ranks().Lookup(table, {4, {}, std::vector<std::uint32_t>(9, 0)}).status().code(),
             StatusCode::kResourceExhausted);
@@ -879,14 +859,15 @@ class ARankThatIsSentTooMuch : public EngineTest {
     return ranks().Create(options);
   }
   // Rows that a rank may hold: 1.5 times its share of 1000, and 10.
-  std::uint64_t Limit() const { return size_ == 1 ? kMaxRows : kMaxRows * 3 / 2 / size_ + 10; }
+  std::uint64_t Limit() {
+    return size() == 1 ? kMaxRows : kMaxRows * 3 / 2 / static_cast<std::uint64_t>(size()) + 10;
+  }
   void ExpectRefused(const Status& status, int rank, std::uint64_t wanted, std::uint64_t has) {
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
     EXPECT_EQ(status.message(), "table ones: rank " + std::to_string(rank) + " would hold " +
                                     std::to_string(wanted) + " rows, of which it has " + std::to_string(has) +
                                     ", and limits.max_rank_percent allows a rank " + std::to_string(Limit()));
   }
-  std::uint64_t size_ = 1;
 };
 
 INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ARankThatIsSentTooMuch,
@@ -894,7 +875,6 @@ INSTANTIATE_TEST_SUITE_P(OnEveryKindOfDevice, ARankThatIsSentTooMuch,
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(ARankThatIsSentTooMuch, RefusesByNameAndStaysAsItWas) {
-  size_ = static_cast<std::uint64_t>(size());
   const TableId table = CreateNarrow();
   const int last = size() - 1;
   if (me() == 0 && size() > 1) {
@@ -980,7 +960,6 @@ TEST_P(ARankThatIsSentTooMuch, IsAllowedAllRowsIfItIsAlone) {
 
 // Lookups that share a round with one that is refused are served.
 TEST_P(ARankThatIsSentTooMuch, RefusesNobodyElse) {
-  size_ = static_cast<std::uint64_t>(size());
   const TableId table = CreateNarrow();
   if (size() > 1) {
     const auto mine = static_cast<std::uint64_t>(me());

@@ -30,11 +30,12 @@ Request LookupOf(std::size_t keys, Status* outcome = nullptr) {
   return request;
 }
 
+Status Add(Inbox& inbox, Request request) { return inbox.Add({&request, 1}); }
+
 TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
   Inbox inbox({.max_bytes = 1 << 20});
   for (std::size_t keys = 1; keys <= 3; ++keys) {
-    Request request = LookupOf(keys);
-    ASSERT_TRUE(inbox.Add({&request, 1}).ok());
+    ASSERT_TRUE(Add(inbox, LookupOf(keys)).ok());
   }
   const auto first = inbox.Take(2);
   ASSERT_EQ(first.requests.size(), 2U);
@@ -46,21 +47,18 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
 
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
   Inbox inbox({.max_bytes = 100});
-  Request large = LookupOf(100);  // alone, any request fits
-  ASSERT_TRUE(inbox.Add({&large, 1}).ok());
-  Request next = LookupOf(1);
-  EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(Add(inbox, LookupOf(100)).ok()) << "alone, any request fits";
+  EXPECT_EQ(Add(inbox, LookupOf(1)).code(), StatusCode::kResourceExhausted);
   {
     Request taken = std::move(inbox.Take(1).requests.at(0));
     EXPECT_EQ(inbox.bytes(), 800U);
-    EXPECT_EQ(inbox.Add({&next, 1}).code(), StatusCode::kResourceExhausted) << "taken is not yet answered";
-    Request bare = SummarizeRequest{};
-    EXPECT_TRUE(inbox.Add({&bare, 1}).ok()) << "it takes no room";
+    EXPECT_EQ(Add(inbox, LookupOf(1)).code(), StatusCode::kResourceExhausted) << "taken is not yet answered";
+    EXPECT_TRUE(Add(inbox, SummarizeRequest{}).ok()) << "it takes no room";
     const LookupRequest kept = std::move(taken.As<LookupRequest>());
     EXPECT_EQ(inbox.bytes(), 800U) << "the batch is alive";
   }
   EXPECT_EQ(inbox.bytes(), 0U);
-  EXPECT_TRUE(inbox.Add({&next, 1}).ok());
+  EXPECT_TRUE(Add(inbox, LookupOf(1)).ok());
 }
 
 SummarizeRequest SummaryFor(const Caller& caller) {
@@ -74,14 +72,12 @@ TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPartsOfSteps) {
   const Caller gone("gone");
   const Caller there("there");
   for (const Caller& caller : {gone, gone, there}) {
-    Request summary = SummaryFor(caller);
-    ASSERT_TRUE(inbox.Add({&summary, 1}).ok());
+    ASSERT_TRUE(Add(inbox, SummaryFor(caller)).ok());
   }
   PushRequest push;
   push.caller = gone;
   push.step = {.session = 1, .number = 1, .part = 0, .parts = 2};
-  Request request = std::move(push);
-  ASSERT_TRUE(inbox.Add({&request, 1}).ok());
+  ASSERT_TRUE(Add(inbox, std::move(push)).ok());
   gone.Leave();
   const Inbox::Taken taken = inbox.Take(2);
   EXPECT_EQ(taken.abandoned.size(), 2U);
@@ -92,10 +88,7 @@ TEST(Inbox, SetsAsideWhatItsCallerHasAbandonedButPartsOfSteps) {
 
 TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
   Inbox inbox({.max_bytes = 1 << 20});
-  const auto add = [&](const Caller& caller) {
-    Request summary = SummaryFor(caller);
-    return inbox.Add({&summary, 1});
-  };
+  const auto add = [&](const Caller& caller) { return Add(inbox, SummaryFor(caller)); };
   for (std::size_t i = 0; i < Inbox::kTableRequestsOfCaller; ++i) ASSERT_TRUE(add(Caller("a")).ok());
   const Status refused = add(Caller("a"));
   EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
@@ -114,8 +107,7 @@ TEST(Inbox, HasRoomForSoManyRequestsAboutTablesOfACaller) {
 TEST(Inbox, HasRoomForSoManyRequestsAboutTables) {
   Inbox inbox({.max_bytes = 1 << 20});
   const auto add = [&](std::size_t number) {
-    Request summary = SummaryFor(Caller("caller " + std::to_string(number)));
-    return inbox.Add({&summary, 1});
+    return Add(inbox, SummaryFor(Caller("caller " + std::to_string(number))));
   };
   for (std::size_t i = 0; i < Inbox::kTableRequests; ++i) ASSERT_TRUE(add(i / 32).ok());
   EXPECT_EQ(add(1'000'000).code(), StatusCode::kResourceExhausted);
@@ -152,8 +144,6 @@ PushRequest PushOf(TableId table, StepId step, std::size_t keys = 10) {
   request.batch.keys = BatchArray<Key>(keys);
   return request;
 }
-
-Status Add(Inbox& inbox, Request request) { return inbox.Add({&request, 1}); }
 
 // Parts of 8 bytes of steps of which the other part does not come, until the inbox takes no more.
 std::uint64_t FillWithParts(Inbox& inbox, Status* refused = nullptr) {
@@ -278,29 +268,25 @@ TEST(Inbox, LetsTheCallersTakeTurns) {
 
 TEST(Inbox, HasRoomForPartsOfTheFavouredStepAlone) {
   Inbox inbox({.max_bytes = 100, .beyond_bytes = 160});
-  Request full = LookupOf(12);
-  ASSERT_TRUE(inbox.Add({&full, 1}).ok());
+  ASSERT_TRUE(Add(inbox, LookupOf(12)).ok());
   Request part = PushOf(kTable, {9, 4, 1, 2});
   EXPECT_EQ(inbox.Add({&part, 1}).code(), StatusCode::kResourceExhausted);
 
   inbox.Favour(StepKey{kTable, 9, 4});
   for (const StepId& step : {StepId{9, 5, 1, 2}, StepId{8, 4, 1, 2}}) {
-    Request other = PushOf(kTable, step);
-    EXPECT_EQ(inbox.Add({&other, 1}).code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(Add(inbox, PushOf(kTable, step)).code(), StatusCode::kResourceExhausted);
   }
-  Request elsewhere = PushOf(TableId{4}, {9, 4, 1, 2});
-  EXPECT_EQ(inbox.Add({&elsewhere, 1}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Add(inbox, PushOf(TableId{4}, {9, 4, 1, 2})).code(), StatusCode::kResourceExhausted);
   std::vector<Request> together;
   together.emplace_back(PushOf(TableId{4}, {9, 4, 1, 2}));
   together.push_back(std::move(part));
   EXPECT_TRUE(inbox.Add(together).ok()) << "one of them is of the favoured step";
   EXPECT_EQ(inbox.bytes(), 256U);
-  Request once_more = PushOf(kTable, {9, 4, 1, 2});
-  EXPECT_EQ(inbox.Add({&once_more, 1}).code(), StatusCode::kResourceExhausted) << "beyond what may go beyond";
+  EXPECT_EQ(Add(inbox, PushOf(kTable, {9, 4, 1, 2})).code(), StatusCode::kResourceExhausted)
+      << "beyond what may go beyond";
 
   inbox.Favour(std::nullopt);
-  Request another = PushOf(kTable, {9, 4, 0, 2});
-  EXPECT_EQ(inbox.Add({&another, 1}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Add(inbox, PushOf(kTable, {9, 4, 0, 2})).code(), StatusCode::kResourceExhausted);
 }
 
 TEST(Inbox, ChargesAnswersUntilTheyEndAndWhatARequestTakesBesideItsArrays) {
@@ -340,8 +326,8 @@ TEST(Inbox, ChargesNoBatchThatIsChargedElsewhere) {
 
 TEST(Inbox, ChargesTheKeysOfRowsToRead) {
   Inbox inbox({.max_bytes = 100});
-  Request read = ReadRowsRequest{.table = TableId{1}, .keys = std::vector<Key>(10), .done = {}};
-  ASSERT_TRUE(inbox.Add({&read, 1}).ok());
+  ASSERT_TRUE(
+      Add(inbox, ReadRowsRequest{.table = TableId{1}, .keys = std::vector<Key>(10), .done = {}}).ok());
   EXPECT_EQ(inbox.bytes(), 80U);
   inbox.Take(1);
   EXPECT_EQ(inbox.bytes(), 0U);
@@ -438,8 +424,7 @@ TEST(Inbox, GivesUpPushesForWhichNobodyElseWaits) {
 
 TEST(Inbox, TakesNothingOnceClosedButGivesWhatItHas) {
   Inbox inbox({.max_bytes = 1 << 20});
-  Request before = LookupOf(1);
-  ASSERT_TRUE(inbox.Add({&before, 1}).ok());
+  ASSERT_TRUE(Add(inbox, LookupOf(1)).ok());
   inbox.Close();
   Status outcome;
   Request after = LookupOf(1, &outcome);
@@ -459,8 +444,7 @@ TEST(Inbox, RingsForAllThatEndsAWait) {
     EXPECT_TRUE(inbox.AwaitNews(microseconds(0)) || rings == 3) << "who hears the ring finds the news";
     ++rings;
   });
-  Request request = LookupOf(1);
-  EXPECT_TRUE(inbox.Add({&request, 1}).ok());
+  EXPECT_TRUE(Add(inbox, LookupOf(1)).ok());
   EXPECT_EQ(rings, 1);
   EXPECT_EQ(inbox.Take(8).requests.size(), 1U);
   inbox.Nudge();
@@ -476,10 +460,7 @@ TEST(Inbox, RingsForAllThatEndsAWait) {
 TEST(Inbox, WaitsForNewsAndClosingIsNewsOnce) {
   Inbox inbox({.max_bytes = 1 << 20});
   EXPECT_FALSE(inbox.AwaitNews(microseconds(0)));
-  std::thread other([&] {
-    Request request = LookupOf(1);
-    EXPECT_TRUE(inbox.Add({&request, 1}).ok());
-  });
+  std::thread other([&] { EXPECT_TRUE(Add(inbox, LookupOf(1)).ok()); });
   EXPECT_TRUE(inbox.AwaitNews(std::chrono::minutes(1)));
   other.join();
   EXPECT_EQ(inbox.Take(8).requests.size(), 1U);

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "server/engine/operations/recorded_batches.h"
 #include "server/engine/operations/replay.h"
 #include "server/engine/operations/set_learning_rate.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -101,22 +101,21 @@ TEST(Records, HasAStepOfSeveralTablesWithThePartsThatCameToTheRank) {
   const Bytes bytes(RecordBatches(round, me, steps, false, arrays_of));
   EXPECT_LE(bytes.size, RecordBytes(round, me, [&](const Ticket& t) { return parts[t.number]->bytes(); }));
 
-  const auto read = ReadBatches(me, bytes.span());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->step, round.step);
-  ASSERT_EQ(read->shares.size(), 2U);
-  EXPECT_EQ(read->shares[0].table, TableId{4});
-  EXPECT_EQ(read->shares[0].steps, 41U);
-  EXPECT_EQ(read->shares[1].steps, 7U);
-  ASSERT_EQ(read->shares[0].parts.size(), 2U);
-  EXPECT_EQ(read->shares[0].parts[0].rank, 0U);
-  EXPECT_EQ(read->shares[0].parts[0].part, 1U);
-  EXPECT_EQ(read->shares[0].parts[1].weighted, 1U);
-  EXPECT_EQ(read->shares[0].parts[1].body, 77U);
-  ASSERT_EQ(read->arrays.size(), 2U) << "those of rank 0 are in its record";
+  const auto read = test::Must(ReadBatches(me, bytes.span()));
+  EXPECT_EQ(read.step, round.step);
+  ASSERT_EQ(read.shares.size(), 2U);
+  EXPECT_EQ(read.shares[0].table, TableId{4});
+  EXPECT_EQ(read.shares[0].steps, 41U);
+  EXPECT_EQ(read.shares[1].steps, 7U);
+  ASSERT_EQ(read.shares[0].parts.size(), 2U);
+  EXPECT_EQ(read.shares[0].parts[0].rank, 0U);
+  EXPECT_EQ(read.shares[0].parts[0].part, 1U);
+  EXPECT_EQ(read.shares[0].parts[1].weighted, 1U);
+  EXPECT_EQ(read.shares[0].parts[1].body, 77U);
+  ASSERT_EQ(read.arrays.size(), 2U) << "those of rank 0 are in its record";
   for (std::size_t i = 0; i < 2; ++i) {
     const BatchPart& written = *parts[i + 1];
-    const RecordedArrays& arrays = read->arrays[i];
+    const RecordedArrays& arrays = read.arrays[i];
     ExpectEqual(arrays.keys, written.keys.span());
     ExpectEqual(arrays.offsets, written.offsets.span());
     ExpectEqual(arrays.weights, written.weights.span());
@@ -134,20 +133,18 @@ TEST(Records, OfARankWithoutPartsSaysWhatTheOthersHave) {
   round.parts = {Of(Rank{0}, 1, 0, *part)};
   const std::vector<std::uint64_t> steps{5};
   const Bytes bytes(RecordBatches(round, Rank{3}, steps, false, [&](const Ticket&) { return part; }));
-  const auto read = ReadBatches(Rank{3}, bytes.span());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->shares[0].parts.size(), 1U);
-  EXPECT_TRUE(read->arrays.empty());
+  const auto read = test::Must(ReadBatches(Rank{3}, bytes.span()));
+  EXPECT_EQ(read.shares[0].parts.size(), 1U);
+  EXPECT_TRUE(read.arrays.empty());
 }
 
 TEST(Records, HasTheKeysThatGotRows) {
   const Bytes bytes(Lookup::Write({{TableId{1}, {Key{5}, Key{6}}}, {TableId{9}, {}}}));
-  const auto read = Lookup::Read(Lookup::kRecords[0], Rank{0}, bytes.span());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  ASSERT_EQ(read->size(), 2U);
-  EXPECT_EQ((*read)[0].table, TableId{1});
-  ExpectEqual((*read)[0].keys, std::span<const Key>(std::vector<Key>{Key{5}, Key{6}}));
-  EXPECT_TRUE((*read)[1].keys.empty());
+  const auto read = test::Must(Lookup::Read(Lookup::kRecords[0], Rank{0}, bytes.span()));
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[0].table, TableId{1});
+  ExpectEqual(read[0].keys, std::span<const Key>(std::vector<Key>{Key{5}, Key{6}}));
+  EXPECT_TRUE(read[1].keys.empty());
 }
 
 TEST(Records, HasATablesOptionsToTheBit) {
@@ -159,31 +156,28 @@ TEST(Records, HasATablesOptionsToTheBit) {
   options.initializer.seed = 0xFFFF'FFFF'FFFF'FFFE;
   options.max_load = 0.3F;
   const Bytes bytes(CreateTable::Write({TableId{3}, 0xABCD'EF01'2345'6789, options}));
-  const auto read = CreateTable::Read(CreateTable::kRecords[0], Rank{0}, bytes.span());
-  ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->table, TableId{3});
-  EXPECT_EQ(read->options, options);
-  EXPECT_EQ(read->lineage, 0xABCD'EF01'2345'6789);
+  const auto read = test::Must(CreateTable::Read(CreateTable::kRecords[0], Rank{0}, bytes.span()));
+  EXPECT_EQ(read.table, TableId{3});
+  EXPECT_EQ(read.options, options);
+  EXPECT_EQ(read.lineage, 0xABCD'EF01'2345'6789);
 }
 
 TEST(Records, HasDropsAndLearningRates) {
-  const auto drop = ReadPlainRecord<DropTable>(Bytes(WrittenRecord<DropTable>({TableId{3}})).span());
-  ASSERT_TRUE(drop.ok());
-  EXPECT_EQ(drop->table, TableId{3});
+  EXPECT_EQ(
+      test::Must(ReadPlainRecord<DropTable>(Bytes(WrittenRecord<DropTable>({TableId{3}})).span())).table,
+      TableId{3});
   const Bytes bytes(WrittenRecord<SetLearningRate>({TableId{8}, 0.03F}));
-  const auto rate = ReadPlainRecord<SetLearningRate>(bytes.span());
-  ASSERT_TRUE(rate.ok());
-  EXPECT_EQ(rate->table, TableId{8});
-  EXPECT_EQ(rate->learning_rate, 0.03F);
+  const auto rate = test::Must(ReadPlainRecord<SetLearningRate>(bytes.span()));
+  EXPECT_EQ(rate.table, TableId{8});
+  EXPECT_EQ(rate.learning_rate, 0.03F);
 }
 
 TEST(Records, HasWhichCheckpointWasLoaded) {
   const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
   const Bytes bytes(LoadCheckpoint::Write({77, name, false, {}}));
-  const auto loaded = LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span());
-  ASSERT_TRUE(loaded.ok());
-  EXPECT_EQ(loaded->checkpoint, name);
-  EXPECT_EQ(loaded->lineages, 77U);
+  const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()));
+  EXPECT_EQ(loaded.checkpoint, name);
+  EXPECT_EQ(loaded.lineages, 77U);
   EXPECT_FALSE(
       LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
 }
@@ -192,11 +186,10 @@ TEST(Records, HasWhichTablesOfACheckpointWereLoaded) {
   const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
   const std::vector tables{TableId{2}, TableId{5}, TableId{9}};
   const Bytes bytes(LoadCheckpoint::Write({77, name, true, tables}));
-  const auto loaded = LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span());
-  ASSERT_TRUE(loaded.ok());
-  EXPECT_EQ(loaded->checkpoint, name);
-  EXPECT_EQ(loaded->lineages, 77U);
-  EXPECT_EQ(loaded->tables, tables);
+  const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span()));
+  EXPECT_EQ(loaded.checkpoint, name);
+  EXPECT_EQ(loaded.lineages, 77U);
+  EXPECT_EQ(loaded.tables, tables);
   for (std::size_t size = 0; size < bytes.span().size(); size += 8)
     EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span().first(size)).ok()) << size;
   EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()).ok());
@@ -221,11 +214,10 @@ TEST(Records, HasEachTablesRateOfAPushThatBringsSome) {
   EXPECT_TRUE(BringsRates(round));
   const Bytes bytes = written();
   EXPECT_EQ(bytes.size - without.size, 16U);
-  const auto record = Push::Read(Push::kAtOwnRates, Rank{0}, bytes.span());
-  ASSERT_TRUE(record.ok()) << record.status().message();
-  EXPECT_EQ(record->shares.at(0).learning_rate, std::nullopt);
-  EXPECT_EQ(record->shares.at(1).learning_rate, std::optional(0.0F));
-  EXPECT_EQ(record->shares.at(1).steps, 12U);
+  const auto record = test::Must(Push::Read(Push::kAtOwnRates, Rank{0}, bytes.span()));
+  EXPECT_EQ(record.shares.at(0).learning_rate, std::nullopt);
+  EXPECT_EQ(record.shares.at(1).learning_rate, std::optional(0.0F));
+  EXPECT_EQ(record.shares.at(1).steps, 12U);
   EXPECT_FALSE(Push::Read(Push::kAtTablesRates, Rank{0}, bytes.span()).ok());
 }
 
