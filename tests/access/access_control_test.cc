@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -16,6 +15,7 @@
 
 #include "server/access/local_user.h"
 #include "server/access/small_file.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -54,54 +54,50 @@ std::string NameOf(const PrincipalPtr& who) {
 }
 
 TEST_F(AccessControlTest, ServesEverybodyWithoutPrincipals) {
-  const auto access = AccessControl::Make({});
-  ASSERT_TRUE(access.ok());
-  EXPECT_TRUE((*access)->open());
-  EXPECT_EQ(NameOf((*access)->Authenticate("Bearer whatever", {})), "anybody");
+  const auto access = test::Must(AccessControl::Make({}));
+  EXPECT_TRUE(access->open());
+  EXPECT_EQ(NameOf(access->Authenticate("Bearer whatever", {})), "anybody");
   EXPECT_TRUE(Allow(nullptr, Rights::kAdmin, kAllTables, {}).ok());
-  EXPECT_EQ((*access)->Refused().unauthenticated, 0u);
+  EXPECT_EQ(access->Refused().unauthenticated, 0u);
 }
 
 TEST_F(AccessControlTest, KnowsWhoHasAToken) {
   const std::string several =
       std::string(kOther) + "\r\n\n" + std::string(kOther) + "2";  // the last line has no end
-  const auto access = AccessControl::Make({Known("one", kToken), Known("other", several)});
-  ASSERT_TRUE(access.ok()) << access.status().message();
+  const auto access = test::Must(AccessControl::Make({Known("one", kToken), Known("other", several)}));
   const auto who = [&](const std::string& authorization) {
-    return NameOf((*access)->Authenticate(authorization, {}));
+    return NameOf(access->Authenticate(authorization, {}));
   };
   EXPECT_EQ(who("Bearer " + std::string(kToken)), "one");
   EXPECT_EQ(who("bEARER " + std::string(kToken)), "one");  // RFC 9110, 11.1
   EXPECT_EQ(who("Bearer " + std::string(kOther)), "other");
   EXPECT_EQ(who("Bearer " + std::string(kOther) + "2"), "other");
-  EXPECT_EQ((*access)->Refused().unauthenticated, 0u);
+  EXPECT_EQ(access->Refused().unauthenticated, 0u);
   std::uint64_t refused = 0;
   for (const std::string& wrong :
        {std::string(), std::string("Bearer"), std::string("Bearer "),
         std::string("Basic ") + std::string(kToken), std::string("Bearer ") + std::string(kToken) + " ",
         "Bearer " + std::string(kOther) + "\r", "Bearer " + std::string(1 << 20, 'x')}) {
     EXPECT_EQ(who(wrong), "nobody") << wrong.substr(0, 50);
-    EXPECT_EQ((*access)->Refused().unauthenticated, ++refused);
+    EXPECT_EQ(access->Refused().unauthenticated, ++refused);
   }
 }
 
 TEST_F(AccessControlTest, KnowsWhomACertificateNamesUnlessThereIsAToken) {
   KnownPrincipal named{.name = "named", .certificate_name = "a.example", .grants = {}};
-  const auto access = AccessControl::Make({Known("one", kToken), named});
-  ASSERT_TRUE(access.ok());
+  const auto access = test::Must(AccessControl::Make({Known("one", kToken), named}));
   const std::vector<std::string> names{"x", "a.example"};
-  EXPECT_EQ(NameOf((*access)->Authenticate("", names)), "named");
-  EXPECT_EQ(NameOf((*access)->Authenticate("Bearer " + std::string(kToken), names)), "one");
-  EXPECT_EQ(NameOf((*access)->Authenticate("Bearer " + std::string(kOther), names)), "nobody");
-  EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"a.example.org", ""})), "nobody");
+  EXPECT_EQ(NameOf(access->Authenticate("", names)), "named");
+  EXPECT_EQ(NameOf(access->Authenticate("Bearer " + std::string(kToken), names)), "one");
+  EXPECT_EQ(NameOf(access->Authenticate("Bearer " + std::string(kOther), names)), "nobody");
+  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"a.example.org", ""})), "nobody");
 }
 
 TEST_F(AccessControlTest, TakesATokenAsAPasswordOfHttp) {
-  const auto access =
-      AccessControl::Make({Known("one", kToken), Known("other", "0123456789abcdefg\n0123456789abcdefgh")});
-  ASSERT_TRUE(access.ok());
+  const auto access = test::Must(
+      AccessControl::Make({Known("one", kToken), Known("other", "0123456789abcdefg\n0123456789abcdefgh")}));
   const auto who = [&](std::string_view authorization) {
-    return NameOf((*access)->AuthenticateHttp(authorization));
+    return NameOf(access->AuthenticateHttp(authorization));
   };
   EXPECT_EQ(who("Basic OjAxMjM0NTY3ODlhYmNkZWY="), "one");        // ":0123456789abcdef"
   EXPECT_EQ(who("Basic YW46MDEyMzQ1Njc4OWFiY2RlZg=="), "one");    // "an:..."
@@ -180,10 +176,10 @@ TEST_F(AccessControlTest, SaysAllThatIsWrong) {
 }
 
 TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
-  const auto access = AccessControl::Make({Known("one", kToken)}, {}, std::chrono::milliseconds(5));
-  ASSERT_TRUE(access.ok());
+  const auto access =
+      test::Must(AccessControl::Make({Known("one", kToken)}, {}, std::chrono::milliseconds(5)));
   const auto is_known = [&](std::string_view token) {
-    return NameOf((*access)->AuthenticateToken(token)) == "one";
+    return NameOf(access->AuthenticateToken(token)) == "one";
   };
   const auto wait_for = [&](std::string_view token, bool known) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -201,24 +197,23 @@ TEST_F(AccessControlTest, ReadsAFileAgainThatChanges) {
 }
 
 TEST_F(AccessControlTest, ReadsNoFileAgainThatOthersMayWrite) {
-  const auto access = AccessControl::Make({Known("one", kToken), Known("witness", "witness-0123456789")}, {},
-                                          std::chrono::milliseconds(5));
-  ASSERT_TRUE(access.ok());
+  const auto access = test::Must(AccessControl::Make(
+      {Known("one", kToken), Known("witness", "witness-0123456789")}, {}, std::chrono::milliseconds(5)));
   const auto wait_for = [&](std::string_view token, const std::string& who) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (NameOf((*access)->AuthenticateToken(token)) != who && std::chrono::steady_clock::now() < limit)
+    while (NameOf(access->AuthenticateToken(token)) != who && std::chrono::steady_clock::now() < limit)
       std::this_thread::yield();
-    return NameOf((*access)->AuthenticateToken(token)) == who;
+    return NameOf(access->AuthenticateToken(token)) == who;
   };
   std::filesystem::permissions(File("open", kOther), std::filesystem::perms(0646));
   std::filesystem::rename(Path("open"), Path("one"));
   File("witness", "seen-since-0123456789");  // once this is taken, the other file was looked at
   EXPECT_TRUE(wait_for("seen-since-0123456789", "witness"));
-  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kOther)), "nobody");
-  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kToken)), "one");
+  EXPECT_EQ(NameOf(access->AuthenticateToken(kOther)), "nobody");
+  EXPECT_EQ(NameOf(access->AuthenticateToken(kToken)), "one");
   std::filesystem::permissions(Path("one"), std::filesystem::perms(0600));
   EXPECT_TRUE(wait_for(kOther, "one"));
-  EXPECT_EQ(NameOf((*access)->AuthenticateToken(kToken)), "nobody");
+  EXPECT_EQ(NameOf(access->AuthenticateToken(kToken)), "nobody");
 }
 
 // What one file gives up, another may have: whichever is looked at first, both are right in the end.
@@ -227,58 +222,52 @@ TEST_F(AccessControlTest, TakesATokenThatGoesFromOneFileToAnother) {
     const std::string token(kToken);
     const std::string other(kOther);
     const std::string last = "abcdefabcdefabcdef";
-    const auto access = AccessControl::Make(
+    const auto access = test::Must(AccessControl::Make(
         {Known("one", first_gets ? other : token + "\n" + other),
          Known("two", first_gets ? token + "\n" + last : last), Known("witness", "witness-0123456789")},
-        {}, std::chrono::milliseconds(5));
-    ASSERT_TRUE(access.ok());
+        {}, std::chrono::milliseconds(5)));
     const std::string giver = first_gets ? "two" : "one";
     const std::string getter = first_gets ? "one" : "two";
     const std::string kept = first_gets ? last : other;
     const auto wait_for = [&](std::string_view whose, const std::string& who) {
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-      while (NameOf((*access)->AuthenticateToken(whose)) != who && std::chrono::steady_clock::now() < limit) {
+      while (NameOf(access->AuthenticateToken(whose)) != who && std::chrono::steady_clock::now() < limit) {
         std::this_thread::yield();
       }
-      return NameOf((*access)->AuthenticateToken(whose));
+      return NameOf(access->AuthenticateToken(whose));
     };
     EXPECT_EQ(wait_for(token, giver), giver);
     // Both have it for a while: so the first refuses its new file, until the second gives the token up.
     File(getter, (first_gets ? other : last) + "\n" + token + "\nanother-one-0123456789");
     File("witness", "seen-since-0123456789");
     EXPECT_EQ(wait_for("seen-since-0123456789", "witness"), "witness");
-    EXPECT_EQ(NameOf((*access)->AuthenticateToken(token)), giver);
-    EXPECT_EQ(NameOf((*access)->AuthenticateToken("another-one-0123456789")), "nobody");
+    EXPECT_EQ(NameOf(access->AuthenticateToken(token)), giver);
+    EXPECT_EQ(NameOf(access->AuthenticateToken("another-one-0123456789")), "nobody");
     File(giver, kept);
     EXPECT_EQ(wait_for(token, getter), getter);
     EXPECT_EQ(wait_for("another-one-0123456789", getter), getter);
-    EXPECT_EQ(NameOf((*access)->AuthenticateToken(kept)), giver);
+    EXPECT_EQ(NameOf(access->AuthenticateToken(kept)), giver);
   }
 }
 
 TEST_F(AccessControlTest, ACertificateThatNamesTwoIsNobodys) {
   KnownPrincipal one{.name = "one", .certificate_name = "a.example", .grants = {}};
   KnownPrincipal two{.name = "two", .certificate_name = "b.example", .grants = {}};
-  const auto access = AccessControl::Make({one, two});
-  ASSERT_TRUE(access.ok());
-  EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"b.example", "c"})), "two");
-  EXPECT_EQ(NameOf((*access)->Authenticate("", std::vector<std::string>{"b.example", "a.example"})),
-            "nobody");
+  const auto access = test::Must(AccessControl::Make({one, two}));
+  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"b.example", "c"})), "two");
+  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"b.example", "a.example"})), "nobody");
 }
 
 TEST_F(AccessControlTest, LetsInWhomItIsToldAndWhomItRunsAs) {
   constexpr std::uint32_t kSomebody = 4321;
-  const auto open = AccessControl::Make({});
-  ASSERT_TRUE(open.ok());
-  EXPECT_TRUE((*open)->LetsIn(kSomebody));
-  const auto access = AccessControl::Make({Known("one", kToken)}, {kSomebody + 1});
-  ASSERT_TRUE(access.ok());
-  EXPECT_TRUE((*access)->LetsIn(geteuid()));
-  EXPECT_TRUE((*access)->LetsIn(kSomebody + 1));
-  EXPECT_EQ((*access)->Refused().unauthenticated, 0u);
-  EXPECT_FALSE((*access)->LetsIn(kSomebody));
-  EXPECT_FALSE((*access)->LetsIn(std::numeric_limits<std::uint32_t>::max()));
-  EXPECT_EQ((*access)->Refused().unauthenticated, 2u);
+  EXPECT_TRUE(test::Must(AccessControl::Make({}))->LetsIn(kSomebody));
+  const auto access = test::Must(AccessControl::Make({Known("one", kToken)}, {kSomebody + 1}));
+  EXPECT_TRUE(access->LetsIn(geteuid()));
+  EXPECT_TRUE(access->LetsIn(kSomebody + 1));
+  EXPECT_EQ(access->Refused().unauthenticated, 0u);
+  EXPECT_FALSE(access->LetsIn(kSomebody));
+  EXPECT_FALSE(access->LetsIn(std::numeric_limits<std::uint32_t>::max()));
+  EXPECT_EQ(access->Refused().unauthenticated, 2u);
 }
 
 TEST(LocalUser, IsNamedOrNumbered) {
