@@ -27,6 +27,36 @@ nlohmann::ordered_json ToJson(const CommonOptions& options) {
           {"seed", options.seed}};
 }
 
+void AddBatchOptions(CLI::App& app, BatchOptions& options, const std::string& what_rows,
+                     const std::string& what_batch) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--rows", options.rows, what_rows)->check(CLI::PositiveNumber);
+  app.add_option("--dim", options.dim, "elements a row")->check(CLI::Range(1, 4096));
+  app.add_option("--slots", options.slots, "bags a sample")->check(CLI::Range(1, 4096));
+  app.add_option("--hot", options.hot, "keys a bag")->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.batch, what_batch)->check(CLI::PositiveNumber);
+  app.add_option("--alpha", options.alpha, "exponent of the power law over rows; 0 is uniform")
+      ->check(CLI::Range(0.0, 10.0));
+  AddCommonOptions(app, options);
+}
+
+nlohmann::ordered_json ToJson(const BatchOptions& options) {
+  nlohmann::ordered_json json = ToJson(static_cast<const CommonOptions&>(options));
+  json.update({{"rows", options.rows},
+               {"dim", options.dim},
+               {"slots", options.slots},
+               {"hot", options.hot},
+               {"batch", options.batch},
+               {"alpha", options.alpha}});
+  return json;
+}
+
+std::string TitleOf(const BatchOptions& options) {
+  return std::to_string(options.rows) + " rows x " + std::to_string(options.dim) + ", " +
+         std::to_string(options.batch) + " x " + std::to_string(options.slots) + " bags of " +
+         std::to_string(options.hot) + " keys";
+}
+
 Place MakePlace(const CommonOptions& options, const Collective& collective) {
   Place place;
 #ifdef SLOTWISE_CUDA

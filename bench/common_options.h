@@ -3,6 +3,7 @@
 #define SLOTWISE_BENCH_COMMON_OPTIONS_H_
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,11 +24,31 @@ struct CommonOptions {
   std::string json;  // the file to write; empty: no file
 };
 
+// A table of `rows` rows, and batches of `batch` samples whose keys are drawn of them.
+struct BatchOptions : CommonOptions {
+  std::uint32_t rows = 1'000'000;
+  std::uint32_t dim = 64;
+  std::uint32_t slots = 26;
+  std::uint32_t hot = 4;  // keys a bag
+  std::uint32_t batch = 16'384;
+  double alpha = 0;  // exponent of the power law over rows; 0 is uniform
+
+  std::uint32_t bags() const { return batch * slots; }
+  std::size_t keys() const { return std::size_t{batch} * slots * hot; }
+};
+
 // The secret of benchmarks' hash tables, which is fixed so that runs compare.
 inline constexpr HashSecret kBenchSecret{0x7365'6372'6574'206F, 0x6620'6120'6265'6E63};
 
 void AddCommonOptions(CLI::App& app, CommonOptions& options);
 nlohmann::ordered_json ToJson(const CommonOptions& options);
+
+// `what_rows`, `what_batch`: what --help says of those two.
+void AddBatchOptions(CLI::App& app, BatchOptions& options, const std::string& what_rows,
+                     const std::string& what_batch);
+nlohmann::ordered_json ToJson(const BatchOptions& options);
+// Returns "1000000 rows x 64, 16384 x 26 bags of 4 keys".
+std::string TitleOf(const BatchOptions& options);
 
 // A rank's device, the device's threads (1 on CUDA, which is one device), and the speed of its memory.
 struct Place {

@@ -58,28 +58,9 @@ BatchPart PartOfRows(std::uint32_t first, std::uint32_t n, std::uint32_t slots) 
 }  // namespace
 
 void AddTrainerOptions(CLI::App& app, TrainerOptions& options) {
-  app.option_defaults()->always_capture_default();
-  app.add_option("--rows", options.rows, "rows of the table")->check(CLI::PositiveNumber);
-  app.add_option("--dim", options.dim, "elements a row")->check(CLI::Range(1, 4096));
-  app.add_option("--slots", options.slots, "bags a sample")->check(CLI::Range(1, 4096));
-  app.add_option("--hot", options.hot, "keys a bag")->check(CLI::PositiveNumber);
-  app.add_option("--batch", options.batch, "samples a step")->check(CLI::PositiveNumber);
-  app.add_option("--alpha", options.alpha, "exponent of the power law over rows; 0 is uniform")
-      ->check(CLI::Range(0.0, 10.0));
+  AddBatchOptions(app, options, "rows of the table", "samples a step");
   app.add_option("--data", options.data, "the folder whose disk is used; by default that of temporary files")
       ->check(CLI::ExistingDirectory);
-  AddCommonOptions(app, options);
-}
-
-nlohmann::ordered_json ToJson(const TrainerOptions& options) {
-  nlohmann::ordered_json json = ToJson(static_cast<const CommonOptions&>(options));
-  json.update({{"rows", options.rows},
-               {"dim", options.dim},
-               {"slots", options.slots},
-               {"hot", options.hot},
-               {"batch", options.batch},
-               {"alpha", options.alpha}});
-  return json;
 }
 
 DataFolder::DataFolder(const std::string& parent)

@@ -26,20 +26,13 @@
 namespace slotwise::bench {
 
 // This is what the trainer's table and steps are like.
-struct TrainerOptions : CommonOptions {
-  std::uint32_t rows = 100'000;
-  std::uint32_t dim = 16;
-  std::uint32_t slots = 26;
-  std::uint32_t hot = 1;
-  std::uint32_t batch = 64;
-  double alpha = 0;
-  std::string data;  // the folder in which everything is made; empty: the system's for temporary files
+struct TrainerOptions : BatchOptions {
+  TrainerOptions() : BatchOptions{.rows = 100'000, .dim = 16, .hot = 1, .batch = 64} {}
 
-  std::size_t keys() const { return std::size_t{batch} * slots * hot; }
+  std::string data;  // the folder in which everything is made; empty: the system's for temporary files
 };
 
 void AddTrainerOptions(CLI::App& app, TrainerOptions& options);
-nlohmann::ordered_json ToJson(const TrainerOptions& options);
 
 // A folder of its own in the one that the user named, and removed in the end with all that is in it.
 class DataFolder {

@@ -1,6 +1,5 @@
 // slotwise-bench embedding times the pooled lookup, and a full training step, of one table over all ranks.
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,39 +16,22 @@
 namespace slotwise::bench {
 namespace {
 
-struct EmbeddingOptions : CommonOptions {
-  std::uint32_t rows = 1'000'000;
-  std::uint32_t dim = 64;
-  std::uint32_t slots = 26;
-  std::uint32_t hot = 4;
-  std::uint32_t batch = 16'384;
-  double alpha = 0;
+struct EmbeddingOptions : BatchOptions {
   std::string optimizer_name = "sgd";
   std::string travel = "auto";
   std::string partials = "fp32";
   std::string torch_python = "/usr/bin/python3";
-
-  std::uint32_t bags() const { return batch * slots; }
-  double keys() const { return static_cast<double>(bags()) * hot; }
 };
-
-constexpr std::array kOptimizers{OptimizerKind::kSgd,
-                                 OptimizerKind::kMomentum,
-                                 OptimizerKind::kNesterov,
-                                 OptimizerKind::kAdaGrad,
-                                 OptimizerKind::kRowWiseAdaGrad,
-                                 OptimizerKind::kRmsProp,
-                                 OptimizerKind::kAdam,
-                                 OptimizerKind::kFtrl};
 
 std::vector<std::string> OptimizerNames() {
   std::vector<std::string> names;
-  for (const OptimizerKind kind : kOptimizers) names.emplace_back(ToString(kind));
+  for (const auto kind : EveryKind<OptimizerKind>()) names.emplace_back(ToString(kind));
   return names;
 }
 
 OptimizerKind OptimizerNamed(const std::string& name) {
-  return *std::ranges::find_if(kOptimizers, [&](OptimizerKind kind) { return ToString(kind) == name; });
+  const auto kinds = EveryKind<OptimizerKind>();
+  return *std::ranges::find_if(kinds, [&](OptimizerKind kind) { return ToString(kind) == name; });
 }
 
 TableOptions TableOf(const EmbeddingOptions& o) {
@@ -196,26 +178,16 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
                       .way = GivenWay(o)});
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");
-  const std::vector<std::uint32_t> rows = DrawRows(std::size_t{o.bags()} * o.hot, o.rows, o.alpha, o.seed);
+  const std::vector<std::uint32_t> rows = DrawRows(o.keys(), o.rows, o.alpha, o.seed);
   CheckLookupAndStep(table, options, {rows, o.bags(), o.hot});
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: a batch of present keys added rows");
 
   Report report;
   report.benchmark = "embedding";
-  report.title = "embedding: " + std::to_string(o.rows) + " rows x " + std::to_string(o.dim) + ", " +
-                 std::to_string(o.batch) + " x " + std::to_string(o.slots) + " bags of " +
-                 std::to_string(o.hot) + " keys, alpha " + std::to_string(o.alpha).substr(0, 4) + ", " +
+  report.title = "embedding: " + TitleOf(o) + ", alpha " + std::to_string(o.alpha).substr(0, 4) + ", " +
                  o.optimizer_name;
   report.options = ToJson(o);
-  report.options.update({{"rows", o.rows},
-                         {"dim", o.dim},
-                         {"slots", o.slots},
-                         {"hot", o.hot},
-                         {"batch", o.batch},
-                         {"alpha", o.alpha},
-                         {"optimizer", o.optimizer_name},
-                         {"travel", o.travel},
-                         {"partials", o.partials}});
+  report.options.update({{"optimizer", o.optimizer_name}, {"travel", o.travel}, {"partials", o.partials}});
   report.device = place.device->Name();
   report.ranks = collective.size();
   if (report.ranks > 1) DescribeExchange(table, exchange->Name(), report);
@@ -249,7 +221,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   report.random_lines_per_second = place.memory->LinesPerSecond();
   const Floors floors = FloorsOf(o, *place.memory, report.copy_bytes_per_second, table, rows, collective);
   for (const auto& [name, floor] : {std::pair{"lookup", floors.lookup}, {"step", floors.step}}) {
-    Line line{name, o.keys(), {}, floor.bytes, MaxOverRanks(collective, floor.seconds), {}};
+    Line line{name, static_cast<double>(o.keys()), {}, floor.bytes, MaxOverRanks(collective, floor.seconds), {}};
     for (const Contender& contender : contenders) {
       if (contender.name != name) continue;
       if (line.seconds.empty()) {
@@ -272,14 +244,7 @@ Subcommand AddEmbedding(CLI::App& parent) {
       "embedding",
       "pooled lookup (hash lookup included) and a full training step: lookup, gradient, optimizer\n"
       "Peer: PyTorch's EmbeddingBag with sparse gradients, where it is installed.");
-  app->option_defaults()->always_capture_default();
-  app->add_option("--rows", o.rows, "rows in the table, over all ranks")->check(CLI::PositiveNumber);
-  app->add_option("--dim", o.dim, "elements a row")->check(CLI::Range(1, 4096));
-  app->add_option("--slots", o.slots, "bags a sample")->check(CLI::Range(1, 4096));
-  app->add_option("--hot", o.hot, "keys a bag")->check(CLI::PositiveNumber);
-  app->add_option("--batch", o.batch, "samples a batch, over all ranks")->check(CLI::PositiveNumber);
-  app->add_option("--alpha", o.alpha, "exponent of the power law over rows; 0 is uniform")
-      ->check(CLI::Range(0.0, 10.0));
+  AddBatchOptions(*app, o, "rows in the table, over all ranks", "samples a batch, over all ranks");
   app->add_option("--optimizer", o.optimizer_name, "what a step does with the gradients")
       ->check(CLI::IsMember(OptimizerNames()));
   app->add_option("--travel", o.travel,
@@ -288,7 +253,6 @@ Subcommand AddEmbedding(CLI::App& parent) {
   app->add_option("--partials", o.partials, "what partial sums of bags travel as between ranks")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
   app->add_option("--torch-python", o.torch_python, "the Python that has PyTorch");
-  AddCommonOptions(*app, o);
   return {app, options, [options](Collective& collective) { return RunEmbedding(*options, collective); }};
 }
 

@@ -31,17 +31,9 @@
 namespace slotwise::bench {
 namespace {
 
-struct RoundsOptions : CommonOptions {
-  std::uint32_t rows = 1'000'000;
-  std::uint32_t dim = 64;
-  std::uint32_t slots = 26;
-  std::uint32_t hot = 4;
-  std::uint32_t batch = 16'384;
-  double alpha = 0;
+struct RoundsOptions : BatchOptions {
   std::uint32_t in_flight = 4;
   std::uint32_t lookups = 16;
-
-  double keys() const { return static_cast<double>(batch) * slots * hot; }
 };
 
 TableOptions TableOf(const RoundsOptions& o) {
@@ -293,8 +285,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   const Place place = MakePlace(o, collective);
   const auto ranks = static_cast<std::size_t>(collective.size());
   const auto me = static_cast<std::size_t>(Value(collective.rank()));
-  const std::vector<std::uint32_t> rows =
-      DrawRows(std::size_t{o.batch} * o.slots * o.hot, o.rows, o.alpha, o.seed);
+  const std::vector<std::uint32_t> rows = DrawRows(o.keys(), o.rows, o.alpha, o.seed);
   const std::size_t a_sample = std::size_t{o.slots} * o.hot;
   const std::size_t first = o.batch * me / ranks * a_sample;
   const std::size_t last = o.batch * (me + 1) / ranks * a_sample;
@@ -333,29 +324,21 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
 
   Report report;
   report.benchmark = "rounds";
-  report.title = "rounds of lookups: " + std::to_string(o.rows) + " rows x " + std::to_string(o.dim) + ", " +
-                 std::to_string(o.batch) + " x " + std::to_string(o.slots) + " bags of " +
-                 std::to_string(o.hot) + " keys, host to host";
+  report.title = "rounds of lookups: " + TitleOf(o) + ", host to host";
   report.options = ToJson(o);
-  report.options.update({{"rows", o.rows},
-                         {"dim", o.dim},
-                         {"slots", o.slots},
-                         {"hot", o.hot},
-                         {"batch", o.batch},
-                         {"alpha", o.alpha},
-                         {"in_flight", o.in_flight},
-                         {"lookups", o.lookups}});
+  report.options.update({{"in_flight", o.in_flight}, {"lookups", o.lookups}});
   report.device = place.device->Name();
   report.ranks = collective.size();
   report.threads = place.threads;
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
   report.random_lines_per_second = place.memory->LinesPerSecond();
+  const auto keys = static_cast<double>(o.keys());
   const double down = static_cast<double>(last - first) / o.hot * o.dim * sizeof(float);
   const double floor =
       MaxOverRanks(collective, download > 0 ? down / download : 2 * down / report.copy_bytes_per_second);
-  report.lines.push_back({"lookup, 1 in flight", o.keys(), times.one, down, floor, {}});
+  report.lines.push_back({"lookup, 1 in flight", keys, times.one, down, floor, {}});
   report.lines.push_back(
-      {"lookup, " + std::to_string(o.in_flight) + " in flight", o.keys(), times.several, down, floor, {}});
+      {"lookup, " + std::to_string(o.in_flight) + " in flight", keys, times.several, down, floor, {}});
   report.notes.push_back(download > 0
                              ? "The floor is a rank's pooled rows on their way to the host, at " +
                                    std::to_string(download * 1e-9).substr(0, 5) + " GB/s, all ranks' at once."
@@ -371,17 +354,9 @@ Subcommand AddRounds(CLI::App& parent) {
   RoundsOptions& o = *options;
   CLI::App* app = parent.add_subcommand(
       "rounds", "lookups through the engine, from host memory to host memory: one in flight, and several");
-  app->option_defaults()->always_capture_default();
-  app->add_option("--rows", o.rows, "rows that keys are drawn of")->check(CLI::PositiveNumber);
-  app->add_option("--dim", o.dim, "elements a row")->check(CLI::Range(1, 4096));
-  app->add_option("--slots", o.slots, "bags a sample")->check(CLI::Range(1, 4096));
-  app->add_option("--hot", o.hot, "keys a bag")->check(CLI::PositiveNumber);
-  app->add_option("--batch", o.batch, "samples a lookup, over all ranks")->check(CLI::PositiveNumber);
-  app->add_option("--alpha", o.alpha, "exponent of the power law over rows; 0 is uniform")
-      ->check(CLI::Range(0.0, 10.0));
+  AddBatchOptions(*app, o, "rows that keys are drawn of", "samples a lookup, over all ranks");
   app->add_option("--in-flight", o.in_flight, "lookups at any time")->check(CLI::Range(1, 1024));
   app->add_option("--lookups", o.lookups, "lookups a timed run")->check(CLI::Range(1, 100'000));
-  AddCommonOptions(*app, o);
   return {app, options, [options](Collective& collective) { return RunRounds(*options, collective); }};
 }
 

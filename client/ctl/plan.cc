@@ -68,10 +68,7 @@ Result<std::uint64_t> ElementBytes(std::string_view flag, const std::string& nam
 
 Result<OptimizerKind> KindOf(const std::string& name) {
   std::string all;
-  // The kinds count from 0. ToString does not compile without a name of each; the first number that has none
-  // is behind the last kind.
-  for (std::uint8_t number = 0; ToString(OptimizerKind{number}) != "unknown"; ++number) {
-    const OptimizerKind kind{number};
+  for (const OptimizerKind kind : EveryKind<OptimizerKind>()) {
     if (ToString(kind) == name) return kind;
     all += (all.empty() ? "" : ", ") + std::string(ToString(kind));
   }

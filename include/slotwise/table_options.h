@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "slotwise/status.h"
 
@@ -157,6 +158,16 @@ std::string FirstDifference(const TableOptions& there, const TableOptions& asked
 // Returns "sum", "mean", "sqrtn" or "none"; "sgd", "adagrad", "rowwise_adagrad", ...
 std::string_view ToString(Combiner combiner);
 std::string_view ToString(OptimizerKind kind);
+
+// Returns all kinds of one of these enumerations, in their order. The numbers of kinds go from 0 up to the
+// first that ToString, which does not compile without a name for each kind, calls "unknown".
+template <class T>
+std::vector<T> EveryKind() {
+  std::vector<T> kinds;
+  for (T kind{}; ToString(kind) != "unknown"; kind = static_cast<T>(static_cast<int>(kind) + 1))
+    kinds.push_back(kind);
+  return kinds;
+}
 std::string_view ToString(InitializerKind kind);  // "uniform", "normal" or "constant"
 
 // Returns how many floats an optimizer keeps beside each row of `dim` values: vectors of `dim`, but one float

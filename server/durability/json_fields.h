@@ -67,12 +67,12 @@ class JsonFields {
   }
   // The version of a checked text's format. The checksum, which the writer of the text adds, may be there.
   void Version(std::uint64_t version);
-  // One of an enumeration's kinds, whose numbers go from 0 up to the first that ToString does not know.
+  // One of an enumeration's kinds, by name.
   template <class T>
   void Kind(const std::string& name, T& kind) {
     std::string text(ToString(kind));
     Text(name, text);
-    for (T each{}; ToString(each) != "unknown"; each = static_cast<T>(static_cast<int>(each) + 1)) {
+    for (const T each : EveryKind<T>()) {
       if (ToString(each) != text) continue;
       kind = each;
       return;

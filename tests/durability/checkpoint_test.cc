@@ -16,9 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_F(CheckpointTest, BringsBackRowsAndStateOfEveryOptimizer) {
-  for (const auto kind : {OptimizerKind::kSgd, OptimizerKind::kAdaGrad, OptimizerKind::kAdam,
-                          OptimizerKind::kMomentum, OptimizerKind::kNesterov, OptimizerKind::kRowWiseAdaGrad,
-                          OptimizerKind::kRmsProp, OptimizerKind::kFtrl}) {
+  for (const auto kind : EveryKind<OptimizerKind>()) {
     SCOPED_TRACE(ToString(kind));
     const auto options = OptionsOf(kind, 5);
     const Rows rows = RowsOf(0, 500, 1, WidthOf(options));

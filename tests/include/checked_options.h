@@ -3,10 +3,10 @@
 #ifndef SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 #define SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 
-#include <array>
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,14 +17,7 @@ namespace slotwise {
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-inline constexpr std::array kEveryOptimizer{OptimizerKind::kSgd,
-                                            OptimizerKind::kMomentum,
-                                            OptimizerKind::kNesterov,
-                                            OptimizerKind::kAdaGrad,
-                                            OptimizerKind::kRowWiseAdaGrad,
-                                            OptimizerKind::kRmsProp,
-                                            OptimizerKind::kAdam,
-                                            OptimizerKind::kFtrl};
+inline const std::vector<OptimizerKind> kEveryOptimizer = EveryKind<OptimizerKind>();
 
 inline TableOptions LegalOptions(OptimizerKind kind = OptimizerKind::kSgd) {
   TableOptions options;

@@ -18,14 +18,7 @@ namespace slotwise::test {
 
 // Every combiner but kNone, which takes other batches.
 inline constexpr std::array kEveryCombiner{Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
-inline constexpr std::array kEveryOptimizer{OptimizerKind::kSgd,
-                                            OptimizerKind::kMomentum,
-                                            OptimizerKind::kNesterov,
-                                            OptimizerKind::kAdaGrad,
-                                            OptimizerKind::kRowWiseAdaGrad,
-                                            OptimizerKind::kRmsProp,
-                                            OptimizerKind::kAdam,
-                                            OptimizerKind::kFtrl};
+inline const std::vector<OptimizerKind> kEveryOptimizer = EveryKind<OptimizerKind>();
 
 // Returns options of a table of `dim` elements with uniform first values, for tests to change as they need.
 TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
