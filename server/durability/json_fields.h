@@ -22,6 +22,7 @@
 
 #include "server/durability/file_system.h"
 #include "slotwise/status.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise {
 
