@@ -221,7 +221,8 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   report.random_lines_per_second = place.memory->LinesPerSecond();
   const Floors floors = FloorsOf(o, *place.memory, report.copy_bytes_per_second, table, rows, collective);
   for (const auto& [name, floor] : {std::pair{"lookup", floors.lookup}, {"step", floors.step}}) {
-    Line line{name, static_cast<double>(o.keys()), {}, floor.bytes, MaxOverRanks(collective, floor.seconds), {}};
+    Line line{name,        static_cast<double>(o.keys()),           {},
+              floor.bytes, MaxOverRanks(collective, floor.seconds), {}};
     for (const Contender& contender : contenders) {
       if (contender.name != name) continue;
       if (line.seconds.empty()) {
