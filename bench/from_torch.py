@@ -81,9 +81,7 @@ def main() -> None:
     batches = [torch.randint(0, o.rows, (count,), generator=generator).to(device) for _ in range(4)]
     offsets = torch.arange(0, count + 1, o.hot, device=device)
     gradient = torch.full((o.batch, o.slots * o.dim), 1 / 1024, device=device)
-    bag = nn.EmbeddingBag(
-        o.rows, o.dim, mode="sum", sparse=True, include_last_offset=True, device=device
-    )
+    bag = nn.EmbeddingBag(o.rows, o.dim, mode="sum", sparse=True, include_last_offset=True, device=device)
     sgd = torch.optim.SGD(bag.parameters(), lr=0.01)
     turn = [0]
 

@@ -35,20 +35,11 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "server/engine": (
-        {
-            *COLLECTIVE_HEADERS,
-            "kernels/shard.h",
-            "server/access",
-            "server/counters",
-            "server/durability",
-        },
+        {*COLLECTIVE_HEADERS, "kernels/shard.h", "server/access", "server/counters", "server/durability"},
         {"spdlog"},
     ),
     "wire": ({"proto"}, {"grpc", "asio"}),
-    "server/intake": (
-        {"server/access", "server/counters", "server/engine", "proto", "wire"},
-        {"spdlog"},
-    ),
+    "server/intake": ({"server/access", "server/counters", "server/engine", "proto", "wire"}, {"spdlog"}),
     "server/data": ({"server/access", "server/intake", "server/engine", "proto", "wire"}, {"asio", "spdlog"}),
     "server/rpc": (
         {

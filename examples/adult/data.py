@@ -17,9 +17,7 @@ _COLUMNS = (
     "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
     "capital-gain capital-loss hours-per-week native-country income"
 ).split()
-_CATEGORIES = (
-    "workclass education marital-status occupation relationship race sex native-country"
-).split()
+_CATEGORIES = "workclass education marital-status occupation relationship race sex native-country".split()
 
 # A number's bins begin at quantiles, or at every value that the training set has: few people have
 # capital gains, of few amounts, and some of those amounts alone tell the income.
@@ -69,9 +67,7 @@ def _read(path: Path) -> dict[str, NDArray[np.str_]]:
     return dict(zip(_COLUMNS, np.array(people).T, strict=True))
 
 
-def _binning(
-    known: NDArray[np.float64], bins: int | None
-) -> Callable[[NDArray[np.str_]], list[str]]:
+def _binning(known: NDArray[np.float64], bins: int | None) -> Callable[[NDArray[np.str_]], list[str]]:
     """A function from numbers to the names of their bins."""
     starts = np.unique(known)
     if bins is not None:
@@ -85,12 +81,10 @@ def _binning(
 
 
 def _people(
-    table: dict[str, NDArray[np.str_]],
-    labels: dict[str, Callable[[NDArray[np.str_]], list[str]]],
+    table: dict[str, NDArray[np.str_]], labels: dict[str, Callable[[NDArray[np.str_]], list[str]]]
 ) -> People:
     keys = [
-        [key(column, label) for label in to_labels(table[column])]
-        for column, to_labels in labels.items()
+        [key(column, label) for label in to_labels(table[column])] for column, to_labels in labels.items()
     ]
     rich = np.char.startswith(table["income"], ">50K").astype(np.float32)
     return People(torch.tensor(keys).T.contiguous(), torch.from_numpy(rich))

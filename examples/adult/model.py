@@ -31,9 +31,7 @@ def create_table(ps: slotwise.Client, name: str, seed: int) -> None:
 class DeepFM(nn.Module):
     """The trainer's half: the bias and the MLP; embedding rows are on the server only."""
 
-    def __init__(
-        self, ps: slotwise.Client, table: str, session: slotwise.Session | None = None
-    ) -> None:
+    def __init__(self, ps: slotwise.Client, table: str, session: slotwise.Session | None = None) -> None:
         super().__init__()
         self.embedding = slotwise.torch.EmbeddingBag(ps, table, session=session)
         self.bias = nn.Parameter(zeros(()))

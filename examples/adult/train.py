@@ -35,9 +35,7 @@ def parse_arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="the longest a call may take, the server's restarts included (30)",
     )
-    parser.add_argument(
-        "--out", type=Path, default=Path("out/adult"), help="for learning-curve.png"
-    )
+    parser.add_argument("--out", type=Path, default=Path("out/adult"), help="for learning-curve.png")
     arguments = parser.parse_args()
     if arguments.epochs < 1 or arguments.batch_size < 1 or arguments.seed < 0:
         parser.error("--epochs and --batch-size are at least 1, --seed at least 0")

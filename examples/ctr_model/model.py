@@ -33,12 +33,7 @@ def first_rows(ps: slotwise.Client, name: str, keys: Tensor, seed: int) -> Tenso
     """
     ps.drop_table(name, missing_ok=True)
     ps.create_table(
-        name,
-        dim=DIM,
-        combiner="none",
-        optimizer=slotwise.SGD(lr=1.0),
-        initializer=_FIRST_VALUES,
-        seed=seed,
+        name, dim=DIM, combiner="none", optimizer=slotwise.SGD(lr=1.0), initializer=_FIRST_VALUES, seed=seed
     )
     rows = np.concatenate([ps.lookup(name, some.numpy()) for some in keys.split(1 << 16)])
     ps.drop_table(name)

@@ -66,10 +66,7 @@ def draw_batches(arguments: argparse.Namespace) -> list[Batch]:
 
 
 def train(
-    model: ClickModel,
-    batches: Iterable[Batch],
-    optimizers: Sequence[torch.optim.Optimizer],
-    device: str,
+    model: ClickModel, batches: Iterable[Batch], optimizers: Sequence[torch.optim.Optimizer], device: str
 ) -> tuple[float, list[float]]:
     """Trains; the time of a step in seconds, and every step's loss.
 
@@ -78,9 +75,7 @@ def train(
     """
     losses, times = [], [time.perf_counter()]
     for bags, labels in batches:
-        loss = binary_cross_entropy_with_logits(
-            model(*bags), labels.to(device, non_blocking=True)
-        )
+        loss = binary_cross_entropy_with_logits(model(*bags), labels.to(device, non_blocking=True))
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -107,9 +102,7 @@ def train_with_slotwise(
     optimizer = torch.optim.Adagrad(model.dense.parameters(), lr=arguments.rate)
     loader: Iterable[Batch] = batches
     if arguments.prefetch:
-        loader = st.Prefetch(
-            batches, embedding, arguments.prefetch, arguments.staleness, device=device
-        )
+        loader = st.Prefetch(batches, embedding, arguments.prefetch, arguments.staleness, device=device)
     else:  # where torch's own module has them, too
         loader = [((k.to(device), o.to(device)), labels) for (k, o), labels in batches]
     return train(model, loader, [optimizer], device)
@@ -131,8 +124,7 @@ def train_with_torch(
     torch.manual_seed(arguments.seed)
     model = ClickModel(embedding, device)
     optimizers = [
-        torch.optim.Adagrad(part.parameters(), lr=arguments.rate)
-        for part in (model.embedding, model.dense)
+        torch.optim.Adagrad(part.parameters(), lr=arguments.rate) for part in (model.embedding, model.dense)
     ]
     return train(model, ready, optimizers, device)
 

@@ -134,9 +134,7 @@ def average_weights(model: nn.Module) -> None:
 
 def run(number: int, rendezvous: str, arguments: argparse.Namespace) -> None:
     """One trainer's process."""
-    dist.init_process_group(
-        "gloo", init_method=rendezvous, rank=number, world_size=arguments.trainers
-    )
+    dist.init_process_group("gloo", init_method=rendezvous, rank=number, world_size=arguments.trainers)
     # The same seed gives the same bits, on any number of ranks.
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(1)

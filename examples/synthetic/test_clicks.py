@@ -14,17 +14,7 @@ import numpy as np
 import pytest
 from slotwise.errors import InvalidArgument
 
-from clicks import (
-    PRESETS,
-    TAILS,
-    ClickModel,
-    Clicks,
-    ClickStream,
-    PowerLaw,
-    Slot,
-    best_auc,
-    expected_auc,
-)
+from clicks import PRESETS, TAILS, ClickModel, Clicks, ClickStream, PowerLaw, Slot, best_auc, expected_auc
 from clicks.hashing import normal, salt, scatter
 
 SEED = 20_240_607

@@ -51,9 +51,7 @@ def learn(model: FactorizationMachine, clicks: Clicks, optimizer: torch.optim.Op
     """One step on one batch; its mean loss."""
     # Summed, not averaged: a row's gradient then grows with how often its id came, whatever the
     # batch size.
-    loss = binary_cross_entropy_with_logits(
-        model(clicks), torch.from_numpy(clicks.labels), reduction="sum"
-    )
+    loss = binary_cross_entropy_with_logits(model(clicks), torch.from_numpy(clicks.labels), reduction="sum")
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -49,9 +49,7 @@ Settings = Any  # pip's --config-settings, of which there are none
 
 
 def build_wheel(
-    wheel_directory: str,
-    config_settings: Settings = None,
-    metadata_directory: str | None = None,
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
     """Compiles, and writes the wheel into the folder; returns its name."""
     _compile()

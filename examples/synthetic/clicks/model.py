@@ -96,10 +96,7 @@ class ClickModel:
         return sum(slot.ids for slot in self.slots)
 
     def log_odds(
-        self,
-        seed: int,
-        bags: list[tuple[Words, NDArray[np.int64]]],
-        dense: NDArray[np.float32],
+        self, seed: int, bags: list[tuple[Words, NDArray[np.int64]]], dense: NDArray[np.float32]
     ) -> NDArray[np.float64]:
         """Returns the log-odds of a click, float64 [samples].
 

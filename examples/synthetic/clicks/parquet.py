@@ -19,9 +19,7 @@ class NoParquet(Error):
     """pyarrow is missing or unusable; the message says how to get it."""
 
 
-def write(
-    stream: ClickStream, batches: Iterable[Clicks], path: Path, *, shards: int = 1
-) -> list[Path]:
+def write(stream: ClickStream, batches: Iterable[Clicks], path: Path, *, shards: int = 1) -> list[Path]:
     """Writes batches, one row group each; the files get their names once all are whole.
 
     The columns are label: float32, 0 or 1; slot_0, slot_1, ...: uint64, or list of uint64 if a bag
@@ -50,9 +48,7 @@ def write(
     files[0].parent.mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as stack:
-            writers = [
-                stack.enter_context(parquet.ParquetWriter(file, schema)) for file in unfinished
-            ]
+            writers = [stack.enter_context(parquet.ParquetWriter(file, schema)) for file in unfinished]
             for place, clicks in enumerate(batches):
                 table = _table(arrow, schema, stream, clicks)
                 writers[place % shards].write_table(table)
@@ -69,9 +65,7 @@ def _load() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise NoParquet(
-            f"Parquet needs pyarrow: pip install pyarrow ({error})"
-        ) from error
+        raise NoParquet(f"Parquet needs pyarrow: pip install pyarrow ({error})") from error
     return pyarrow, pyarrow.parquet
 
 

@@ -26,12 +26,7 @@ def _industry(alpha: float) -> ClickModel:
     )
     pairs = tuple((slot, slot + 1) for slot in range(0, 12, 2))
     return ClickModel(
-        single + several,
-        bias=-2.5,
-        pairs=pairs,
-        pair_deviation=0.2,
-        dense=13,
-        dense_deviation=0.2,
+        single + several, bias=-2.5, pairs=pairs, pair_deviation=0.2, dense=13, dense_deviation=0.2
     )
 
 

@@ -80,9 +80,7 @@ class ClickStream:
 
     def batches(self, start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Clicks]:
         """Yields batches start, start + step, ... below `stop`, or for ever if `stop` is None."""
-        numbers: Iterable[int] = (
-            itertools.count(start, step) if stop is None else range(start, stop, step)
-        )
+        numbers: Iterable[int] = itertools.count(start, step) if stop is None else range(start, stop, step)
         return map(self.batch, numbers)
 
     def _bags(self, batch: int, number: int, slot: Slot) -> tuple[Words, NDArray[np.int64]]:
@@ -103,9 +101,7 @@ class ClickStream:
         return values.astype(np.float32).reshape(self.batch_size, features)
 
 
-def _interleave(
-    bags: list[tuple[Words, NDArray[np.int64]]],
-) -> tuple[Words, NDArray[np.uint32]]:
+def _interleave(bags: list[tuple[Words, NDArray[np.int64]]]) -> tuple[Words, NDArray[np.uint32]]:
     """Joins the slots' bags sample by sample; returns keys and offsets of a whole batch."""
     counts = np.stack([counts for _, counts in bags], axis=1)  # [samples, slots]
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -114,7 +110,5 @@ def _interleave(
     for slot, (slot_keys, slot_counts) in enumerate(bags):
         # How many keys of this slot earlier samples have.
         before = np.cumsum(slot_counts) - slot_counts
-        keys[np.repeat(starts[:, slot] - before, slot_counts) + np.arange(len(slot_keys))] = (
-            slot_keys
-        )
+        keys[np.repeat(starts[:, slot] - before, slot_counts) + np.arange(len(slot_keys))] = slot_keys
     return keys, offsets.astype(np.uint32)
