@@ -27,7 +27,6 @@ _RESULT = re.compile(r"^table \S+: (.*), digest ([0-9a-f]{32})$|^test AUC (\S+)$
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launch", required=True, metavar="PROGRAM", help="slotwise-launch")
     parser.add_argument("--server", required=True, metavar="PROGRAM", help="slotwise-server")
@@ -46,6 +45,12 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A child whose output goes to the log."""
+    with open(log, "wb") as out:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+
 class Server:
     """slotwise-launch and its ranks."""
 
@@ -57,8 +62,7 @@ class Server:
         limits = ["--restarts", "1000", "--backoff", "0.1", "--longest-backoff", "1"]
         command = [arguments.launch, "--data", str(self.data), "-n", str(arguments.ranks), *limits, "--"]
         command += [arguments.server, "--listen", f"127.0.0.1:{arguments.port}", "--durability", "sync"]
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._process = start(command, self._log)
 
     def starts(self) -> int:
         """How often the ranks have come to serve."""
@@ -95,11 +99,9 @@ class Trainer:
         command += ["--server", f"127.0.0.1:{arguments.port}", "--epochs", str(arguments.epochs)]
         command += ["--timeout", str(_TIMEOUT), "--out", str(arguments.out / name)]
         command += [] if arguments.batches is None else ["--batches", str(arguments.batches)]
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._process = start(command, self._log)
 
     def runs(self) -> bool:
-        """Whether it has more to train."""
         return self._process.poll() is None
 
     def result(self) -> list[tuple[str, ...]]:
@@ -109,7 +111,6 @@ class Trainer:
         return _RESULT.findall(self._log.read_text())
 
     def end(self) -> None:
-        """Ends it if it runs."""
         self._process.kill()
         self._process.wait()
 
@@ -131,10 +132,7 @@ def await_steps(ps: slotwise.Client, trainer: Trainer, steps: int) -> None:
 def kill_ranks(
     server: Server, trainer: Trainer, ps: slotwise.Client, steps: int, kills: int, seed: int
 ) -> list[float]:
-    """Kills a rank in each of `kills` equal stretches of the training.
-
-    Returns the seconds from each kill to the next step.
-    """
+    """Kills a rank in each of `kills` equal stretches; the seconds from each kill to the next step."""
     chance = random.Random(seed)
     recoveries: list[float] = []
     for number in range(kills):
@@ -151,11 +149,8 @@ def kill_ranks(
         before = steps_done(ps)
         await_steps(ps, trainer, before + 1)
         recoveries.append(time.monotonic() - killed)
-        print(
-            f"kill {number + 1}: process {victim} of {len(ranks)} at step {before}, "
-            f"{recoveries[-1]:.2f} s until the next step",
-            flush=True,
-        )
+        killed_one = f"kill {number + 1}: process {victim} of {len(ranks)} at step {before}"
+        print(f"{killed_one}, {recoveries[-1]:.2f} s until the next step", flush=True)
     return recoveries
 
 
@@ -181,10 +176,8 @@ def main() -> None:
         if trainer is not None:
             trainer.end()
         exit_code = server.stop()
-    print(
-        f"{len(recoveries)} kills: recovered in {statistics.median(recoveries):.2f} s at the median, "
-        f"{max(recoveries):.2f} s at the longest"
-    )
+    kills, median, longest = len(recoveries), statistics.median(recoveries), max(recoveries)
+    print(f"{kills} kills: recovered in {median:.2f} s at the median, {longest:.2f} s at the longest")
     if chaos != peace or exit_code != 0:
         sys.exit("chaos.py: the two trainings differ, or the server did not end well")
     print("the same digest and the same AUC")

@@ -35,14 +35,9 @@ class Curve:
 
         at, aucs = np.array(self.aucs).T
         right.plot(at / self.batches_an_epoch, aucs, "o-", color=_ORANGE, linewidth=2, markersize=4)
-        right.annotate(
-            f"{aucs[-1]:.4f}",
-            (at[-1] / self.batches_an_epoch, aucs[-1]),
-            xytext=(0, -18),
-            textcoords="offset points",
-            ha="right",
-            weight="bold",
-        )
+        below = {"xytext": (0, -18), "textcoords": "offset points"}
+        last = (at[-1] / self.batches_an_epoch, aucs[-1])
+        right.annotate(f"{aucs[-1]:.4f}", last, **below, ha="right", weight="bold")
         right.set(title="Test AUC", ylabel="area under the ROC curve")
         for axes in (left, right):
             axes.set_xlabel("epochs")

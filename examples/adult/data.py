@@ -32,6 +32,10 @@ _BINS: dict[str, int | None] = {
 SLOTS = len(_CATEGORIES) + len(_BINS)
 
 
+# Makes labels of a column's texts.
+Labels = Callable[[NDArray[np.str_]], list[str]]
+
+
 class People(NamedTuple):
     """`keys`: int64 [people, SLOTS]. `rich`: float32 [people], 1 for an income above 50,000 $."""
 
@@ -42,9 +46,7 @@ class People(NamedTuple):
 def load(folder: Path = Path(__file__).parent / "data") -> tuple[People, People]:
     """The published training set (32,561 people) and test set (16,281); bins are the former's."""
     train, test = _read(folder / "adult.data.gz"), _read(folder / "adult.test.gz")
-    labels: dict[str, Callable[[NDArray[np.str_]], list[str]]] = {
-        column: lambda texts: list(texts) for column in _CATEGORIES
-    }
+    labels: dict[str, Labels] = {column: list for column in _CATEGORIES}
     for column, bins in _BINS.items():
         labels[column] = _binning(train[column].astype(float), bins)
     return _people(train, labels), _people(test, labels)
@@ -67,11 +69,9 @@ def _read(path: Path) -> dict[str, NDArray[np.str_]]:
     return dict(zip(_COLUMNS, np.array(people).T, strict=True))
 
 
-def _binning(known: NDArray[np.float64], bins: int | None) -> Callable[[NDArray[np.str_]], list[str]]:
+def _binning(known: NDArray[np.float64], bins: int | None) -> Labels:
     """A function from numbers to the names of their bins."""
-    starts = np.unique(known)
-    if bins is not None:
-        starts = np.unique(np.quantile(known, np.arange(bins) / bins))
+    starts = np.unique(known if bins is None else np.quantile(known, np.arange(bins) / bins))
 
     def names(texts: NDArray[np.str_]) -> list[str]:
         places = np.searchsorted(starts, texts.astype(float), side="right") - 1
@@ -80,11 +80,7 @@ def _binning(known: NDArray[np.float64], bins: int | None) -> Callable[[NDArray[
     return names
 
 
-def _people(
-    table: dict[str, NDArray[np.str_]], labels: dict[str, Callable[[NDArray[np.str_]], list[str]]]
-) -> People:
-    keys = [
-        [key(column, label) for label in to_labels(table[column])] for column, to_labels in labels.items()
-    ]
+def _people(table: dict[str, NDArray[np.str_]], labels: dict[str, Labels]) -> People:
+    keys = [[key(column, label) for label in of(table[column])] for column, of in labels.items()]
     rich = np.char.startswith(table["income"], ">50K").astype(np.float32)
     return People(torch.tensor(keys).T.contiguous(), torch.from_numpy(rich))

@@ -1,11 +1,15 @@
-"""How good a ranking is."""
+"""How good a model's ranking is."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from data import People
+from model import DeepFM
 
 
 def auc(positive: NDArray[Any], score: NDArray[Any]) -> float:
@@ -27,3 +31,12 @@ def auc(positive: NDArray[Any], score: NDArray[Any]) -> float:
         return float("nan")
     wins = rank[positive].sum() - positives * (positives + 1) / 2
     return float(wins / (positives * negatives))
+
+
+@torch.no_grad()
+def evaluate(model: DeepFM, people: People) -> float:
+    """The model's AUC; keys it has never seen count as zeros and stay unseen."""
+    model.eval()
+    logits = model(people.keys)
+    model.train()
+    return auc(people.rich.numpy(), logits.numpy())

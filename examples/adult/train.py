@@ -12,15 +12,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from tqdm import tqdm
 
 from curve import Curve
-from data import People, load
-from metrics import auc
-from model import DeepFM, create_table
+from data import load
+from metrics import evaluate
+from model import DeepFM, create_table, make_deterministic
 
 _AUCS_AN_EPOCH = 8
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help="any rank's host:port")
     parser.add_argument("--table", default="adult-deepfm", help="dropped and made anew")
@@ -28,34 +27,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--batches", type=int, help="an epoch ends after so many; all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="the longest a call may take, the server's restarts included (30)",
-    )
+    longest = "the longest a call may take, the server's restarts included (30)"
+    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help=longest)
     parser.add_argument("--out", type=Path, default=Path("out/adult"), help="for learning-curve.png")
     arguments = parser.parse_args()
     if arguments.epochs < 1 or arguments.batch_size < 1 or arguments.seed < 0:
         parser.error("--epochs and --batch-size are at least 1, --seed at least 0")
     return arguments
-
-
-def make_deterministic(seed: int) -> None:
-    """The same seed gives the same bits: on a server of any number of ranks, too."""
-    torch.manual_seed(seed)
-    torch.set_num_threads(1)  # sums in one order
-    torch.use_deterministic_algorithms(True)
-
-
-@torch.no_grad()
-def evaluate(model: DeepFM, people: People) -> float:
-    """The model's AUC; keys it has never seen count as zeros and stay unseen."""
-    model.eval()
-    logits = model(people.keys)
-    model.train()
-    return auc(people.rich.numpy(), logits.numpy())
 
 
 def train(ps: slotwise.Client, arguments: argparse.Namespace) -> float:

@@ -25,7 +25,6 @@ Batch = tuple[tuple[Tensor, Tensor], Tensor]
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help='any rank, or "local"')
     parser.add_argument("--door", default="best", help="of the client: best, gpu, shm, tcp or grpc")
@@ -55,14 +54,12 @@ def parse_arguments() -> argparse.Namespace:
 def draw_batches(arguments: argparse.Namespace) -> list[Batch]:
     """Draws all batches, so that training alone is timed."""
     stream = ClickStream(PRESETS["short"], seed=arguments.seed, batch_size=arguments.batch)
-    return [
-        (
-            # torch has no uint64: the same 64 bits as int64.
-            (torch.from_numpy(c.keys.view(np.int64)), torch.from_numpy(c.offsets.astype(np.int64))),
-            torch.from_numpy(c.labels),
-        )
-        for c in stream.batches(0, arguments.steps)
-    ]
+    batches = []
+    for clicks in stream.batches(0, arguments.steps):
+        keys = torch.from_numpy(clicks.keys.view(np.int64))  # torch has no uint64: the same 64 bits as int64
+        offsets = torch.from_numpy(clicks.offsets.astype(np.int64))
+        batches.append(((keys, offsets), torch.from_numpy(clicks.labels)))
+    return batches
 
 
 def train(
@@ -123,9 +120,8 @@ def train_with_torch(
     )
     torch.manual_seed(arguments.seed)
     model = ClickModel(embedding, device)
-    optimizers = [
-        torch.optim.Adagrad(part.parameters(), lr=arguments.rate) for part in (model.embedding, model.dense)
-    ]
+    parts = (model.embedding, model.dense)
+    optimizers = [torch.optim.Adagrad(part.parameters(), lr=arguments.rate) for part in parts]
     return train(model, ready, optimizers, device)
 
 
@@ -137,9 +133,8 @@ def main() -> None:
     if arguments.prefetch:
         how = f"Prefetch, depth {arguments.prefetch}, staleness {arguments.staleness}"
     try:
-        with slotwise.connect(
-            arguments.server, door=arguments.door, channels_per_rank=arguments.channels
-        ) as ps:
+        channels = arguments.channels
+        with slotwise.connect(arguments.server, door=arguments.door, channels_per_rank=channels) as ps:
             seconds, losses = train_with_slotwise(ps, batches, arguments)
             digest = ps.digest(arguments.table)
             print(f"slotwise ({how}): {seconds * 1e3:.2f} ms a step, last loss {losses[-1]:.6f}")

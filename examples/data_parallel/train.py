@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import slotwise
@@ -20,13 +21,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adult"))
 
-from data import People, load  # noqa: E402
-from metrics import auc  # noqa: E402
-from model import DeepFM, create_table  # noqa: E402
+from data import load  # noqa: E402
+from metrics import evaluate  # noqa: E402
+from model import DeepFM, create_table, make_deterministic  # noqa: E402
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help="any rank's host:port")
     parser.add_argument("--table", default="adult-data-parallel", help="dropped and made anew")
@@ -47,13 +47,14 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+summed_loss = partial(binary_cross_entropy_with_logits, reduction="sum")
+
+
 class Trainer:
     """One of `arguments.trainers`: its model, its share of every batch, its steps."""
 
     def __init__(self, ps: slotwise.Client, number: int, arguments: argparse.Namespace) -> None:
-        self.ps = ps
-        self.number = number
-        self.arguments = arguments
+        self.number, self.arguments = number, arguments
         self.train_set, self.test_set = load()
         if number == 0:
             create_table(ps, arguments.table, arguments.seed)
@@ -90,12 +91,8 @@ class Trainer:
         sizes = [len(share) for share in shares]
         chosen = torch.cat(shares)
         rows = self.model.embedding(self.train_set.keys[chosen])
-        losses = [
-            binary_cross_entropy_with_logits(
-                self.model.score(some), self.train_set.rich[share], reduction="sum"
-            )
-            for some, share in zip(rows.split(sizes), shares)
-        ]
+        parts = zip(rows.split(sizes), shares)
+        losses = [summed_loss(self.model.score(some), self.train_set.rich[share]) for some, share in parts]
         loss = torch.stack(losses).sum()
         self.optimizer.zero_grad()
         # The mean over the whole batch, of which this is my part: the server sums the trainers'
@@ -105,14 +102,6 @@ class Trainer:
             add_gradients(self.model)
         self.optimizer.step()
         return loss.item()
-
-    @torch.no_grad()
-    def evaluate(self, people: People) -> float:
-        """The model's AUC; keys it has never seen count as zeros and stay unseen."""
-        self.model.eval()
-        logits = self.model(people.keys)
-        self.model.train()
-        return auc(people.rich.numpy(), logits.numpy())
 
 
 def add_gradients(model: nn.Module) -> None:
@@ -135,17 +124,14 @@ def average_weights(model: nn.Module) -> None:
 def run(number: int, rendezvous: str, arguments: argparse.Namespace) -> None:
     """One trainer's process."""
     dist.init_process_group("gloo", init_method=rendezvous, rank=number, world_size=arguments.trainers)
-    # The same seed gives the same bits, on any number of ranks.
-    torch.manual_seed(arguments.seed)
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    make_deterministic(arguments.seed)
     try:
         with slotwise.connect(arguments.server) as ps:
             trainer = Trainer(ps, number, arguments)
             for epoch in range(1, arguments.epochs + 1):
                 loss = trainer.train_epoch()
                 if number == 0:
-                    final = trainer.evaluate(trainer.test_set)
+                    final = evaluate(trainer.model, trainer.test_set)
                     print(f"epoch {epoch}: loss {loss:.4f}, test AUC {final:.4f}", flush=True)
                 dist.barrier()  # nobody trains while others test
             if number == 0:

@@ -21,7 +21,6 @@ _TEST = 1 << 32
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help="any rank's host:port")
     parser.add_argument("--table", default="synthetic-clicks", help="dropped and made anew")
@@ -49,8 +48,7 @@ def make_deterministic(seed: int) -> None:
 
 def learn(model: FactorizationMachine, clicks: Clicks, optimizer: torch.optim.Optimizer) -> float:
     """One step on one batch; its mean loss."""
-    # Summed, not averaged: a row's gradient then grows with how often its id came, whatever the
-    # batch size.
+    # Summed, not averaged: a row's gradient then grows with how often its id came, whatever the batch size.
     loss = binary_cross_entropy_with_logits(model(clicks), torch.from_numpy(clicks.labels), reduction="sum")
     optimizer.zero_grad()
     loss.backward()
@@ -82,7 +80,6 @@ def test(model: FactorizationMachine, stream: ClickStream, batches: int) -> Test
 
 
 def train(ps: slotwise.Client, arguments: argparse.Namespace) -> None:
-    """Learns, tests, reports."""
     planted = PRESETS[arguments.preset]
     stream = ClickStream(planted, seed=arguments.seed, batch_size=arguments.batch_size)
     table = arguments.table
