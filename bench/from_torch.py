@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=5, help="in a run")
     parser.add_argument("--repeats", type=int, default=7, help="runs")
     parser.add_argument("--in-flight", action="store_true", help="push in the background, as modules can")
-    parser.add_argument(
-        "--one-thread", action="store_true", help="let backward() work on the thread that calls it"
-    )
+    one_thread = "let backward() work on the thread that calls it"
+    parser.add_argument("--one-thread", action="store_true", help=one_thread)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.one_thread and _AUTOGRAD_THREADS is None:
@@ -52,58 +52,112 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+@dataclass
 class Contender:
     """One way to look up and to take a step of SGD.
 
     Attributes:
-        name: what it is called.
-        lookup, step: do it once.
         flush: waits for what the device knows nothing of.
+        seconds: of a call, for each run.
     """
 
-    def __init__(
-        self,
-        name: str,
-        lookup: Callable[[], object],
-        step: Callable[[], object],
-        flush: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.name, self.lookup, self.step, self.flush = name, lookup, step, flush
-        self.seconds: dict[str, list[float]] = {"lookup": [], "lookup and push": []}
+    name: str
+    lookup: Callable[[], object]
+    step: Callable[[], object]
+    flush: Callable[[], object] = lambda: None
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"lookup": [], "lookup and push": []})
+
+
+class Work:
+    """What all contenders do alike: the batches, by turns, the gradient, and the rows to begin with."""
+
+    def __init__(self, o: argparse.Namespace) -> None:
+        self.o, self.device = o, torch.device(o.device)
+        generator = torch.Generator().manual_seed(o.seed)
+        count = o.batch * o.slots * o.hot
+        batches = [torch.randint(0, o.rows, (count,), generator=generator) for _ in range(4)]
+        self.batches = [batch.to(self.device) for batch in batches]
+        self.offsets = torch.arange(0, count + 1, o.hot, device=self.device)
+        self.gradient = torch.full((o.batch, o.slots * o.dim), 1 / 1024, device=self.device)
+        self.bag = nn.EmbeddingBag(
+            o.rows, o.dim, mode="sum", sparse=True, include_last_offset=True, device=self.device
+        )
+        self.turn = 0
+
+    def keys(self) -> torch.Tensor:
+        """Returns the next batch."""
+        self.turn += 1
+        return self.batches[self.turn % len(self.batches)]
+
+    def contender(self, name: str, module: nn.Module, step: Callable[[], object]) -> Contender:
+        """Returns one that looks up by a module."""
+
+        def lookup() -> torch.Tensor:
+            with torch.no_grad():
+                return module(self.keys(), self.offsets)
+
+        return Contender(name, lookup, step)
+
+    def by_torch(self) -> Contender:
+        """Returns torch's own."""
+        sgd = torch.optim.SGD(self.bag.parameters(), lr=0.01)
+
+        def step() -> None:
+            sgd.zero_grad(set_to_none=True)
+            self.bag(self.keys(), self.offsets).backward(self.gradient.view(-1, self.o.dim))
+            sgd.step()
+
+        return self.contender("torch", self.bag, step)
+
+    def by_server(self, ps: slotwise.Client, door: str) -> Contender:
+        """Makes a table with torch's rows, and compares what is looked up."""
+        o, table = self.o, f"from-torch-{door}"
+        ps.drop_table(table, missing_ok=True)
+        ps.create_table(table, dim=o.dim, slots=o.slots, combiner="sum", optimizer=slotwise.SGD(lr=0.01))
+        first = 0
+        for rows in self.bag.weight.detach().cpu().split(1 << 18):
+            ps.import_rows(table, np.arange(first, first + len(rows), dtype=np.uint64), rows.numpy())
+            first += len(rows)
+        module = st.EmbeddingBag(ps, table, in_flight=o.in_flight)
+        with torch.no_grad():
+            expected = self.bag(self.batches[0], self.offsets).view(o.batch, -1)
+        found = module.eval()(self.batches[0], self.offsets)
+        worst = (found - expected).abs().max().item()
+        if not worst < 1e-4:
+            sys.exit(f"from_torch.py: through {door} a value differs from torch's by {worst}")
+        module.train()
+
+        def step() -> None:
+            module(self.keys(), self.offsets).backward(self.gradient)
+
+        contender = self.contender(door, module, step)
+        contender.flush = module.flush
+        return contender
+
+    def seconds_of(self, call: Callable[[], object], flush: Callable[[], object]) -> float:
+        """Returns the seconds of one of some calls."""
+        self._synchronize()
+        begin = time.perf_counter()
+        for _ in range(self.o.calls):
+            call()
+        flush()
+        self._synchronize()
+        return (time.perf_counter() - begin) / self.o.calls
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
 
 def main() -> None:
     """Measures and prints; what the server refuses is one sentence."""
     o = parse_arguments()
-    device = torch.device(o.device)
-    generator = torch.Generator().manual_seed(o.seed)
-    count = o.batch * o.slots * o.hot
-    batches = [torch.randint(0, o.rows, (count,), generator=generator).to(device) for _ in range(4)]
-    offsets = torch.arange(0, count + 1, o.hot, device=device)
-    gradient = torch.full((o.batch, o.slots * o.dim), 1 / 1024, device=device)
-    bag = nn.EmbeddingBag(o.rows, o.dim, mode="sum", sparse=True, include_last_offset=True, device=device)
-    sgd = torch.optim.SGD(bag.parameters(), lr=0.01)
-    turn = [0]
-
-    def keys() -> torch.Tensor:
-        turn[0] += 1
-        return batches[turn[0] % len(batches)]
-
-    def torch_lookup() -> torch.Tensor:
-        with torch.no_grad():
-            return bag(keys(), offsets)
-
-    def torch_step() -> None:
-        sgd.zero_grad(set_to_none=True)
-        bag(keys(), offsets).backward(gradient.view(-1, o.dim))
-        sgd.step()
-
-    contenders = [Contender("torch", torch_lookup, torch_step)]
-    clients = []
+    work = Work(o)
+    contenders = [work.by_torch()]
+    clients = []  # which live as long as what they look up
     for door in o.doors.split(","):
-        ps = slotwise.connect(o.server, door=door, timeout=120)
-        clients.append(ps)
-        contenders.append(contender_of(ps, door, o, bag, keys, offsets, gradient, batches[0]))
+        clients.append(slotwise.connect(o.server, door=door, timeout=120))
+        contenders.append(work.by_server(clients[-1], door))
     with autograd_of(o):
         for each in contenders * 2:  # once to warm up
             each.lookup()
@@ -111,7 +165,7 @@ def main() -> None:
         for _ in range(o.repeats):
             for each in contenders:
                 for name, call in (("lookup", each.lookup), ("lookup and push", each.step)):
-                    each.seconds[name].append(seconds_of(call, each.flush, o.calls, device))
+                    each.seconds[name].append(work.seconds_of(call, each.flush))
     report(o, contenders)
 
 
@@ -123,63 +177,6 @@ def autograd_of(o: argparse.Namespace) -> contextlib.AbstractContextManager[obje
     return only
 
 
-def contender_of(
-    ps: slotwise.Client,
-    door: str,
-    o: argparse.Namespace,
-    bag: nn.EmbeddingBag,
-    keys: Callable[[], torch.Tensor],
-    offsets: torch.Tensor,
-    gradient: torch.Tensor,
-    probe: torch.Tensor,
-) -> Contender:
-    """Makes a table with torch's rows, and compares what is looked up."""
-    table = f"from-torch-{door}"
-    try:
-        ps.drop_table(table)
-    except slotwise.NotFound:
-        pass
-    ps.create_table(table, dim=o.dim, slots=o.slots, combiner="sum", optimizer=slotwise.SGD(lr=0.01))
-    rows = bag.weight.detach().cpu().numpy()
-    step = 1 << 18
-    for first in range(0, o.rows, step):
-        ids = np.arange(first, min(first + step, o.rows), dtype=np.uint64)
-        ps.import_rows(table, ids, rows[first : first + len(ids)])
-    module = st.EmbeddingBag(ps, table, in_flight=o.in_flight)
-    with torch.no_grad():
-        expected = bag(probe, offsets).view(o.batch, -1)
-    module.eval()
-    found = module(probe, offsets)
-    worst = (found - expected).abs().max().item()
-    if not worst < 1e-4:
-        sys.exit(f"from_torch.py: through {door} a value differs from torch's by {worst}")
-    module.train()
-
-    def lookup() -> torch.Tensor:
-        with torch.no_grad():
-            return module(keys(), offsets)
-
-    def take_step() -> None:
-        module(keys(), offsets).backward(gradient)
-
-    return Contender(door, lookup, take_step, module.flush)
-
-
-def seconds_of(
-    call: Callable[[], object], flush: Callable[[], object], calls: int, device: torch.device
-) -> float:
-    """Returns the seconds of one of some calls."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(calls):
-        call()
-    flush()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / calls
-
-
 def report(o: argparse.Namespace, contenders: list[Contender]) -> None:
     """Prints medians, and of each door how many times as fast as torch it is."""
     name = torch.cuda.get_device_name() if o.device == "cuda" else f"cpu, {os.cpu_count()} cores"
@@ -188,12 +185,9 @@ def report(o: argparse.Namespace, contenders: list[Contender]) -> None:
     for each in contenders:
         for what, seconds in each.seconds.items():
             ratio = float(np.median(np.divide(first[what], seconds)))
-            print(
-                f"  {each.name:>6}: {what:15} {np.median(seconds) * 1e3:9.3f} ms, "
-                f"{min(seconds) * 1e3:.3f} to {max(seconds) * 1e3:.3f}; "
-                f"{ratio:.2f} times as fast as torch",
-                flush=True,
-            )
+            line = f"  {each.name:>6}: {what:15} {np.median(seconds) * 1e3:9.3f} ms, "
+            line += f"{min(seconds) * 1e3:.3f} to {max(seconds) * 1e3:.3f}; "
+            print(f"{line}{ratio:.2f} times as fast as torch", flush=True)
     print(json.dumps({"options": vars(o), "seconds": {c.name: c.seconds for c in contenders}}))
 
 

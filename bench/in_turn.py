@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import statistics
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +21,41 @@ SEED = 20261124
 TABLE = f'tables {{ name: "t" dim: {DIM} slots: {SLOTS} optimizer {{ learning_rate: 0.1 sgd {{}} }} }}\n'
 
 
+@dataclass
+class Contender:
+    """A server of one rank that has the table "t" and the configuration's fields `text`; how to reach it."""
+
+    binary: str
+    door: str
+    text: str = ""
+    backend: str = "cpu"
+    credentials: slotwise.Credentials | None = None
+
+
+def compare(contenders: Mapping[str, Contender], samples: Sequence[int], rounds: int) -> None:
+    """Starts all servers, and measures calls of each number of samples."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        clients = {}
+        for number, (name, one) in enumerate(contenders.items()):
+            address = stack.enter_context(_server(one, Path(folder, f"{number}.pbtxt")))
+            client = slotwise.connect(address, door=one.door, credentials=one.credentials)
+            clients[name] = stack.enter_context(client)
+        for count in samples:
+            _measure(clients, count, rounds)
+
+
 @contextlib.contextmanager
-def server(binary: str, config: Path, text: str = "", backend: str = "cpu") -> Iterator[str]:
-    """A server of one rank with the table "t" and, in the file `config`, the fields `text`; its address."""
-    config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\n{text}\n{TABLE}')
-    command = [binary, "--config", str(config), "--backend", backend, "--attached"]
+def _server(one: Contender, config: Path) -> Iterator[str]:
+    """The address of a contender that runs."""
+    config.write_text(f'listen: "127.0.0.1:0" log_level: "error"\n{one.text}\n{TABLE}')
+    command = [one.binary, "--config", str(config), "--backend", one.backend, "--attached"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None
         yield process.stdout.readline().split()[1]
         process.stdin.close()
 
 
-def measure(clients: Mapping[str, slotwise.Client], samples: int, rounds: int) -> None:
+def _measure(clients: Mapping[str, slotwise.Client], samples: int, rounds: int) -> None:
     """Prints how long each client's lookups and pushes of so many samples take, beside the first client's.
 
     The servers' rows are compared first. A figure is the median of so many rounds; a ratio is the median, and

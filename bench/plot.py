@@ -10,8 +10,9 @@ where that is known. The same reports give the same bytes.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,32 +40,20 @@ class Axis:
     doubling: bool = True  # the values are powers of two, and drawn evenly
 
 
+def _option(name: str) -> Callable[[Report], float]:
+    return lambda report: report["options"][name]
+
+
+def _line(label: str, option: str) -> Callable[[Report], str]:
+    return lambda report: f"{label} {report['options'][option]:g}"
+
+
+_LOAD = _option("load_of_table")
 AXES = {
-    "load": Axis(
-        "load factor, keys a cell",
-        lambda report: report["options"]["load_of_table"],
-        lambda report: f"α {report['options']['alpha']:g}",
-        "keys_per_second",
-        doubling=False,
-    ),
-    "dim": Axis(
-        "dim, float32 elements a row",
-        lambda report: report["options"]["dim"],
-        lambda report: f"hot {report['options']['hot']}",
-        "seconds",
-    ),
-    "hot": Axis(
-        "hot, keys a bag",
-        lambda report: report["options"]["hot"],
-        lambda report: f"dim {report['options']['dim']}",
-        "keys_per_second",
-    ),
-    "gpus": Axis(
-        "GPUs",
-        lambda report: report["ranks"],
-        lambda report: f"hot {report['options']['hot']}",
-        "seconds",
-    ),
+    "load": Axis("load factor, keys a cell", _LOAD, _line("α", "alpha"), "keys_per_second", doubling=False),
+    "dim": Axis("dim, float32 elements a row", _option("dim"), _line("hot", "hot"), "seconds"),
+    "hot": Axis("hot, keys a bag", _option("hot"), _line("dim", "dim"), "keys_per_second"),
+    "gpus": Axis("GPUs", lambda report: report["ranks"], _line("hot", "hot"), "seconds"),
 }
 
 
@@ -96,7 +85,6 @@ def read_sweeps(folders: Sequence[Path]) -> dict[str, list[Report]]:
 
 
 def panels_of(axis: Axis, reports: Sequence[Report]) -> Panels:
-    """What is drawn."""
     panels: Panels = {}
     for report in sorted(reports, key=axis.of):
         for result in report["results"]:
@@ -129,11 +117,9 @@ def draw(axis: Axis, panels: Panels, title: str, path: Path) -> None:
 def _draw_panel(axis: Axis, axes: Axes, lines: dict[str, list[Point]]) -> None:
     unit, factor = _QUANTITIES[axis.quantity]
     markers: dict[str, str] = {}
-    for colour, (label, points) in zip(_cycle(_COLOURS), lines.items()):
-        x = [point.x for point in points]
-        axes.plot(
-            x, [point.ours * factor for point in points], "o-", color=colour, label=f"slotwise, {label}"
-        )
+    for colour, (label, points) in zip(itertools.cycle(_COLOURS), lines.items()):
+        x, ours = [point.x for point in points], [point.ours * factor for point in points]
+        axes.plot(x, ours, "o-", color=colour, label=f"slotwise, {label}")
         floor = [point.floor * factor for point in points]
         axes.plot(x, floor, "--", color=colour, alpha=0.6, label=f"floor, {label}")
         for name in sorted({name for point in points for name in point.peers}):
@@ -152,20 +138,13 @@ def _draw_panel(axis: Axis, axes: Axes, lines: dict[str, list[Point]]) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize="small")
 
 
-def _cycle(colours: Sequence[str]) -> Iterator[str]:
-    while True:
-        yield from colours
-
-
 def main() -> None:
     """Draws all that the reports have."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_is)
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="what run-gpu-checks wrote")
-    parser.add_argument(
-        "--out", type=Path, default=Path("docs/plots"), metavar="DIR", help="for the pictures"
-    )
+    out = Path("docs/plots")
+    parser.add_argument("--out", type=Path, default=out, metavar="DIR", help="for the pictures")
     arguments = parser.parse_args()
     sweeps = read_sweeps(arguments.folders)
     if not sweeps:

@@ -10,13 +10,11 @@ without security.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from in_turn import measure, server
+from in_turn import Contender, compare
 
 import slotwise
 
@@ -32,35 +30,34 @@ def certificate(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server", help="slotwise-server")
     parser.add_argument("--rounds", type=int, default=41, help="timed rounds of each; the median counts")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "token").write_text("0123456789abcdef0123456789abcdef\n")
+        token, ca = folder / "token", folder / "server.pem"
+        token.write_text("0123456789abcdef0123456789abcdef\n")
         certificate(folder)
         grants = 'grants { table: "*" rights: [RIGHT_READ, RIGHT_PUSH] }'
-        who = f'principals {{ name: "t" token_file: "{folder}/token" {grants} }}'
-        tls = f'tls {{ certificate_file: "{folder}/server.pem" key_file: "{folder}/server.key" }}'
-        token, ca = folder / "token", folder / "server.pem"
-        doors = {
-            "gRPC": ("", "grpc", slotwise.Credentials()),
-            "by memory": ("", "shm", slotwise.Credentials()),
-            "tokens": (who, "grpc", slotwise.Credentials(token_file=token)),
-            "tokens, by memory": (who, "shm", slotwise.Credentials(token_file=token)),
-            "TLS": (tls, "grpc", slotwise.Credentials(ca_file=ca)),
-            "tokens and TLS": (f"{who} {tls}", "grpc", slotwise.Credentials(token_file=token, ca_file=ca)),
+        who = f'principals {{ name: "t" token_file: "{token}" {grants} }}'
+        tls = f'tls {{ certificate_file: "{ca}" key_file: "{folder}/server.key" }}'
+
+        def contender(
+            security: str, door: str, token_file: Path | None = None, ca_file: Path | None = None
+        ) -> Contender:
+            credentials = slotwise.Credentials(token_file=token_file, ca_file=ca_file)
+            return Contender(options.server, door, f"security {{ {security} }}", credentials=credentials)
+
+        contenders = {
+            "gRPC": contender("", "grpc"),
+            "by memory": contender("", "shm"),
+            "tokens": contender(who, "grpc", token_file=token),
+            "tokens, by memory": contender(who, "shm", token_file=token),
+            "TLS": contender(tls, "grpc", ca_file=ca),
+            "tokens and TLS": contender(f"{who} {tls}", "grpc", token_file=token, ca_file=ca),
         }
-        clients = {}
-        for name, (security, door, credentials) in doors.items():
-            file = re.sub("[^a-zA-Z]+", "_", name)
-            config = folder / f"{file}.pbtxt"
-            address = stack.enter_context(server(options.server, config, f"security {{ {security} }}"))
-            clients[name] = stack.enter_context(slotwise.connect(address, door=door, credentials=credentials))
-        for samples in SAMPLES:
-            measure(clients, samples, options.rounds)
+        compare(contenders, SAMPLES, options.rounds)
 
 
 if __name__ == "__main__":

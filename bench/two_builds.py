@@ -9,35 +9,23 @@ ratio of the second to the first.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import tempfile
-from pathlib import Path
 
-from in_turn import measure, server
-
-import slotwise
+from in_turn import Contender, compare
 
 
 def main() -> None:
-    """Measures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("first", help="a slotwise-server")
     parser.add_argument("second", help="the other one")
     parser.add_argument("--backend", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--door", default="grpc", help="how to reach them: grpc, tcp or shm (default grpc)")
     parser.add_argument("--rounds", type=int, default=201, help="timed rounds of each (default 201)")
-    parser.add_argument(
-        "--samples", type=int, nargs="+", default=[1, 315], help="of 26 keys of dim 64 (default 1 and 315)"
-    )
+    what = "of 26 keys of dim 64 (default 1 and 315)"
+    parser.add_argument("--samples", type=int, nargs="+", default=[1, 315], help=what)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
-        clients = {}
-        for name, binary in {"the first": options.first, "the second": options.second}.items():
-            config = Path(temporary) / f"{name}.pbtxt"
-            address = stack.enter_context(server(binary, config, backend=options.backend))
-            clients[name] = stack.enter_context(slotwise.connect(address, door=options.door))
-        for samples in options.samples:
-            measure(clients, samples, options.rounds)
+    builds = {"the first": options.first, "the second": options.second}
+    contenders = {name: Contender(it, options.door, backend=options.backend) for name, it in builds.items()}
+    compare(contenders, options.samples, options.rounds)
 
 
 if __name__ == "__main__":
