@@ -81,15 +81,13 @@ def run_all(framework: Any, names: list[str], jobs: int) -> Iterator[Outcome]:
 
 def expected_verdict(framework: Any, name: str) -> tuple[str, str]:
     """Returns the verdict that a model has to have, and what its reason has to contain."""
-    if name in framework.REFUSED:
-        return "refused", framework.REFUSED[name]
-    if name in framework.NOT_PLAIN:
-        return "not plain", framework.NOT_PLAIN[name]
+    for verdict, models in (("refused", "REFUSED"), ("not plain", "NOT_PLAIN")):
+        if name in (reasons := getattr(framework, models, {})):
+            return verdict, reasons[name]
     return "equal", ""
 
 
 def line_of(outcome: Outcome, fits: bool) -> str:
-    """Returns a line of the table."""
     mark = " " if fits else "!"
     head = f"{mark} {outcome.framework:10} {outcome.name:16} {outcome.optimizer:10} {outcome.verdict:9}"
     if outcome.verdict not in ("equal", "differs") or not outcome.plain:
@@ -103,7 +101,6 @@ def line_of(outcome: Outcome, fits: bool) -> str:
 
 
 def main() -> int:
-    """Runs, prints the table, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="./dev test frameworks", description=__doc__)
     which = f"which of {', '.join(FRAMEWORKS)} (all)"
     parser.add_argument("frameworks", nargs="*", choices=[*FRAMEWORKS, []], metavar="FRAMEWORK", help=which)

@@ -31,8 +31,6 @@ NAME = "DeepCTR"
 BATCH, IDS, DIM, BAG = 32, 300, 8, 4
 TRAIN, TEST = BATCH * STEPS, 1000
 FEW = ("DeepFM", "DIN", "AFN")
-REFUSED: dict[str, str] = {}
-NOT_PLAIN: dict[str, str] = {}
 
 _TASKS = ("SharedBottom", "ESMM", "MMOE", "PLE")
 _INTEREST = ("DIN", "DIEN")
@@ -42,12 +40,10 @@ _BAGS = ("DeepFM", "WDL")  # take pooled sequences
 
 
 def names() -> list[str]:
-    """Returns every model."""
     return [name for name, value in vars(models).items() if isinstance(value, type) and name != "BaseModel"]
 
 
 def _columns(name: str) -> list[Any]:
-    """Returns the features of a model."""
     ids = [SparseFeat(f"C{number}", IDS, embedding_dim=DIM) for number in range(4)]
     dense = [DenseFeat(f"I{number}", 1) for number in range(2)]
     if name in _INTEREST:
@@ -85,7 +81,6 @@ def _construct(name: str) -> Any:
 
 
 def make(name: str) -> Trial:
-    """Returns a model and DeepCTR's own training of it."""
     model = _construct(name)
     several = name in _TASKS
     loss = ["binary_crossentropy"] * 2 if several else "binary_crossentropy"

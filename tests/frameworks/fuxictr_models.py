@@ -23,14 +23,12 @@ from fuxictr.pytorch import layers
 from fuxictr.pytorch.dataloaders import RankDataLoader
 from fuxictr.pytorch.models import BaseModel, MultiTaskModel
 from torch import Tensor, nn
-from trial import SEED, STEPS, Trial
+from trial import SEED, STEPS, Trial, keep_losses
 
 NAME = "FuxiCTR"
 BATCH, IDS, DIM, BAG = 32, 200, 8, 6
 EPOCHS, TRAIN, TEST = 2, BATCH * STEPS // 2, 800
 FEW = ("DeepFM", "DCNv2", "long DIN")
-REFUSED: dict[str, str] = {}
-NOT_PLAIN: dict[str, str] = {}
 
 _LONG = ("DCNv2", "DIEN", "DIN", "ETA", "FinalMLP", "MIRRN", "SDIM", "SIM", "TWIN", "TransAct")
 _ZOO = os.environ.get("SLOTWISE_FUXICTR_ZOO", "")
@@ -57,18 +55,15 @@ class Ranker(BaseModel):  # type: ignore[misc]
         self.model_to_device()
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the predictions."""
         found = self.get_inputs(inputs)
         embedded = self.embedding_layer(found)
         flat = embedded.flatten(start_dim=1)
         told = self.mlp(flat)
         if self.kind == "DeepFM":
-            told = told + self.interaction(found, embedded)
-        elif self.kind != "wide and deep":
-            given = embedded if self.kind == "xDeepFM" else flat
-            told = told + self.linear(found) + self.interaction(given)
-        else:
-            told = told + self.linear(found)
+            return {"y_pred": self.output_activation(told + self.interaction(found, embedded))}
+        told = told + self.linear(found)
+        if self.kind != "wide and deep":
+            told = told + self.interaction(embedded if self.kind == "xDeepFM" else flat)
         return {"y_pred": self.output_activation(told)}
 
 
@@ -88,7 +83,6 @@ class Tasks(MultiTaskModel):  # type: ignore[misc]
         self.model_to_device()
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the predictions of each label."""
         flat = self.embedding_layer(self.get_inputs(inputs), flatten_emb=True)
         return {
             f"{label}_pred": activation(tower(flat))
@@ -112,7 +106,6 @@ _OF_MODELS: dict[str, dict[str, Any]] = {
 
 
 def names() -> list[str]:
-    """Returns every model."""
     zoo = sorted(path.stem for path in Path(_ZOO).glob("*.py")) if _ZOO else []
     return [*_OWN, *(f"long {name}" for name in _LONG), *(f"zoo {name}" for name in zoo)]
 
@@ -212,16 +205,10 @@ def make(name: str) -> Trial:
         loading.update(data_loader=loader, max_len=BAG, **files)
     splits = {f"{split}_data": str(folder / f"{split}.{ending}") for split in ("train", "valid", "test")}
     losses: list[float] = []
-    train_step = model.train_step
-
-    def record(batch: Any) -> Tensor:
-        loss: Tensor = train_step(batch)
-        losses.append(loss.item())
-        return loss
 
     def train() -> list[float]:
         training, validation = RankDataLoader(features, stage="train", **splits, **loading)
-        model.train_step = record
+        keep_losses(model, "train_step", losses)
         model.fit(training, epochs=EPOCHS, validation_data=validation)
         return losses
 

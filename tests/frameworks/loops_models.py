@@ -10,14 +10,13 @@ import lightning
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
 from trial import SEED, STEPS, Trial
 
 NAME = "loops"
 BATCH, ROWS, DIM, BAG = 32, 200, 8, 5
 EPOCHS, BATCHES = 2, STEPS // 2
 FEW = ("Lightning", "Accelerate")
-REFUSED: dict[str, str] = {}
-NOT_PLAIN: dict[str, str] = {}
 
 
 class Clicks(nn.Module):
@@ -29,8 +28,11 @@ class Clicks(nn.Module):
         self.top = nn.Sequential(nn.Linear(2 * DIM, DIM), nn.ReLU(), nn.Linear(DIM, 1))
 
     def forward(self, items: Tensor, users: Tensor) -> Tensor:
-        """Returns logits."""
         return self.top(torch.cat([self.items(items), self.users(users)], 1)).squeeze(1)
+
+
+def metrics_of(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    return {"val_loss": loss_of(scores, labels), "accuracy": ((scores > 0) == (labels > 0)).float().mean()}
 
 
 class Module(lightning.LightningModule):  # type: ignore[misc]
@@ -43,27 +45,21 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
         self.kept: list[float] = []
 
     def training_step(self, batch: list[Tensor], _: int) -> Tensor:
-        """Returns the loss."""
         items, users, labels = batch
-        loss = nn.functional.binary_cross_entropy_with_logits(self.model(items, users), labels)
+        loss = loss_of(self.model(items, users), labels)
         self.kept.append(loss.item())
         return loss
 
     def validation_step(self, batch: list[Tensor], _: int) -> None:
-        """Logs the loss and the accuracy."""
         items, users, labels = batch
-        told = self.model(items, users)
-        self.log("val_loss", nn.functional.binary_cross_entropy_with_logits(told, labels))
-        self.log("accuracy", ((told > 0) == (labels > 0)).float().mean())
+        self.log_dict(metrics_of(self.model(items, users), labels))
 
     def configure_optimizers(self) -> Any:
-        """Returns the optimizer, and a schedule of its rate."""
         schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
         return [self.optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
 def names() -> list[str]:
-    """Returns both."""
     return ["Lightning", "Accelerate"]
 
 
@@ -80,7 +76,6 @@ def _loader(batches: int, seed: int) -> Any:
 
 
 def make(name: str) -> Trial:
-    """Returns a model and one framework's training of it."""
     return _of_lightning() if name == "Lightning" else _of_accelerate()
 
 
@@ -118,7 +113,7 @@ def _of_accelerate() -> Trial:
         for _ in range(EPOCHS):
             for items, users, labels in loader:
                 optimizer.zero_grad()
-                loss = nn.functional.binary_cross_entropy_with_logits(model(items, users), labels)
+                loss = loss_of(model(items, users), labels)
                 accelerator.backward(loss)
                 accelerator.clip_grad_norm_(model.parameters(), 0.5)
                 optimizer.step()
@@ -133,8 +128,6 @@ def _of_accelerate() -> Trial:
                 scores, labels = accelerator.gather_for_metrics((model(items, users), labels))
                 told.append(scores)
                 wanted.append(labels)
-        scores, labels = torch.cat(told), torch.cat(wanted)
-        loss = nn.functional.binary_cross_entropy_with_logits(scores, labels)
-        return {"val_loss": float(loss), "accuracy": float(((scores > 0) == (labels > 0)).float().mean())}
+        return {name: float(it) for name, it in metrics_of(torch.cat(told), torch.cat(wanted)).items()}
 
     return Trial(model, optimizer, train, evaluate)

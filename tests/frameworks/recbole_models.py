@@ -17,7 +17,7 @@ from recbole.config import Config
 from recbole.data import create_dataset, data_preparation
 from recbole.model.abstract_recommender import AbstractRecommender
 from recbole.utils import get_model, get_trainer
-from trial import SEED, STEPS, Trial
+from trial import SEED, STEPS, Trial, keep_losses
 
 NAME = "RecBole"
 DATASET = "tastes"
@@ -32,9 +32,8 @@ _WITHOUT_EMBEDDINGS = (
     "ADMMSLIM AsymKNN DiffRec DMF EASE GCMC ItemKNN LDiffRec MultiDAE MultiVAE NCEPLRec Pop RaCT Random "
     "RecVAE SLIMElastic"
 )
-REFUSED = dict.fromkeys(
-    _WITHOUT_EMBEDDINGS.split(), "the model has no nn.Embedding or nn.EmbeddingBag to adopt"
-)
+_NOTHING_TO_ADOPT = "the model has no nn.Embedding or nn.EmbeddingBag to adopt"
+REFUSED = dict.fromkeys(_WITHOUT_EMBEDDINGS.split(), _NOTHING_TO_ADOPT)
 NOT_PLAIN = {
     "KGAT": "No module named 'dgl'",  # of which it calls functions that no version for Python 3.11 has
     "KSR": "expected m1 and m2 to have the same dtype",  # it reads vectors as float64, and multiplies float32
@@ -75,7 +74,6 @@ def families() -> dict[str, str]:
 
 
 def names() -> list[str]:
-    """Returns every model."""
     return list(families())
 
 
@@ -106,9 +104,8 @@ def write_data(folder: Path) -> None:
     files["of_entities"] = ["ent_id:token\tent_emb:float_seq"]
     files["of_entities"] += [f"e{i}\t{' '.join(map(str, vectors[i]))}" for i in range(ITEMS)]
     files["of_relations"] = ["rel_id:token\trel_emb:float_seq"]
-    files["of_relations"] += [
-        f"{name}\t{' '.join(map(str, vectors[r]))}" for r, name in enumerate(("is_of", "made_by"))
-    ]
+    relations = enumerate(("is_of", "made_by"))
+    files["of_relations"] += [f"{name}\t{' '.join(map(str, vectors[r]))}" for r, name in relations]
     for ending, content in files.items():
         (folder / f"{folder.name}.{ending}").write_text("\n".join(content) + "\n")
 
@@ -140,6 +137,7 @@ _OF_CLICKS = {
     "metrics": ["AUC", "LogLoss"],
     "valid_metric": "AUC",
 }
+_ENTITIES = {"of_entities": ["ent_id", "ent_emb"]}
 _OF_MODELS: dict[str, dict[str, Any]] = {
     "DIN": _OF_CLICKS,
     "DIEN": _OF_CLICKS,
@@ -167,7 +165,6 @@ _OF_MODELS: dict[str, dict[str, Any]] = {
 
 
 def make(name: str) -> Trial:
-    """Returns a model, as RecBole's own scripts make it."""
     logging.disable(logging.CRITICAL)
     folder = Path.cwd() / DATASET
     if not folder.exists():
@@ -182,21 +179,10 @@ def make(name: str) -> Trial:
     trainer.pretrain_epochs = trainer.epochs  # of S3Rec and RaCT, whose first stage is the training here
     losses: list[float] = []
 
-    def recording(method: str) -> None:
-        computes: Any = getattr(model, method, None)
-        if computes is None:
-            return
-
-        def record(*args: Any, **options: Any) -> Any:
-            found = computes(*args, **options)
-            losses.append(float(sum(found) if isinstance(found, tuple) else found))
-            return found
-
-        setattr(model, method, record)
-
     def train() -> list[float]:
-        recording("calculate_loss")
-        recording("calculate_kg_loss")
+        for method in ("calculate_loss", "calculate_kg_loss"):
+            if hasattr(model, method):
+                keep_losses(model, method, losses)
         trainer.fit(train_data, valid_data)
         return losses
 

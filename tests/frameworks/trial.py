@@ -61,6 +61,18 @@ class Trial:
     go_native: Callable[[slotwise.Client], None] | None = None
 
 
+def keep_losses(owner: Any, method: str, losses: list[float]) -> None:
+    """Makes a method keep each loss that it returns; of a tuple, the sum."""
+    computes = getattr(owner, method)
+
+    def keeping(*args: Any, **options: Any) -> Any:
+        found = computes(*args, **options)
+        losses.append(float(sum(found) if isinstance(found, tuple) else found))
+        return found
+
+    setattr(owner, method, keeping)
+
+
 @dataclass
 class Training:
     """What one training said."""
@@ -101,7 +113,6 @@ class Outcome:
 
 
 def seed_all(seed: int = SEED) -> None:
-    """Seeds whatever draws numbers."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -168,7 +179,6 @@ def round_otherwise(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Returns metrics as Python's numbers."""
     return {name: float(value) for name, value in metrics.items()}
 
 
