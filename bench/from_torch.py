@@ -27,7 +27,6 @@ _AUTOGRAD_THREADS: Any = getattr(torch.autograd.grad_mode, "set_multithreading_e
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="local", help='any rank, or "local"')
     parser.add_argument("--doors", default="best", help="of the client: names, with commas between")
@@ -99,7 +98,6 @@ class Work:
         return Contender(name, lookup, step)
 
     def by_torch(self) -> Contender:
-        """Returns torch's own."""
         sgd = torch.optim.SGD(self.bag.parameters(), lr=0.01)
 
         def step() -> None:

@@ -139,7 +139,6 @@ def _draw_panel(axis: Axis, axes: Axes, lines: dict[str, list[Point]]) -> None:
 
 
 def main() -> None:
-    """Draws all that the reports have."""
     as_it_is = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_is)
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="what run-gpu-checks wrote")

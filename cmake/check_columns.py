@@ -12,7 +12,6 @@ MOST = 110
 
 
 def main(files: list[str]) -> int:
-    """Checks the files, and returns the exit status."""
     found = False
     for file in files:
         for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), start=1):

@@ -37,7 +37,6 @@ class Check:
 
     @property
     def path(self) -> str:
-        """What the check is called, as section/name."""
         return f"{self.section}/{self.name}"
 
     def is_among(self, patterns: Sequence[str]) -> bool:
@@ -68,11 +67,9 @@ class Place:
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def program(self, name: str) -> Path:
-        """One of the bundle's programs."""
         return self.bundle / "bin" / name
 
     def log(self, section: str, name: str) -> Path:
-        """Where a check's output goes."""
         return self.out / section / f"{name}.log"
 
     def native(self) -> dict[str, str]:
@@ -95,7 +92,6 @@ class Place:
             raise NotRun(f"needs {count} GPUs, and this run has {self.gpus}")
 
     def seconds_left(self) -> float:
-        """Until the time limit of the whole run."""
         return self.deadline - time.monotonic()
 
     def run_native(

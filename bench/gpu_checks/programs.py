@@ -28,7 +28,6 @@ class TestProgram:
 
 
 def test_programs(place: Place) -> list[TestProgram]:
-    """All that the bundle has."""
     lines = place.program("tests.txt").read_text(encoding="utf-8").splitlines()
     split = [line.split() for line in lines]
     return [TestProgram(room, name, tuple(map(int, ranks))) for room, name, *ranks in split]

@@ -72,6 +72,5 @@ def sanitize(place: Place, tool: str, tests: tuple[str, ...]) -> str:
 
 
 def checks(place: Place) -> Iterator[Check]:
-    """A check a tool."""
     for tool, tests in TOOLS.items():
         yield Check("sanitize", tool, partial(sanitize, place, tool, tests))

@@ -18,12 +18,10 @@ CLIENT = Path(__file__).resolve().parents[2] / "client" / "python"
 
 
 def answer(**fields: Any) -> None:
-    """Writes one line of JSON."""
     print(json.dumps(fields), flush=True)
 
 
 def main() -> None:
-    """Serves runs until stdin ends."""
     options = json.loads(sys.stdin.buffer.readline())
     sys.path.insert(0, str(CLIENT))
     try:

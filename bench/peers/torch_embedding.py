@@ -14,12 +14,10 @@ from typing import Any, Callable
 
 
 def answer(**fields: Any) -> None:
-    """Writes one line of JSON."""
     print(json.dumps(fields), flush=True)
 
 
 def main() -> None:
-    """Serves runs until stdin ends."""
     options = json.loads(sys.stdin.buffer.readline())
     keys = options["bags"] * options["hot"]
     raw = sys.stdin.buffer.read(4 * keys)

@@ -90,7 +90,6 @@ def train(
 def train_with_slotwise(
     ps: slotwise.Client, batches: list[Batch], arguments: argparse.Namespace
 ) -> tuple[float, list[float]]:
-    """Trains with the rows on the server."""
     create_table(ps, arguments.table, arguments.rate, arguments.seed)
     torch.manual_seed(arguments.seed)
     embedding = st.EmbeddingBag(ps, arguments.table, in_flight=arguments.in_flight)

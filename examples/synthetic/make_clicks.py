@@ -67,7 +67,6 @@ def list_presets() -> None:
 
 
 def describe(name: str, stream: ClickStream) -> None:
-    """Prints a preset's slots."""
     print(f"preset {name}, seed {stream.seed}")
     print("slot          ids  alpha  deviation  ids a bag  share of the 1000 most frequent")
     for number, slot in enumerate(stream.model.slots):

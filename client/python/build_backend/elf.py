@@ -71,7 +71,6 @@ class ElfFile:
         return next(iter(self._dynamic_strings(_RUNPATH)), None)
 
     def symbols(self) -> Iterator[Symbol]:
-        """Its dynamic symbols."""
         for table in self._of_kind(_DYNSYM):
             for place in range(table.offset, table.offset + table.size, _SYMBOL.size):
                 name, info, _, section, _, _ = _SYMBOL.unpack_from(self._bytes, place)
@@ -111,7 +110,6 @@ class ElfFile:
         return bool(self._dynamic_values(_HASH))
 
     def byte_at(self, place: int) -> int:
-        """A byte of the file."""
         return self._bytes[place]
 
     def replace_bytes(self, new: Mapping[int, int]) -> None:

@@ -41,7 +41,6 @@ class Clicks:
 
     @property
     def samples(self) -> int:
-        """Returns the number of samples."""
         return len(self.labels)
 
 
