@@ -30,12 +30,14 @@ class Symbol:
 
     Attributes:
         name: without a version.
+        name_place: of the name in the file.
         place: of its entry in the file.
         binding: STB_LOCAL, STB_GLOBAL, ... as a number.
         defined: here, and not only used.
     """
 
     name: str
+    name_place: int
     place: int
     binding: int
     defined: bool
@@ -74,7 +76,8 @@ class ElfFile:
         for table in self._of_kind(_DYNSYM):
             for place in range(table.offset, table.offset + table.size, _SYMBOL.size):
                 name, info, _, section, _, _ = _SYMBOL.unpack_from(self._bytes, place)
-                yield Symbol(self._string(table, name), place, info >> 4, section != 0)
+                name_place = self._sections[table.link].offset + name
+                yield Symbol(self._string(table, name), name_place, place, info >> 4, section != 0)
 
     def required_versions(self) -> Iterator[tuple[str, str]]:
         """Pairs of a library and a version of its symbols: ("libc.so.6", "GLIBC_2.34")."""
@@ -84,12 +87,7 @@ class ElfFile:
 
     def symbol_names(self) -> dict[int, str]:
         """The names of its dynamic symbols, by their place in the file."""
-        names = {}
-        for table in self._of_kind(_DYNSYM):
-            for place in range(table.offset, table.offset + table.size, _SYMBOL.size):
-                (offset,) = struct.unpack_from("<I", self._bytes, place)
-                names[self._sections[table.link].offset + offset] = self._string(table, offset)
-        return names
+        return {symbol.name_place: symbol.name for symbol in self.symbols()}
 
     def other_strings(self) -> dict[int, str]:
         """What else its loader reads from the table of those names, by its place: libraries, versions."""
