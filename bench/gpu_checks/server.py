@@ -45,14 +45,9 @@ def started(place: Place, backend: str, ranks: int, log: Path, *flags: str) -> I
     """A server that is ready; what is left of it at the end is killed. Raises Failed if it does not start."""
     log.unlink(missing_ok=True)  # an earlier run's server was ready too
     entrypoint = place.bundle / "deploy" / "entrypoint.sh"
-    server = process.started(
-        [entrypoint, "--backend", backend, "--listen", "127.0.0.1:0", *flags],
-        log,
-        place.native()
-        | {"SLOTWISE_RANKS": str(ranks), "SLOTWISE_SERVER": str(place.program("slotwise-server"))},
-        place.bundle,
-    )
-    with server as child:
+    command: list[str | Path] = [entrypoint, "--backend", backend, "--listen", "127.0.0.1:0", *flags]
+    of_server = {"SLOTWISE_RANKS": str(ranks), "SLOTWISE_SERVER": str(place.program("slotwise-server"))}
+    with process.started(command, log, place.native() | of_server, place.bundle) as child:
         deadline = time.monotonic() + min(_START_TIMEOUT, place.seconds_left())
         while len(addresses := _ready(log)) < ranks:
             if child.process.poll() is not None:

@@ -142,11 +142,8 @@ def _glibc() -> tuple[int, int]:
 
 def _retag(contents: Path, tag: str) -> None:
     (wheel,) = contents.glob("*.dist-info/WHEEL")
-    kept = [
-        line
-        for line in wheel.read_text().splitlines()
-        if line and not line.startswith(("Tag:", "Root-Is-Purelib:"))
-    ]
+    replaced = ("Tag:", "Root-Is-Purelib:")
+    kept = [line for line in wheel.read_text().splitlines() if line and not line.startswith(replaced)]
     wheel.write_text("\n".join([*kept, "Root-Is-Purelib: false", f"Tag: {tag}"]) + "\n")
 
 
