@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,12 +18,7 @@ from gpu_checks.sizes import FULL, TINY, quick
 
 _NO_TIME = "no time was left"
 _SECTIONS = ("tests", "sanitize", "ranks", "bench", "sweep")
-_MAKERS: tuple[Callable[[Place], Iterator[Check]], ...] = (
-    programs.checks,
-    sanitizers.checks,
-    ranks.checks,
-    figures.checks,
-)
+_MODULES = (programs, sanitizers, ranks, figures)  # which have the checks
 _ABOUT = """\
 Checks and measures the Slotwise of this bundle on this machine, on as many GPUs as it has (1, 2 or 4), and
 writes one report: report.md, and report.json with the same; besides, a log a check, and as JSON what
@@ -45,9 +39,8 @@ none could run; 2 for options that make no sense. A figure that misses its goal 
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("run-gpu-checks", description=_ABOUT, formatter_class=raw)
+    as_it_is = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("run-gpu-checks", description=_ABOUT, formatter_class=as_it_is)
     add = parser.add_argument
     add("--bundle", type=Path, required=True, help=argparse.SUPPRESS)
     add("--out", type=Path, default=Path("gpu-checks"), metavar="DIR", help="for all that comes out")
@@ -80,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def chosen_checks(place: Place, only: str) -> list[Check]:
     """Those that --only names, in the order of the sections. Raises ValueError if a pattern names none."""
-    there = [check for make in _MAKERS for check in make(place)]
+    there = [check for module in _MODULES for check in module.checks(place)]
     patterns = only.split(",")
     for pattern in patterns:
         if not any(check.is_among([pattern]) for check in there):

@@ -7,9 +7,10 @@ bench/plot.py draws it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from gpu_checks.check import RANKS, Check, Failed, Place
@@ -24,7 +25,7 @@ class Figure:
 
     name: str
     subcommand: str
-    options: dict[str, object]
+    options: Mapping[str, object]
     ranks: int = 1
 
     def arguments(self) -> list[str]:
@@ -38,20 +39,15 @@ class Figure:
 def bench_figures(sizes: Sizes) -> Iterator[Figure]:
     """Those that have goals; then rounds host to host, bags that travel in 16 bits, and what has its goals in
     the benchmark itself: calls of several tables, the journal and checkpoints."""
-    for load in sizes.loads:
-        for alpha in sizes.alphas:
-            yield _table(sizes, f"table-load-{load}-alpha-{alpha}", sizes.keys, load, alpha)
-    for hot in sizes.hots:
-        for alpha in sizes.alphas:
-            yield _embedding(sizes, f"embedding-hot-{hot}-alpha-{alpha}", hot=hot, alpha=alpha)
-    for optimizer in ("rowwise_adagrad", "adagrad", "adam"):
-        for alpha in sizes.alphas:
-            name = f"embedding-{optimizer}-alpha-{alpha}"
-            yield _embedding(sizes, name, hot=sizes.hots[0], alpha=alpha, optimizer=optimizer)
-    for hot in sizes.hots:
-        for alpha in sizes.alphas:
-            name = f"embedding-4-gpus-hot-{hot}-alpha-{alpha}"
-            yield _embedding(sizes, name, ranks=4, hot=hot, alpha=alpha)
+    for load, alpha in product(sizes.loads, sizes.alphas):
+        yield _table(sizes, f"table-load-{load}-alpha-{alpha}", sizes.keys, load, alpha)
+    for hot, alpha in product(sizes.hots, sizes.alphas):
+        yield _embedding(sizes, f"embedding-hot-{hot}-alpha-{alpha}", hot=hot, alpha=alpha)
+    for optimizer, alpha in product(("rowwise_adagrad", "adagrad", "adam"), sizes.alphas):
+        name = f"embedding-{optimizer}-alpha-{alpha}"
+        yield _embedding(sizes, name, hot=sizes.hots[0], alpha=alpha, optimizer=optimizer)
+    for hot, alpha in product(sizes.hots, sizes.alphas):
+        yield _embedding(sizes, f"embedding-4-gpus-hot-{hot}-alpha-{alpha}", ranks=4, hot=hot, alpha=alpha)
     for partials in ("fp16", "bf16"):
         name = f"embedding-4-gpus-{partials}"
         yield _embedding(sizes, name, ranks=4, hot=sizes.hots[0], partials=partials)
@@ -63,22 +59,18 @@ def bench_figures(sizes: Sizes) -> Iterator[Figure]:
 
 def sweep_figures(sizes: Sizes) -> Iterator[Figure]:
     """Those that plots are made of."""
-    for load in sizes.swept_loads:
-        for alpha in sizes.alphas:
-            keys = int(load * sizes.cells)
-            yield _table(sizes, f"load-{load}-alpha-{alpha}", keys, load, alpha)
+    for load, alpha in product(sizes.swept_loads, sizes.alphas):
+        yield _table(sizes, f"load-{load}-alpha-{alpha}", int(load * sizes.cells), load, alpha)
     for dim in sizes.swept_dims:
         yield _embedding(sizes, f"dim-{dim}", dim=dim, hot=sizes.hots[0])
     for hot in sizes.swept_hots:
         samples = min(sizes.batch, sizes.most_keys // (hot * sizes.bag_slots))
         yield _embedding(sizes, f"hot-{hot}", hot=hot, batch=samples)
-    for ranks in RANKS:
-        for hot in sizes.hots:
-            yield _embedding(sizes, f"gpus-{ranks}-hot-{hot}", ranks=ranks, hot=hot)
+    for ranks, hot in product(RANKS, sizes.hots):
+        yield _embedding(sizes, f"gpus-{ranks}-hot-{hot}", ranks=ranks, hot=hot)
 
 
 def checks(place: Place) -> Iterator[Check]:
-    """A check a figure."""
     for section, figures in (("bench", bench_figures(place.sizes)), ("sweep", sweep_figures(place.sizes))):
         for figure in figures:
             report = place.out / section / f"{figure.name}.json"

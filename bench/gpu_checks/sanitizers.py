@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from gpu_checks.check import Check, Failed, NotRun, Place, needs_command
 from gpu_checks.programs import passed_tests
@@ -61,9 +62,9 @@ def sanitize(place: Place, tool: str, tests: tuple[str, ...]) -> str:
     if place.device != "cuda":
         raise NotRun("compute-sanitizer is for CUDA")
     needs_command("compute-sanitizer", place)
-    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(_ERROR_STATUS)]
-    program = [str(place.program("contract_test")), f"--gtest_filter={pattern_of(tests, 'Cuda')}"]
-    ended = place.run_native([*command, *program], place.log("sanitize", tool), _TIMEOUT)
+    command: list[str | Path] = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(_ERROR_STATUS)]
+    command += [place.program("contract_test"), f"--gtest_filter={pattern_of(tests, 'Cuda')}"]
+    ended = place.run_native(command, place.log("sanitize", tool), _TIMEOUT)
     if errors := errors_in(ended.output):
         raise Failed(f"{errors} errors")
     if (passed := passed_tests(ended.output)) != len(tests):

@@ -43,6 +43,13 @@ def fingerprint(clicks: Clicks) -> str:
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays(clicks))).hexdigest()
 
 
+def run_python(program: str) -> str:
+    """What the program prints in a process of its own, with this folder's modules."""
+    paths = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=paths, capture_output=True, text=True, check=True).stdout
+
+
 # --- the power law
 
 
@@ -161,21 +168,12 @@ def test_a_batch_is_laid_out_as_slotwise_takes_it() -> None:
 
 
 def test_another_process_makes_the_same_batch() -> None:
-    program = (
-        "from test_clicks import *\n"
-        "print(fingerprint(ClickStream(MODEL, seed=SEED, batch_size=500).batch(7)))"
-    )
-    paths = [str(Path(__file__).parent), *sys.path]
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    program = "from test_clicks import *; "
+    program += "print(fingerprint(ClickStream(MODEL, seed=SEED, batch_size=500).batch(7)))"
+    elsewhere = run_python(program).strip()
     stream = ClickStream(MODEL, seed=SEED, batch_size=500)
     stream.batch(6)  # what was made before does not matter
-    assert run.stdout.strip() == fingerprint(stream.batch(7))
+    assert elsewhere == fingerprint(stream.batch(7))
 
 
 def test_trainers_batches_are_the_streams_without_overlap() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 from torchmetrics.functional.classification import binary_auroc
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
 from torchrec import KeyedJaggedTensor, PoolingType
@@ -33,8 +34,6 @@ ROWS = {"goods": 120, "users": 60}
 FEATURES = {"seen": "goods", "bought": "goods", "user": "users"}
 RATE = 0.01
 FEW = ("DLRM Adam", "DLRM native")
-REFUSED: dict[str, str] = {}
-NOT_PLAIN: dict[str, str] = {}
 
 _MODELS = ("DLRM", "DLRM_DCN", "DLRM_Projection", "DeepFM", "weighted", "sequences")
 
@@ -48,7 +47,6 @@ class Batch(Pipelineable):  # type: ignore[misc]
     labels: Tensor  # float32 [BATCH]
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
-        """Returns the batch on a device."""
         parts = (self.dense, self.sparse, self.labels)
         return Batch(*(part.to(device, non_blocking=non_blocking) for part in parts))
 
@@ -67,10 +65,8 @@ class Losses(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Returns the mean loss and the predictions."""
         told = self.model(batch.dense, batch.sparse).squeeze(-1)
-        if self.probabilities:
-            loss = nn.functional.binary_cross_entropy(told, batch.labels)
-        else:
-            loss = nn.functional.binary_cross_entropy_with_logits(told, batch.labels)
+        loss_of: Any = binary_cross_entropy if self.probabilities else binary_cross_entropy_with_logits
+        loss = loss_of(told, batch.labels)
         if self.training:
             self.kept.append(loss.item())
         return loss, told
@@ -85,13 +81,10 @@ class Pooled(nn.Module):
         self.top = nn.Linear(DENSE + len(FEATURES) * DIM, 1)
 
     def forward(self, dense: Tensor, sparse: KeyedJaggedTensor) -> Tensor:
-        """Returns logits."""
         found = self.collection(sparse)
+        pooled = [found[feature] for feature in FEATURES]
         if self.sequences:
-            jagged = [found[feature] for feature in FEATURES]
-            pooled = [torch.segment_reduce(j.values(), "sum", lengths=j.lengths()) for j in jagged]
-        else:
-            pooled = [found[feature] for feature in FEATURES]
+            pooled = [torch.segment_reduce(j.values(), "sum", lengths=j.lengths()) for j in pooled]
         return self.top(torch.cat([dense, *pooled], 1).tanh())
 
 
@@ -147,7 +140,6 @@ def _batches(count: int, weighted: bool) -> Iterator[Batch]:
 
 
 def make(full_name: str) -> Trial:
-    """Returns a model and TorchRec's own training of it."""
     name, kind = full_name.rsplit(" ", 1)
     weighted = name == "weighted"
     collection: Any = _collection(name)
@@ -190,7 +182,7 @@ def make(full_name: str) -> Trial:
             found = [(losses(batch)[1], batch.labels) for batch in unseen]
         told, labels = (torch.cat(parts) for parts in zip(*found))
         told = told if losses.probabilities else told.sigmoid()
-        log_loss = nn.functional.binary_cross_entropy(told, labels)
-        return {"AUC": float(binary_auroc(told, labels.int())), "logloss": float(log_loss)}
+        log_loss = float(binary_cross_entropy(told, labels))
+        return {"AUC": float(binary_auroc(told, labels.int())), "logloss": log_loss}
 
     return Trial(losses, optimizer, train, evaluate, go_native if kind == "native" else None)
