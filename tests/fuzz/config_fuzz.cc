@@ -24,7 +24,10 @@ void SaysNothingTwice(const std::string& text) {
   Require(std::ranges::adjacent_find(said) == said.end(), "that no error of the text is said twice");
 }
 
-void Run(const std::string& text) {
+}  // namespace
+
+void Run(std::string_view bytes) {
+  const std::string text(bytes);
   SaysNothingTwice(text);
   const auto config = ParseConfig(text, "server.pbtxt");
   if (!config.ok()) {
@@ -64,10 +67,4 @@ void Run(const std::string& text) {
   }
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(std::string(slotwise::fuzz::TextOf(data, size)));
-  return 0;
-}

@@ -90,6 +90,8 @@ void RunOnDevice(const v1::DataCall& call, std::string_view bytes) {
   Require(budget.used() == 0, "that the copies are charged as long as they last, and no longer");
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   std::uint16_t head_bytes = 0;
   if (bytes.size() < sizeof(head_bytes)) return;
@@ -108,10 +110,4 @@ void Run(std::string_view bytes) {
   RequireWhole(call, CheckPushes(call, body, FindTable));
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}

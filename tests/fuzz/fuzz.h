@@ -1,7 +1,7 @@
 // What the fuzzers share: a check that ends the program, the tables of their server, and messages in slices.
 //
-// A fuzzer is one LLVMFuzzerTestOneInput(data, size), which libFuzzer calls with bytes that it makes of those
-// in corpus/<name>. It feeds a decoder, and requires of what the decoder takes all that the next room relies
+// A fuzzer is one Run(bytes), which libFuzzer calls (entry.cc) with bytes that it makes of those in
+// corpus/<name>. Run feeds a decoder, and requires of what the decoder takes all that the next room relies
 // on: a refusal is always right, a crash, a report of a sanitizer and a Require that does not hold never are.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TESTS_FUZZ_FUZZ_H_
@@ -28,14 +28,10 @@
 #include "slotwise/table_options.h"
 #include "tests/rpc/messages.h"
 
-// Declares the one function that libFuzzer calls.
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
-
 namespace slotwise::fuzz {
 
-inline std::string_view TextOf(const std::uint8_t* data, std::size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
-}
+// The fuzzer: tries an input.
+void Run(std::string_view bytes);
 
 // Ends the program, which libFuzzer counts as a crash, unless `holds`.
 inline void Require(bool holds, const char* what,

@@ -44,6 +44,8 @@ void Check(const ImportRequest& request, const TableOptions& options) {
   }
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   const auto messages = SplitMessages(BufferOf(bytes), 1, "stream");
   if (!messages.ok()) return;
@@ -63,10 +65,4 @@ void Run(std::string_view bytes) {
   }
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}

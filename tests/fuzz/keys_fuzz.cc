@@ -51,11 +51,10 @@ void RunExport(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace slotwise::fuzz
 
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view bytes = slotwise::fuzz::TextOf(data, size);
-  slotwise::fuzz::RunErase(bytes);
-  slotwise::fuzz::RunExport(bytes);
-  return 0;
+void Run(std::string_view bytes) {
+  RunErase(bytes);
+  RunExport(bytes);
 }
+
+}  // namespace slotwise::fuzz

@@ -13,6 +13,8 @@ void RequireSame(const CheckedLookup& a, const CheckedLookup& b) {
   RequireSameBatch(a.request.batch, b.request.batch);
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   const auto lookup = DecodeLookup(BufferOf(bytes), FindTable);
   const auto in_slices = DecodeLookup(InSlices(bytes), FindTable);
@@ -35,10 +37,4 @@ void Run(std::string_view bytes) {
   RequireSame(*lookup, *again);
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}

@@ -39,6 +39,8 @@ std::vector<std::string> Split(const grpc::ByteBuffer& bytes, bool taken) {
   return split;
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   const auto expected = Expected(bytes);
   const bool taken = expected && expected->size() <= kMostMessages;
@@ -47,10 +49,4 @@ void Run(std::string_view bytes) {
   if (taken) Require(whole == *expected, "that protobuf's reader finds the same messages");
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}

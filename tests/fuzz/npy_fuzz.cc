@@ -38,7 +38,7 @@ std::optional<std::uint64_t> BytesOf(const ctl::NpyShape& shape, std::uint64_t e
   return bytes;
 }
 
-void Run(std::string_view bytes, std::string_view type, bool matrix) {
+void RunAs(std::string_view type, bool matrix, std::string_view bytes) {
   const File file(bytes);
   auto reader = ctl::NpyReader::Open(file.path(), type, matrix);
   if (!reader.ok()) return;
@@ -55,11 +55,10 @@ void Run(std::string_view bytes, std::string_view type, bool matrix) {
 }
 
 }  // namespace
-}  // namespace slotwise::fuzz
 
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string_view bytes = slotwise::fuzz::TextOf(data, size);
-  slotwise::fuzz::Run(bytes, "<u8", false);
-  slotwise::fuzz::Run(bytes, "<f4", true);
-  return 0;
+void Run(std::string_view bytes) {
+  RunAs("<u8", false, bytes);
+  RunAs("<f4", true, bytes);
 }
+
+}  // namespace slotwise::fuzz

@@ -27,6 +27,8 @@ void RequireSame(const PushRequest& a, const PushRequest& b, std::size_t gradien
           "that gradients are the same");
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   auto push = DecodePush(BufferOf(bytes), FindTable);
   const auto in_slices = DecodePush(InSlices(bytes), FindTable);
@@ -59,10 +61,4 @@ void Run(std::string_view bytes) {
   RequireSame(*push, *again, count);
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}

@@ -71,6 +71,8 @@ void RunDescription(std::string_view bytes) {
   Require(again.ok() && *again == *options, "that the options are the same when encoded again");
 }
 
+}  // namespace
+
 void Run(std::string_view bytes) {
   v1::LookupReply reply;
   if (reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -84,10 +86,4 @@ void Run(std::string_view bytes) {
   RunDescription(bytes);
 }
 
-}  // namespace
 }  // namespace slotwise::fuzz
-
-int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  slotwise::fuzz::Run(slotwise::fuzz::TextOf(data, size));
-  return 0;
-}
