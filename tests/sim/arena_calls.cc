@@ -10,20 +10,8 @@
 namespace slotwise::sim {
 namespace {
 
-constexpr std::uint64_t kVector = 16;  // bytes that a device copies at once
-
-StatusCode CodeOnWire(std::uint32_t code) {
-  for (const StatusCode one :
-       {StatusCode::kOk, StatusCode::kInvalidArgument, StatusCode::kNotFound, StatusCode::kFailedPrecondition,
-        StatusCode::kResourceExhausted, StatusCode::kDeadlineExceeded, StatusCode::kUnavailable,
-        StatusCode::kCancelled}) {
-    if (WireCode(one) == code) return one;
-  }
-  return StatusCode::kInternal;
-}
-
 Status StatusOf(const v1::DataReply& reply) {
-  return {CodeOnWire(reply.code()), reply.message(), std::chrono::milliseconds(reply.retry_after_ms())};
+  return {FromWireCode(reply.code()), reply.message(), std::chrono::milliseconds(reply.retry_after_ms())};
 }
 
 // Whether each vector of an array that was copied is one that some body of the call has there.
@@ -62,11 +50,7 @@ void Arenas::Handled(int rank) {
     call.asks[i] = AskIn(call.head, m, call.seen, call.asks[i]);
     if (!tables[i]) continue;
     call.asks[i].table = tables[i]->id;
-    const TableOptions& options = tables[i]->options;
-    if (lookup) {
-      call.asks[i].answer_bytes =
-          std::uint64_t{call.asks[i].samples} * options.slots * options.dim * BytesOf(call.asks[i].type);
-    }
+    if (lookup) SetAnswerBytes(tables[i]->options, call.asks[i]);
   }
   const std::uint64_t values = BytesOfPlaces(ValuePlaces(call.asks));
   const bool no_room = client.on_device() && values > call.head.arena().values_bytes();
@@ -76,10 +60,8 @@ void Arenas::Handled(int rank) {
   if (code == StatusCode::kOk && no_room) code = StatusCode::kInvalidArgument;
 
   client.Receive();
-  const auto& answers = client.answers();
-  const auto own = std::ranges::find_if(
-      answers, [&](const ArenaClient::Answer& answer) { return answer.head.id() == call.head.id(); });
-  const StatusCode found = own == answers.end() ? StatusCode::kOk : CodeOnWire(own->head.code());
+  const ArenaClient::Answer* const own = client.AnswerTo(call.head.id());
+  const StatusCode found = own == nullptr ? StatusCode::kOk : FromWireCode(own->head.code());
   const bool refused_for_bytes = found == StatusCode::kInvalidArgument || found == StatusCode::kNotFound;
   const bool as_expected = found == code || (code == StatusCode::kOk && !refused_for_bytes);
   const bool by_a_mix =
@@ -87,7 +69,7 @@ void Arenas::Handled(int rank) {
   if (!as_expected && !by_a_mix) {
     return scheduler_.Fail(client.name() + " is answered " + std::string(ToString(found)) + " to call " +
                            std::to_string(call.head.id()) + " instead of " + std::string(ToString(code)) +
-                           (own == answers.end() ? "" : ": " + own->head.message()));
+                           (own == nullptr ? "" : ": " + own->head.message()));
   }
   if (refused_for_bytes) {
     ++counts_.refused;
@@ -98,10 +80,8 @@ void Arenas::Handled(int rank) {
 
 void Arenas::ToEngine(int rank, ArenaClient& client, ArenaCall& call,
                       const std::vector<std::optional<TableInfo>>& tables) {
-  const auto& answers = client.answers();
-  const auto own = std::ranges::find_if(
-      answers, [&](const ArenaClient::Answer& answer) { return answer.head.id() == call.head.id(); });
-  const bool refused = own != answers.end();
+  const ArenaClient::Answer* const own = client.AnswerTo(call.head.id());
+  const bool refused = own != nullptr;
   const Status status = refused ? StatusOf(own->head) : Status();
   const bool may_mix = client.on_device() && client.manner() == Manner::kRewrites;
   const auto handled = std::make_shared<const HandledCall>(HandledCall{

@@ -10,13 +10,6 @@
 #include <utility>
 
 namespace slotwise::sim {
-namespace {
-
-constexpr std::uint64_t kAlign = 64;
-constexpr std::uint64_t kVector = 16;  // bytes that a device copies at once
-
-}  // namespace
-
 ArenaClient::ArenaClient(std::string name, Manner manner, bool on_device, DoorConnection connection,
                          std::uint64_t seed)
     : name_(std::move(name)),
@@ -184,29 +177,23 @@ void ArenaClient::Lie(ArenaCall& call) {
     case 0:  // the body is beyond the arena, or its end is
       if (!has_body) return;
       places.set_body(places.body_bytes() > kAlign && random_.OneIn(2) ? size - kAlign : size);
-      call.breaks_protocol = true;
-      return;
+      break;
     case 1:  // values are
       places.set_values(random_.OneIn(2) ? kMost - 63 : size - kAlign);
       places.set_values_bytes(2 * kAlign);
-      call.breaks_protocol = true;
-      return;
+      break;
     case 2:  // on the server's word, or not aligned
       if (!has_values) return;
       places.set_values(random_.OneIn(2) ? 0 : places.values() + 1 + random_.Below(63));
-      call.breaks_protocol = true;
-      return;
+      break;
     case 3:
       places.set_body_bytes(places.body_bytes() + kAlign);
-      call.breaks_protocol = true;
-      return;
+      break;
     case 4:
       places.set_values_bytes(kMost - random_.Below(2));
-      call.breaks_protocol = true;
-      return;
+      break;
     case 5:  // no room for values
-      places.set_values_bytes(places.values_bytes() / 2);
-      return;
+      return places.set_values_bytes(places.values_bytes() / 2);
     case 6:  // where another call's body or values are
       if (calls_.empty()) return;
       places.set_values(random_.OneIn(2) ? calls_.back().head.arena().values() : SlotAt(calls_.back().slot));
@@ -214,8 +201,9 @@ void ArenaClient::Lie(ArenaCall& call) {
         places.set_values(SlotAt(0));
       return;
     default:  // on top of the call's own arrays
-      places.set_values(places.body());
+      return places.set_values(places.body());
   }
+  call.breaks_protocol = true;
 }
 
 ArenaCall* ArenaClient::Unsent() {
@@ -224,18 +212,13 @@ ArenaCall* ArenaClient::Unsent() {
   return first == calls_.end() ? nullptr : &*first;
 }
 
-void ArenaClient::SendHalf(std::size_t most_calls) { Send(most_calls, true); }
-void ArenaClient::SendRest(std::size_t most_calls) { Send(most_calls, false); }
-
 void ArenaClient::Send(std::size_t most_calls, bool half) {
   if (frame_.empty()) {
     ArenaCall& call = *Unsent();
     // The id of a call that is under way; while the server reads on, which it does not beside so many calls.
     std::vector<std::uint64_t> under_way;
     for (const ArenaCall& other : calls_) {
-      const bool answered = std::ranges::any_of(
-          answers_, [&](const Answer& answer) { return answer.head.id() == other.head.id(); });
-      if (other.handled && !answered) under_way.push_back(other.head.id());
+      if (other.handled && AnswerTo(other.head.id()) == nullptr) under_way.push_back(other.head.id());
     }
     if (manner_ == Manner::kLies && !half && !under_way.empty() && under_way.size() < most_calls &&
         random_.OneIn(20)) {
@@ -276,6 +259,12 @@ bool ArenaClient::Receive() {
     answer.body.assign(body, body + prefix[1]);
     received_.erase(0, sizeof(prefix) + prefix[0] + prefix[1]);
   }
+}
+
+const ArenaClient::Answer* ArenaClient::AnswerTo(std::uint64_t id) const {
+  const auto found =
+      std::ranges::find_if(answers_, [&](const Answer& answer) { return answer.head.id() == id; });
+  return found == answers_.end() ? nullptr : &*found;
 }
 
 ArenaCall* ArenaClient::CallOf(std::uint64_t id) {

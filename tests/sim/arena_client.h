@@ -65,11 +65,12 @@ class ArenaClient {
   // The first call that was not sent; null: all were.
   ArenaCall* Unsent();
   // Sends half of that call's frame, or the rest of it. `most_calls`: that the server lets be under way.
-  void SendHalf(std::size_t most_calls);
-  void SendRest(std::size_t most_calls);
+  void Send(std::size_t most_calls, bool half);
   // Takes in what the server has sent. Returns whether anything came.
   bool Receive();
   std::deque<Answer>& answers() { return answers_; }  // that came, and were not looked at
+  // The first of them to a call of that id; null: there is none.
+  const Answer* AnswerTo(std::uint64_t id) const;
   // The oldest call of that id that waits for an answer; null: there is none.
   ArenaCall* CallOf(std::uint64_t id);
 
@@ -108,7 +109,6 @@ class ArenaClient {
   void Scribble(std::uint64_t at, std::uint64_t bytes);
   void AddOtherBodies(ArenaCall& call);
   void Lie(ArenaCall& call);
-  void Send(std::size_t most_calls, bool half);
 
   const std::string name_;
   const Manner manner_;

@@ -13,12 +13,9 @@ constexpr std::uint64_t kMostClients = 24;
 }  // namespace
 
 void ArenaCounts::Add(const ArenaCounts& other) {
-  calls += other.calls;
-  answered += other.answered;
-  refused += other.refused;
-  rewritten += other.rewritten;
-  cut_off += other.cut_off;
-  left += other.left;
+  AddCounts(*this, other,
+            {&ArenaCounts::calls, &ArenaCounts::answered, &ArenaCounts::refused, &ArenaCounts::rewritten,
+             &ArenaCounts::cut_off, &ArenaCounts::left});
 }
 
 Arenas::Arenas(const Plan& plan, Scheduler& scheduler, Journal& journal, Referee& referee, ArenaRanks& ranks)
@@ -186,7 +183,7 @@ void Arenas::SendAFrame(Rank& of) {
   of.call = of.sender->Unsent();
   of.half = random_.OneIn(6);
   of.sender->Receive();
-  of.half ? of.sender->SendHalf(plan_.arena_calls) : of.sender->SendRest(plan_.arena_calls);
+  of.sender->Send(plan_.arena_calls, of.half);
   Trace(*of.sender, of.half ? "sends half of call" : "sends call", of.call->head.id());
 }
 
@@ -198,7 +195,7 @@ bool Arenas::Step(int rank, bool all) {
     SendAFrame(of);
     any = of.call != nullptr;
   } else if (of.half) {
-    of.sender->SendRest(plan_.arena_calls);
+    of.sender->Send(plan_.arena_calls, false);
     of.half = false;
     any = true;
   }

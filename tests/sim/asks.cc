@@ -53,11 +53,14 @@ std::function<void(Status)> FillNone(std::function<void(Reply)> done) {
 
 }  // namespace
 
+bool Ask::has_batch() const {
+  return operation == LookupRequest::kOperation || operation == PushRequest::kOperation ||
+         operation == ImportRequest::kOperation || operation == EraseRequest::kOperation;
+}
+
 std::uint64_t Ask::bytes() const {
   if (operation == ReadRowsRequest::kOperation) return keys.size() * sizeof(Key);
-  const bool has_batch = operation == LookupRequest::kOperation || operation == PushRequest::kOperation ||
-                         operation == ImportRequest::kOperation || operation == EraseRequest::kOperation;
-  if (!has_batch) return 0;
+  if (!has_batch()) return 0;
   return batch.keys.size() * 8 + batch.offsets.size() * 4 + batch.weights.size() * 4 + WordsOf(*this) * 4;
 }
 
@@ -141,11 +144,78 @@ bool IsOf(const Announcement& announcement, const Ask& ask) {
        announcement.learning_rate != ask.rate_of_step)) {
     return false;
   }
-  const bool is_batch =
-      ask.operation == LookupRequest::kOperation || ask.operation == PushRequest::kOperation ||
-      ask.operation == ImportRequest::kOperation || ask.operation == EraseRequest::kOperation;
-  return !is_batch || (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&
-                       announcement.weighted == !ask.batch.weights.empty());
+  return !ask.has_batch() ||
+         (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&
+          announcement.weighted == !ask.batch.weights.empty());
+}
+
+std::vector<std::uint64_t> KeysIn(const test::Batch& batch) {
+  std::vector<std::uint64_t> keys;
+  for (const Key key : batch.keys) keys.push_back(Value(key));
+  return keys;
+}
+
+test::Batch Joined(std::span<const Ask* const> parts, std::vector<float>& gradients) {
+  test::Batch all;
+  const bool weighted =
+      std::ranges::any_of(parts, [](const Ask* part) { return !part->batch.weights.empty(); });
+  for (const Ask* part : parts) {
+    const test::Batch& batch = part->batch;
+    const auto first = static_cast<std::uint32_t>(all.keys.size());
+    all.keys.insert(all.keys.end(), batch.keys.begin(), batch.keys.end());
+    for (std::uint32_t b = 1; b <= batch.bags(); ++b) all.offsets.push_back(first + batch.offsets[b]);
+    for (std::uint32_t i = 0; weighted && i < batch.keys.size(); ++i) all.weights.push_back(batch.weight(i));
+    gradients.insert(gradients.end(), part->values.begin(), part->values.end());
+  }
+  return all;
+}
+
+test::Batch DrawBatch(test::Random& random, const TableOptions& options, std::uint32_t samples,
+                      std::uint64_t distinct_keys) {
+  test::Batch batch;
+  for (std::uint32_t b = 0; b < samples * options.slots; ++b) {
+    std::vector<std::uint64_t> bag(options.combiner == Combiner::kNone ? 1 : random.Below(4));
+    for (std::uint64_t& key : bag) key = random.Below(distinct_keys);
+    batch.AddBag(bag);
+  }
+  return batch;
+}
+
+std::vector<std::uint64_t> DrawKeys(test::Random& random, std::uint64_t distinct_keys) {
+  std::vector<std::uint64_t> keys(random.Below(8));
+  for (std::uint64_t& key : keys) key = random.Below(distinct_keys);
+  return keys;
+}
+
+std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whole) {
+  const std::int64_t most = whole ? 8 : 1000;
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const std::uint64_t drawn = random.Below(static_cast<std::uint64_t>(2 * most + 1));
+    value = static_cast<float>(static_cast<std::int64_t>(drawn) - most) * (whole ? 1.0F : 1e-3F);
+  }
+  return values;
+}
+
+void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
+                bool whole, Ask& import) {
+  import.operation = ImportRequest::kOperation;
+  import.batch = test::OneKeyABag(keys);
+  import.with_state = random.OneIn(2);
+  const std::uint32_t state = import.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  import.values = DrawValues(random, keys.size() * (options.dim + state), whole);
+  for (float& value : import.values) value = value < 0 ? -value : value;  // squares are never negative
+  if (random.OneIn(3)) import.table_steps = random.Below(20);
+}
+
+void RoundGradients(Ask& push) {
+  std::vector<std::byte> narrow(push.values.size() * BytesOf(push.type));
+  Narrow(push.values, push.type, narrow.data());
+  Widen(narrow.data(), push.type, push.values);
+}
+
+void SetAnswerBytes(const TableOptions& options, Ask& lookup) {
+  lookup.answer_bytes = std::uint64_t{lookup.samples} * options.slots * options.dim * BytesOf(lookup.type);
 }
 
 }  // namespace slotwise::sim

@@ -1,5 +1,5 @@
-// Asks: the requests of the simulated clients, kept apart from the engine's own types, and what is answered
-// to them.
+// Asks: the requests of the simulated clients, kept apart from the engine's own types, how they are drawn,
+// and what is answered to them.
 //
 // This is the one place of the simulator that knows how the engine's requests are made.
 // Thread-safety: plain values.
@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ struct Ask {
   std::uint64_t answer_bytes = 0;  // kLookup
   bool placed = false;             // the lookup says where its answer goes
 
+  // Whether it brings bags of keys.
+  bool has_batch() const;
   // Bytes of arrays, which the inbox is charged for.
   std::uint64_t bytes() const;
   std::string Describe() const;
@@ -78,6 +81,24 @@ bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValu
 bool IsOf(const Announcement& announcement, const Ask& ask);
 
 std::string NameOf(Operation operation);
+
+std::vector<std::uint64_t> KeysIn(const test::Batch& batch);
+// Returns the batches of a step's parts behind each other, and appends their gradients to `gradients`.
+test::Batch Joined(std::span<const Ask* const> parts, std::vector<float>& gradients);
+
+// What the clients of both simulations draw.
+test::Batch DrawBatch(test::Random& random, const TableOptions& options, std::uint32_t samples,
+                      std::uint64_t distinct_keys);
+std::vector<std::uint64_t> DrawKeys(test::Random& random, std::uint64_t distinct_keys);
+// `whole`: small whole numbers; else thousandths, from -1 to 1.
+std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whole);
+// Makes an import of these keys, with values of `DrawValues`, and often with the optimizer's state.
+void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
+                bool whole, Ask& import);
+// Rounds a push's gradients to what its type can say.
+void RoundGradients(Ask& push);
+// Sets how many bytes a lookup's answer has.
+void SetAnswerBytes(const TableOptions& options, Ask& lookup);
 
 }  // namespace slotwise::sim
 

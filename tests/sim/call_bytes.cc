@@ -12,8 +12,6 @@
 namespace slotwise::sim {
 namespace {
 
-constexpr std::uint64_t kAlign = 64;
-
 std::uint64_t Padded(std::uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 std::uint64_t Mixed(std::uint64_t x) {

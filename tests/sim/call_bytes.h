@@ -21,6 +21,9 @@
 
 namespace slotwise::sim {
 
+inline constexpr std::uint64_t kAlign = 64;   // of arrays in a body
+inline constexpr std::uint64_t kVector = 16;  // bytes that a device copies at once
+
 // The hash that semantics.md gives a push's body.
 std::uint32_t HashOfBody(const Ask& push);
 

@@ -19,8 +19,6 @@ void SetRate(Ask& push, float rate) {
 
 }  // namespace
 
-using test::Batch;
-
 std::vector<Ask> Clients::Next() {
   if (done()) return {};
   ++asked_;
@@ -43,25 +41,6 @@ std::vector<Ask> Clients::DrawMessage() {
 
 Clients::Table& Clients::DrawTable() {
   return *std::next(tables_.begin(), static_cast<std::ptrdiff_t>(random_.Below(tables_.size())));
-}
-
-Batch Clients::DrawBatch(const TableOptions& options, std::uint32_t samples, bool weighted) {
-  Batch batch;
-  for (std::uint32_t b = 0; b < samples * options.slots; ++b) {
-    std::vector<std::uint64_t> bag(options.combiner == Combiner::kNone ? 1 : random_.Below(4));
-    for (std::uint64_t& key : bag) key = random_.Below(plan_.distinct_keys);
-    batch.AddBag(bag);
-  }
-  if (weighted) test::AddRandomWeights(random_, batch);
-  return batch;
-}
-
-std::vector<float> Clients::DrawValues(std::size_t count) {
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = static_cast<float>(static_cast<std::int64_t>(random_.Below(2001)) - 1000) * 1e-3F;
-  }
-  return values;
 }
 
 DataType Clients::DrawType() {
@@ -101,9 +80,11 @@ Ask Clients::DrawLookup() {
   ask.table = id;
   ask.mode = random_.Below(100) < plan_.eval_percent ? LookupMode::kEval : LookupMode::kTrain;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 100 : random_.Below(4));
-  ask.batch = DrawBatch(options, ask.samples, random_.Below(100) < plan_.weighted_percent);
+  const bool weighted = random_.Below(100) < plan_.weighted_percent;
+  ask.batch = DrawBatch(random_, options, ask.samples, plan_.distinct_keys);
+  if (weighted) test::AddRandomWeights(random_, ask.batch);
   ask.type = DrawType();
-  ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
+  SetAnswerBytes(options, ask);
   ask.placed = random_.OneIn(3);
   return ask;
 }
@@ -193,39 +174,26 @@ Ask Clients::DrawPartOf(const std::pair<TableId, TableOptions>& table, bool weig
   ask.operation = PushRequest::kOperation;
   ask.table = table.first;
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(40) ? 60 : random_.Below(4));
-  ask.batch = DrawBatch(options, ask.samples, weighted && random_.OneIn(2));
-  ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+  const bool has_weights = weighted && random_.OneIn(2);
+  ask.batch = DrawBatch(random_, options, ask.samples, plan_.distinct_keys);
+  if (has_weights) test::AddRandomWeights(random_, ask.batch);
+  ask.values = DrawValues(random_, std::size_t{ask.samples} * options.slots * options.dim, false);
   ask.type = DrawType();
-  std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
-  Narrow(ask.values, ask.type, narrow.data());
-  Widen(narrow.data(), ask.type, ask.values);
+  RoundGradients(ask);
   ask.body = HashOfBody(ask);
   return ask;
-}
-
-std::vector<std::uint64_t> Clients::DrawKeys() {
-  std::vector<std::uint64_t> keys(random_.Below(8));
-  for (std::uint64_t& key : keys) key = random_.Below(plan_.distinct_keys);
-  return keys;
 }
 
 Ask Clients::DrawRows() {
   const auto& [id, options] = DrawTable();
   Ask ask;
   ask.table = id;
-  const std::vector<std::uint64_t> keys = DrawKeys();
+  const std::vector<std::uint64_t> keys = DrawKeys(random_, plan_.distinct_keys);
   ask.samples = static_cast<std::uint32_t>(keys.size());
   switch (random_.Below(4)) {
-    case 0: {
-      ask.operation = ImportRequest::kOperation;
-      ask.batch = test::OneKeyABag(keys);
-      ask.with_state = random_.OneIn(2);
-      const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
-      ask.values = DrawValues(keys.size() * (options.dim + state));
-      for (float& value : ask.values) value = value < 0 ? -value : value;  // squares are never negative
-      if (random_.OneIn(3)) ask.table_steps = random_.Below(20);
+    case 0:
+      DrawImport(random_, options, keys, false, ask);
       return ask;
-    }
     case 1:
       ask.operation = EraseRequest::kOperation;
       ask.batch = test::OneKeyABag(keys);

@@ -42,8 +42,6 @@ class Clients {
 
   std::vector<Ask> DrawMessage();
   Table& DrawTable();
-  test::Batch DrawBatch(const TableOptions& options, std::uint32_t samples, bool weighted);
-  std::vector<float> DrawValues(std::size_t count);
   DataType DrawType();
   Ask DrawAsk();
   Ask DrawLookup();
@@ -54,7 +52,6 @@ class Clients {
   Ask DrawRows();
   Ask DrawOperator();
   std::vector<Ask> DrawGroup();
-  std::vector<std::uint64_t> DrawKeys();
 
   const Plan& plan_;
   Random random_;

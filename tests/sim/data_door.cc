@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/arrivals.inl"
+#include "kernels/backend/cpu.h"
 #include "server/intake/find_table.h"
-#include "tests/sim/stepped_arrivals.h"
 
 namespace slotwise::sim {
 namespace {
@@ -23,6 +25,45 @@ DataOptions OptionsOf(std::uint32_t most_calls) {
   options.reply_timeout = std::chrono::milliseconds(0);  // no timers
   return options;
 }
+
+// What the launches of this thread's copy call. Backends have no state of their own.
+thread_local const std::function<void()>* pause_of_copy = nullptr;
+
+struct SteppedBackend : CpuBackend {
+  template <class Index, class F>
+  static void ForEach(Queue& /*queue*/, Index n, F f) {
+    for (Index i = 0; i < n; ++i) {
+      if (pause_of_copy != nullptr) (*pause_of_copy)();
+      f(i);
+    }
+  }
+};
+
+// Arrivals on a device that others write to in the middle of a copy: kernels/arrivals.inl on the CPU's
+// backend, whose launches stop between their threads and call back. `pause` is called before each thread of a
+// launch, and between launches.
+class SteppedArrivals final : public Arrivals {
+ public:
+  explicit SteppedArrivals(std::function<void()> pause) : pause_(std::move(pause)) {}
+
+  std::shared_ptr<std::byte[]> Take(std::size_t bytes) override { return memory_->Take(bytes); }
+  void Copy(std::span<const ArrivingArray> arrays, std::span<ArrivedArray> found) override {
+    pause_of_copy = &pause_;
+    on_steps_.Copy(arrays, found.data());
+    pause_of_copy = nullptr;
+    for (std::size_t i = 0; i < arrays.size(); ++i) found[i].words = HashedWords(arrays[i]);
+  }
+  void Download(void* to, const void* from, std::size_t bytes) override {
+    pause_();
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  const std::function<void()> pause_;
+  const std::unique_ptr<Arrivals> memory_ = MakeCpuArrivals();
+  CpuQueue queue_{1};
+  ArrivalsOn<SteppedBackend> on_steps_{queue_};
+};
 
 }  // namespace
 
@@ -61,7 +102,7 @@ DoorConnection DataDoor::Connect(const std::string& name, bool on_device) {
       on_device ? shared_->arenas.MakeOnDevice(1, ends[1]) : shared_->arenas.Make(1);
   if (arena == nullptr) throw std::runtime_error("no memory for an arena");
   if (on_device) {
-    arena->arrivals = MakeSteppedArrivals(pause_);
+    arena->arrivals = std::make_unique<SteppedArrivals>(pause_);
     device_bytes_ += arena->bytes.size();
   }
   made.memory = SharedMemory::Open(dup(arena->descriptor), arena->bytes.size());

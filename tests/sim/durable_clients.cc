@@ -27,13 +27,10 @@ std::size_t DurableClients::Add(Op op) {
 
 DurableClients::Message DurableClients::Next() {
   if (tables_.empty() || random_.OneIn(15)) {
-    Op op{.operation = CreateTableRequest::kOperation};
     Ask create;
     create.operation = CreateTableRequest::kOperation;
     create.options = random_.OneOf(plan_.tables);
-    op.names = {create.options.name.str()};
-    op.parts = {create};
-    return {Add(std::move(op)), 0};
+    return {Add({.operation = create.operation, .parts = {create}, .names = {create.options.name.str()}}), 0};
   }
   return random_.Below(100) < 60 ? DrawPush() : Message{MakeOther(), 0};
 }
@@ -107,40 +104,13 @@ Ask DurableClients::DrawPart(const Table& table) {
   ask.table = table.first;
   ask.body = static_cast<std::uint32_t>(random_.Below(1000));
   ask.samples = static_cast<std::uint32_t>(random_.OneIn(30) ? 40 : random_.Below(4));
-  ask.batch = DrawBatch(options, ask.samples);
+  ask.batch = DrawBatch(random_, options, ask.samples, kDistinctKeys);
   if (!plan_.whole_numbers && random_.OneIn(4)) test::AddRandomWeights(random_, ask.batch);
-  ask.values = DrawValues(std::size_t{ask.samples} * options.slots * options.dim);
+  ask.values =
+      DrawValues(random_, std::size_t{ask.samples} * options.slots * options.dim, plan_.whole_numbers);
   if (random_.OneIn(3)) ask.type = random_.OneIn(2) ? DataType::kFloat16 : DataType::kBFloat16;
-  std::vector<std::byte> narrow(ask.values.size() * BytesOf(ask.type));
-  Narrow(ask.values, ask.type, narrow.data());
-  Widen(narrow.data(), ask.type, ask.values);
+  RoundGradients(ask);
   return ask;
-}
-
-test::Batch DurableClients::DrawBatch(const TableOptions& options, std::uint32_t samples) {
-  test::Batch batch;
-  for (std::uint32_t b = 0; b < samples * options.slots; ++b) {
-    std::vector<std::uint64_t> bag(options.combiner == Combiner::kNone ? 1 : random_.Below(4));
-    for (std::uint64_t& key : bag) key = random_.Below(kDistinctKeys);
-    batch.AddBag(bag);
-  }
-  return batch;
-}
-
-std::vector<float> DurableClients::DrawValues(std::size_t count) {
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = plan_.whole_numbers
-                ? static_cast<float>(static_cast<std::int64_t>(random_.Below(17)) - 8)
-                : static_cast<float>(static_cast<std::int64_t>(random_.Below(2001)) - 1000) * 1e-3F;
-  }
-  return values;
-}
-
-std::vector<std::uint64_t> DurableClients::DrawKeys() {
-  std::vector<std::uint64_t> keys(random_.Below(8));
-  for (std::uint64_t& key : keys) key = random_.Below(kDistinctKeys);
-  return keys;
 }
 
 std::size_t DurableClients::MakeOther() {
@@ -153,19 +123,16 @@ std::size_t DurableClients::MakeOther() {
   if (kind < 35) {
     ask.operation = LookupRequest::kOperation;
     ask.samples = static_cast<std::uint32_t>(random_.Below(4));
-    ask.batch = DrawBatch(options, ask.samples);
-    ask.answer_bytes = std::uint64_t{ask.samples} * options.slots * options.dim * BytesOf(ask.type);
+    ask.batch = DrawBatch(random_, options, ask.samples, kDistinctKeys);
+    SetAnswerBytes(options, ask);
   } else if (kind < 80) {
-    ask.operation = kind < 55 ? ImportRequest::kOperation : EraseRequest::kOperation;
-    const std::vector<std::uint64_t> keys = DrawKeys();
+    const std::vector<std::uint64_t> keys = DrawKeys(random_, kDistinctKeys);
     ask.samples = static_cast<std::uint32_t>(keys.size());
-    ask.batch = test::OneKeyABag(keys);
-    if (ask.operation == ImportRequest::kOperation) {
-      ask.with_state = random_.OneIn(2);
-      const std::uint32_t state = ask.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
-      ask.values = DrawValues(keys.size() * (options.dim + state));
-      for (float& value : ask.values) value = value < 0 ? -value : value;  // squares are never negative
-      if (random_.OneIn(3)) ask.table_steps = random_.Below(20);
+    if (kind < 55) {
+      DrawImport(random_, options, keys, plan_.whole_numbers, ask);
+    } else {
+      ask.operation = EraseRequest::kOperation;
+      ask.batch = test::OneKeyABag(keys);
     }
   } else if (kind < 93) {
     ask.operation = SetLearningRateRequest::kOperation;
@@ -173,9 +140,7 @@ std::size_t DurableClients::MakeOther() {
   } else {
     ask.operation = DropTableRequest::kOperation;
   }
-  Op op{.operation = ask.operation};
-  op.names = {name};
-  op.parts = {std::move(ask)};
+  Op op{.operation = ask.operation, .parts = {std::move(ask)}, .names = {name}};
   if (op.operation == DropTableRequest::kOperation) tables_.erase(op.names[0]);
   return Add(std::move(op));
 }

@@ -44,9 +44,6 @@ class DurableClients {
   std::size_t MakePush();
   std::size_t MakeOther();
   Ask DrawPart(const Table& table);
-  test::Batch DrawBatch(const TableOptions& options, std::uint32_t samples);
-  std::vector<float> DrawValues(std::size_t count);
-  std::vector<std::uint64_t> DrawKeys();
   bool IsKnown(const Op& op) const;
 
   const DurablePlan& plan_;

@@ -13,12 +13,6 @@ constexpr std::size_t kMostUnknown = 10;
 // The ranks go by the clock as it was a little before a round.
 constexpr Time kSlack = 300'000;
 
-std::vector<std::uint64_t> KeysIn(const test::Batch& batch) {
-  std::vector<std::uint64_t> keys;
-  for (const Key key : batch.keys) keys.push_back(Value(key));
-  return keys;
-}
-
 }  // namespace
 
 bool Op::IsUpdate() const { return operation != LookupRequest::kOperation; }
@@ -224,20 +218,10 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
     const auto found = state.find(op.names[parts[0]]);
     if (found == state.end()) return "no table for " + op.parts[parts[0]].Describe();
     ModelTable& table = found->second;
-    test::Batch batch;
+    std::vector<const Ask*> asks;
+    for (const std::size_t p : parts) asks.push_back(&op.parts[p]);
     std::vector<float> gradients;
-    const bool weighted =
-        std::ranges::any_of(parts, [&](std::size_t p) { return !op.parts[p].batch.weights.empty(); });
-    for (const std::size_t p : parts) {
-      const Ask& part = op.parts[p];
-      const auto before = static_cast<std::uint32_t>(batch.keys.size());
-      batch.keys.insert(batch.keys.end(), part.batch.keys.begin(), part.batch.keys.end());
-      for (std::size_t o = 1; o < part.batch.offsets.size(); ++o)
-        batch.offsets.push_back(before + part.batch.offsets[o]);
-      for (std::uint32_t i = 0; weighted && i < part.batch.keys.size(); ++i)
-        batch.weights.push_back(part.batch.weight(i));
-      gradients.insert(gradients.end(), part.values.begin(), part.values.end());
-    }
+    const test::Batch batch = Joined(asks, gradients);
     table.Push(batch, gradients, op.parts[parts[0]].rate_of_step);
     for (const std::size_t p : parts) {
       if (op.told[p] && *op.told[p] != table.steps()) {

@@ -1,5 +1,3 @@
-#include "tests/sim/durable_life.h"
-
 #include <algorithm>
 #include <charconv>
 #include <deque>
@@ -13,6 +11,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/operations/checkpoint_requests.h"
 #include "server/engine/schedule/agenda.h"
+#include "tests/sim/durable_simulation.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_collective.h"
 #include "tests/sim/sim_exchange.h"
@@ -217,14 +216,7 @@ void Life::RunRank(Rank& me) {
   const std::unique_ptr<Device> device = plan_.ranks.apart ? test::MakeApartDevice(me) : MakeCpuDevice(1);
   const HashSecret secret(plan_.ranks.seed, static_cast<std::uint64_t>(me.number));
   SimCollective collective(wires_, me.number);
-  auto batches_stream = device->MakeStream();
-  auto bags_stream = device->MakeStream();
-  auto batches = std::make_unique<SimExchange>(plan_.ranks.exchange, *batches_stream, wires_.batches,
-                                               scheduler_, me.number);
-  auto bags =
-      std::make_unique<SimExchange>(plan_.ranks.exchange, *bags_stream, wires_.bags, scheduler_, me.number);
-  const Exchanges exchanges =
-      Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream), std::move(bags));
+  const Exchanges exchanges = MakeSimExchanges(plan_.ranks.exchange, *device, wires_, me.number);
   Engine engine(*device, collective, exchanges, secret, plan_.ranks.engine, me.clock, &me);
   struct Unreachable {
     Rank& rank;
@@ -478,29 +470,30 @@ void Life::RequestStop() {
 }  // namespace
 
 void LifeOutcome::Add(const LifeOutcome& other) {
-  lives += other.lives;
-  events += other.events;
-  recoveries += other.recoveries;
-  begun += other.begun;
-  failed_recoveries += other.failed_recoveries;
-  damages += other.damages;
-  journal_damages += other.journal_damages;
-  torn += other.torn;
-  refused_damages += other.refused_damages;
-  replayed += other.replayed;
-  from_checkpoints += other.from_checkpoints;
-  saved += other.saved;
-  deltas += other.deltas;
-  requests += other.requests;
-  acknowledged += other.acknowledged;
-  refused += other.refused;
-  lost += other.lost;
+  AddCounts(*this, other,
+            {&LifeOutcome::lives,
+             &LifeOutcome::events,
+             &LifeOutcome::recoveries,
+             &LifeOutcome::begun,
+             &LifeOutcome::failed_recoveries,
+             &LifeOutcome::damages,
+             &LifeOutcome::journal_damages,
+             &LifeOutcome::torn,
+             &LifeOutcome::refused_damages,
+             &LifeOutcome::replayed,
+             &LifeOutcome::from_checkpoints,
+             &LifeOutcome::saved,
+             &LifeOutcome::deltas,
+             &LifeOutcome::requests,
+             &LifeOutcome::acknowledged,
+             &LifeOutcome::refused,
+             &LifeOutcome::lost,
+             &LifeOutcome::kills,
+             &LifeOutcome::breaks,
+             &LifeOutcome::power_failures,
+             &LifeOutcome::disk_failures,
+             &LifeOutcome::clean_ends});
   longest_loss = std::max(longest_loss, other.longest_loss);
-  kills += other.kills;
-  breaks += other.breaks;
-  power_failures += other.power_failures;
-  disk_failures += other.disk_failures;
-  clean_ends += other.clean_ends;
   trace_hash = trace_hash * 31 + other.trace_hash;
 }
 

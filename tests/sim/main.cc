@@ -37,16 +37,8 @@ Flags Parse(int argc, char** argv) {
   Flags flags;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
-    if (flag == "--trace") {
-      flags.trace = true;
-      continue;
-    }
-    if (flag == "--fail-fast") {
-      flags.fail_fast = true;
-      continue;
-    }
-    if (flag == "--durable") {
-      flags.durable = true;
+    if (flag == "--trace" || flag == "--fail-fast" || flag == "--durable") {
+      (flag == "--trace" ? flags.trace : flag == "--durable" ? flags.durable : flags.fail_fast) = true;
       continue;
     }
     const char* const value = i + 1 < argc ? argv[++i] : nullptr;
@@ -194,21 +186,28 @@ int RunMany(const Flags& flags) {
   return failed == 0 ? 0 : 1;
 }
 
+// Tells of one seed, which has run. Returns how many failed.
+template <class ResultOfSeed>
+int PrintOne(const Flags& flags, const ResultOfSeed& result) {
+  if (!flags.trace) std::printf("%s\n", result.plan.c_str());
+  if (result.failure.empty()) return 0;
+  PrintFailure(flags, flags.only, result.failure.c_str());
+  return 1;
+}
+
 int RunOne(const Flags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   if (flags.durable) {
     const DurableResult result = RunDurableSeed(flags.only, flags.trace);
-    if (!flags.trace) std::printf("%s\n", result.plan.c_str());
-    if (!result.failure.empty()) PrintFailure(flags, flags.only, result.failure.c_str());
-    PrintLives(result.outcome, 1, result.failure.empty() ? 0 : 1, SecondsSince(begin));
-    return result.failure.empty() ? 0 : 1;
+    const int failed = PrintOne(flags, result);
+    PrintLives(result.outcome, 1, static_cast<std::uint64_t>(failed), SecondsSince(begin));
+    return failed;
   }
   const SeedResult result = RunSeed(flags.only, flags.trace);
-  if (!flags.trace) std::printf("%s\n", result.plan.c_str());
-  if (!result.failure.empty()) PrintFailure(flags, flags.only, result.failure.c_str());
-  PrintTotals(result.outcome, result.failure.empty() ? 0 : 1, SecondsSince(begin));
+  const int failed = PrintOne(flags, result);
+  PrintTotals(result.outcome, static_cast<std::uint64_t>(failed), SecondsSince(begin));
   std::printf("  hash of the trace: %016" PRIx64 "\n", result.outcome.trace_hash);
-  return result.failure.empty() ? 0 : 1;
+  return failed;
 }
 
 }  // namespace

@@ -360,10 +360,7 @@ void Referee::CheckRound(const Round& round) {
   if (scheduler_.failure()) return;
   const std::vector<Sent*> waiters = TakeWaiters(round);
   if (scheduler_.failure()) return;
-  const bool batch =
-      round.operation == LookupRequest::kOperation || round.operation == PushRequest::kOperation ||
-      round.operation == ImportRequest::kOperation || round.operation == EraseRequest::kOperation;
-  decided_.back().batch_round = batch;
+  decided_.back().batch_round = ask.has_batch();
   if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause)) {
     decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
   }

@@ -36,13 +36,12 @@ class Referee {
   void OnTaken(int rank, const Request& request, TicketNumber ticket);
   void OnDecision(int rank, const EngineState& state, const Decision& decision);
 
-  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
-  // was.
-  // `stopping`: the rank was asked to stop before.
   // A client has a lookup's answer, and lets go of it. Answers of one round may end together.
   void OnHeld(const Sent& lookup);
   void OnLetGo(const Sent& lookup);
 
+  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
+  // was. `stopping`: the rank was asked to stop before.
   void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                 bool stopping);
   // An engine answered.

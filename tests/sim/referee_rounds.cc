@@ -8,30 +8,6 @@
 namespace slotwise::sim {
 namespace {
 
-using test::Batch;
-
-// The parts of a step behind each other, in their order.
-Batch Joined(const std::map<std::uint32_t, Sent*>& parts, std::vector<float>& values) {
-  Batch all;
-  const bool weighted =
-      std::ranges::any_of(parts, [](const auto& part) { return !part.second->ask.batch.weights.empty(); });
-  for (const auto& [number, sent] : parts) {
-    const Batch& batch = sent->ask.batch;
-    const auto first = static_cast<std::uint32_t>(all.keys.size());
-    all.keys.insert(all.keys.end(), batch.keys.begin(), batch.keys.end());
-    for (std::uint32_t b = 1; b <= batch.bags(); ++b) all.offsets.push_back(first + batch.offsets[b]);
-    for (std::uint32_t i = 0; weighted && i < batch.keys.size(); ++i) all.weights.push_back(batch.weight(i));
-    values.insert(values.end(), sent->ask.values.begin(), sent->ask.values.end());
-  }
-  return all;
-}
-
-std::vector<std::uint64_t> KeysIn(const Batch& batch) {
-  std::vector<std::uint64_t> keys;
-  for (const Key key : batch.keys) keys.push_back(Value(key));
-  return keys;
-}
-
 bool SameBits(std::span<const float> one, std::span<const float> other) {
   return std::ranges::equal(one, other, [](float a, float b) {
     return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
@@ -133,8 +109,10 @@ void Referee::RunPush(const Round& round) {
       step.epoch = std::max(step.epoch, sent->ask.step.epoch);
     }
     ModelTable& table = after.emplace(share.table, tables_.at(share.table)).first->second;
+    std::vector<const Ask*> asks;
+    for (const auto& [number, sent] : parts) asks.push_back(&sent->ask);
     std::vector<float> gradients;
-    const Batch batch = Joined(parts, gradients);
+    const test::Batch batch = Joined(asks, gradients);
     applied = table.Push(batch, gradients, parts.begin()->second->ask.rate_of_step) && applied;
     name.table = share.table;
     name.table_step = table.steps();

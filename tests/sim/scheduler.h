@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -26,6 +27,12 @@ using test::Random;
 // Virtual time, in microseconds from the simulation's begin.
 using Time = std::uint64_t;
 inline constexpr Time kNever = std::numeric_limits<Time>::max();
+
+// Adds these counts of `other` to those of `sum`.
+template <class Counts>
+void AddCounts(Counts& sum, const Counts& other, std::initializer_list<std::uint64_t Counts::*> counts) {
+  for (const auto count : counts) sum.*count += other.*count;
+}
 
 // A rank unwinds by this when the rank is killed, or the simulation is over.
 struct RankEnded {};

@@ -103,4 +103,13 @@ void SimExchange::Travel(const std::string& call, std::vector<std::size_t> sizes
       write);
 }
 
+Exchanges MakeSimExchanges(ExchangeKind kind, Device& device, Wires& wires, int rank) {
+  auto batches_stream = device.MakeStream();
+  auto bags_stream = device.MakeStream();
+  auto batches = std::make_unique<SimExchange>(kind, *batches_stream, wires.batches, wires.scheduler, rank);
+  auto bags = std::make_unique<SimExchange>(kind, *bags_stream, wires.bags, wires.scheduler, rank);
+  return Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream),
+                       std::move(bags));
+}
+
 }  // namespace slotwise::sim

@@ -17,6 +17,7 @@
 #include "server/collective/exchange.h"
 #include "tests/sim/meetings.h"
 #include "tests/sim/scheduler.h"
+#include "tests/sim/sim_collective.h"
 
 namespace slotwise::sim {
 
@@ -49,6 +50,9 @@ class SimExchange final : public Exchange {
   Scheduler& scheduler_;
   const int rank_;
 };
+
+// Makes the exchanges of a rank, each on a stream of its own.
+Exchanges MakeSimExchanges(ExchangeKind kind, Device& device, Wires& wires, int rank);
 
 }  // namespace slotwise::sim
 

@@ -1,5 +1,6 @@
 // Engines of several ranks under a scheduler with a seed: whatever the order of events, no invariant is
-// broken.
+// broken. Servers that die at any step and come back on other numbers of ranks: nothing that was promised is
+// lost, doubled or halved.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -9,36 +10,50 @@
 #include <string>
 #include <string_view>
 
+#include "tests/sim/durable_simulation.h"
 #include "tests/sim/simulation.h"
 
 namespace slotwise::sim {
 namespace {
 
 // Sanitizers are several times slower; `./dev test all` runs the longer forms of tests.
-std::uint64_t Seeds() {
+std::uint64_t Seeds([[maybe_unused]] std::uint64_t sanitized, std::uint64_t usual, std::uint64_t most) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 200;
+  return sanitized;
 #else
   const char* const forms = std::getenv("SLOTWISE_TESTS");
-  return forms != nullptr && std::string_view(forms) == "all" ? 1000 : 500;
+  return forms != nullptr && std::string_view(forms) == "all" ? most : usual;
 #endif
 }
-constexpr std::uint64_t kShards = 8;
 
-std::string Again(std::uint64_t seed) {
-  return "again: ./dev sim --seed " + std::to_string(seed) + " --trace";
+// Runs every `shards`-th of the seeds from `first` on, and sums what they came to. `again`: what runs a seed.
+template <class Run>
+auto SumOf(Run run, const char* again, std::uint64_t first, std::uint64_t seeds, std::uint64_t shards) {
+  decltype(run(first, false).outcome) sum;
+  for (std::uint64_t seed = first; seed <= seeds; seed += shards) {
+    const auto result = run(seed, false);
+    EXPECT_EQ(result.failure, "") << result.plan << "\nagain: " << again << " --trace --seed " << seed;
+    if (!result.failure.empty()) break;
+    sum.Add(result.outcome);
+  }
+  return sum;
 }
 
+template <class Run>
+void ExpectTheSameEveryTime(Run run, std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const auto first = run(seed, false).outcome;
+    const auto again = run(seed, false).outcome;
+    EXPECT_EQ(first.trace_hash, again.trace_hash) << "seed " << seed;
+    EXPECT_EQ(first.events, again.events) << "seed " << seed;
+  }
+}
+
+constexpr std::uint64_t kShards = 8;
 class Simulated : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(Simulated, SeedsBreakNoInvariant) {
-  const std::uint64_t seeds = Seeds();
-  Outcome sum;
-  for (std::uint64_t seed = GetParam() + 1; seed <= seeds; seed += kShards) {
-    const SeedResult result = RunSeed(seed);
-    ASSERT_EQ(result.failure, "") << result.plan << "\n" << Again(seed);
-    sum.Add(result.outcome);
-  }
+  const Outcome sum = SumOf(RunSeed, "./dev sim", GetParam() + 1, Seeds(200, 500, 1000), kShards);
   EXPECT_GT(sum.rounds, sum.seeds);
   EXPECT_GT(sum.full_inboxes, 0U);
   const ArenaCounts& arenas = sum.arenas;
@@ -50,14 +65,7 @@ TEST_P(Simulated, SeedsBreakNoInvariant) {
 
 INSTANTIATE_TEST_SUITE_P(Shard, Simulated, testing::Range(std::uint64_t{0}, kShards));
 
-TEST(Simulation, OfASeedIsTheSameEveryTime) {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    const SeedResult first = RunSeed(seed);
-    const SeedResult again = RunSeed(seed);
-    EXPECT_EQ(first.outcome.trace_hash, again.outcome.trace_hash) << Again(seed);
-    EXPECT_EQ(first.outcome.events, again.outcome.events) << Again(seed);
-  }
-}
+TEST(Simulation, OfASeedIsTheSameEveryTime) { ExpectTheSameEveryTime(RunSeed, 30); }
 
 // The servers' sockets, arenas and clients' processes have descriptors.
 TEST(Simulation, LeavesNoDescriptorOpen) {
@@ -75,6 +83,25 @@ TEST(Simulation, LeavesNoDescriptorOpen) {
 TEST(Simulation, OfAnotherSeedIsAnother) {
   EXPECT_NE(RunSeed(1).outcome.trace_hash, RunSeed(2).outcome.trace_hash);
 }
+
+constexpr std::uint64_t kDurableShards = 2;
+class DurableServers : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(DurableServers, KeepTheirPromises) {
+  const std::uint64_t seeds = Seeds(80, 150, 500);
+  const LifeOutcome sum = SumOf(RunDurableSeed, "./dev sim --durable", GetParam() + 1, seeds, kDurableShards);
+  RecordProperty("outcome", Describe(sum));
+  EXPECT_GT(sum.recoveries, seeds / kDurableShards);
+  for (const std::uint64_t count :
+       {sum.from_checkpoints, sum.replayed, sum.deltas, sum.power_failures, sum.disk_failures, sum.refused,
+        sum.lost, sum.damages, sum.journal_damages, sum.refused_damages}) {
+    EXPECT_GT(count, 0U) << Describe(sum);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shard, DurableServers, testing::Range(std::uint64_t{0}, kDurableShards));
+
+TEST(DurableSimulation, OfASeedIsTheSameEveryTime) { ExpectTheSameEveryTime(RunDurableSeed, 10); }
 
 }  // namespace
 }  // namespace slotwise::sim

@@ -61,6 +61,9 @@ class Simulation final : public World, public ArenaRanks {
   void Kill();
   void RequestStop();
   void Freeze();
+  void Trace(Line kind, std::uint64_t detail, const std::function<std::string()>& line) {
+    scheduler_.Trace(static_cast<std::uint64_t>(kind), detail, line);
+  }
   Rank& Draw() { return *ranks_[random_.Below(ranks_.size())]; }
 
   const Plan plan_;
@@ -140,18 +143,16 @@ void Simulation::Rank::OnDecision(const EngineState& state, const Decision& deci
   last_us_ = scheduler.now();
   last_ns_ = ns;
   outcome.decisions = std::max(outcome.decisions, state.decisions);
-  scheduler.Trace(static_cast<std::uint64_t>(Line::kDecision),
-                  state.fingerprint * 8 + static_cast<std::uint64_t>(number), [&] {
-                    return "rank " + std::to_string(number) + " decides " + std::to_string(state.decisions) +
-                           ": " +
-                           (decision.round ? "round " + std::to_string(decision.round->number) + ", " +
-                                                 NameOf(decision.round->operation) + " of table " +
-                                                 std::to_string(Value(decision.round->table)) + " for " +
-                                                 std::to_string(decision.round->waiters.size()) + " requests"
-                                           : "no round") +
-                           ", " + std::to_string(decision.answers.size()) + " answers, " +
-                           std::to_string(state.inbox_bytes) + " bytes";
-                  });
+  simulation_.Trace(Line::kDecision, state.fingerprint * 8 + static_cast<std::uint64_t>(number), [&] {
+    return "rank " + std::to_string(number) + " decides " + std::to_string(state.decisions) + ": " +
+           (decision.round ? "round " + std::to_string(decision.round->number) + ", " +
+                                 NameOf(decision.round->operation) + " of table " +
+                                 std::to_string(Value(decision.round->table)) + " for " +
+                                 std::to_string(decision.round->waiters.size()) + " requests"
+                           : "no round") +
+           ", " + std::to_string(decision.answers.size()) + " answers, " + std::to_string(state.inbox_bytes) +
+           " bytes";
+  });
   simulation_.referee_.OnDecision(number, state, decision);
 }
 
@@ -202,13 +203,7 @@ void Simulation::RunRank(int rank) {
         if (!mine) scheduler_.Fail("rank " + std::to_string(rank) + " makes a table under another secret");
       });
   SimCollective collective(wires_, rank);
-  auto batches_stream = device->MakeStream();
-  auto bags_stream = device->MakeStream();
-  auto batches =
-      std::make_unique<SimExchange>(plan_.exchange, *batches_stream, wires_.batches, scheduler_, rank);
-  auto bags = std::make_unique<SimExchange>(plan_.exchange, *bags_stream, wires_.bags, scheduler_, rank);
-  const Exchanges exchanges =
-      Exchanges::Of(std::move(batches_stream), std::move(batches), std::move(bags_stream), std::move(bags));
+  const Exchanges exchanges = MakeSimExchanges(plan_.exchange, *device, wires_, rank);
   struct DoorIsLast {  // connections may end with the engine's last requests
     Arenas& arenas;
     const int rank;
@@ -301,8 +296,7 @@ void Simulation::Send(int rank, std::vector<Ask> asks) {
     Sent& sent = journal_.Add(rank, std::move(ask), scheduler_.now());
     group.push_back(&sent);
     requests.push_back(RequestOf(sent.ask, [this, &sent](Reply reply) { OnReply(sent, std::move(reply)); }));
-    scheduler_.Trace(static_cast<std::uint64_t>(Line::kSend), sent.id,
-                     [&] { return "sends " + sent.Describe(); });
+    Trace(Line::kSend, sent.id, [&] { return "sends " + sent.Describe(); });
   }
   std::vector<std::optional<Status>> refused(group.size());
   refused_ = &refused;
@@ -321,10 +315,8 @@ void Simulation::Send(int rank, std::vector<Ask> asks) {
 
 void Simulation::OnReply(Sent& sent, Reply reply) {
   ++outcome_.answers;
-  scheduler_.Trace(
-      static_cast<std::uint64_t>(Line::kAnswer),
-      sent.id * 32 + static_cast<std::uint64_t>(reply.status.code()),
-      [&] { return "answers " + std::string(ToString(reply.status.code())) + " to " + sent.Describe(); });
+  Trace(Line::kAnswer, sent.id * 32 + static_cast<std::uint64_t>(reply.status.code()),
+        [&] { return "answers " + std::string(ToString(reply.status.code())) + " to " + sent.Describe(); });
   if (refused_ != nullptr && sent.id >= first_refused_ && sent.id - first_refused_ < refused_->size()) {
     (*refused_)[sent.id - first_refused_] = reply.status;
   }
@@ -355,8 +347,7 @@ void Simulation::LookAtHeld(bool all) {
 
 void Simulation::Kill() {
   const int rank = Draw().number;
-  scheduler_.Trace(static_cast<std::uint64_t>(Line::kKill), static_cast<std::uint64_t>(rank),
-                   [&] { return "kills rank " + std::to_string(rank); });
+  Trace(Line::kKill, static_cast<std::uint64_t>(rank), [&] { return "kills rank " + std::to_string(rank); });
   ++outcome_.kills;
   scheduler_.Kill(rank);
   // mpirun notices sooner than a watchdog, or not.
@@ -369,8 +360,8 @@ void Simulation::RequestStop() {
   if (!clients_.done()) ++outcome_.early_stops;
   stopped_ = true;
   rank.stopping = true;
-  scheduler_.Trace(static_cast<std::uint64_t>(Line::kStop), static_cast<std::uint64_t>(rank.number),
-                   [&] { return "asks rank " + std::to_string(rank.number) + " to stop"; });
+  Trace(Line::kStop, static_cast<std::uint64_t>(rank.number),
+        [&] { return "asks rank " + std::to_string(rank.number) + " to stop"; });
   rank.engine->RequestStop();
   rank.clock.Poke();
 }
@@ -379,25 +370,18 @@ void Simulation::Freeze() {
   const int rank = Draw().number;
   const Time until = scheduler_.now() + random_.Below(100'000);
   ++outcome_.freezes;
-  scheduler_.Trace(static_cast<std::uint64_t>(Line::kFreeze), until,
-                   [&] { return "stops rank " + std::to_string(rank) + " until " + std::to_string(until); });
+  Trace(Line::kFreeze, until,
+        [&] { return "stops rank " + std::to_string(rank) + " until " + std::to_string(until); });
   scheduler_.Freeze(rank, until);
 }
 
 }  // namespace
 
 void Outcome::Add(const Outcome& other) {
-  seeds += other.seeds;
-  events += other.events;
-  decisions += other.decisions;
-  rounds += other.rounds;
-  requests += other.requests;
-  answers += other.answers;
-  kills += other.kills;
-  early_stops += other.early_stops;
-  freezes += other.freezes;
-  dropped_clients += other.dropped_clients;
-  full_inboxes += other.full_inboxes;
+  AddCounts(*this, other,
+            {&Outcome::seeds, &Outcome::events, &Outcome::decisions, &Outcome::rounds, &Outcome::requests,
+             &Outcome::answers, &Outcome::kills, &Outcome::early_stops, &Outcome::freezes,
+             &Outcome::dropped_clients, &Outcome::full_inboxes});
   arenas.Add(other.arenas);
   slowest_round_us = std::max(slowest_round_us, other.slowest_round_us);
   slowest_round_ns = std::max(slowest_round_ns, other.slowest_round_ns);
