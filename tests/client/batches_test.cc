@@ -63,6 +63,13 @@ class BatchesTest : public testing::Test {
     return {.parts = parts, .limits = limits};
   }
 
+  static void ExpectRefused(Batches& batches, const CutOptions& options, const std::string& message) {
+    const Status refused = Cut(batches, options);
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_EQ(refused.message(), message);
+    EXPECT_TRUE(batches.requests.empty());
+  }
+
   // A round that has room for one byte less refuses a step of so many.
   static void ExpectTooLarge(const Status& refused, const std::string& what, std::uint64_t bytes) {
     EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
@@ -169,19 +176,14 @@ TEST_F(BatchesTest, ASampleThatDoesNotFitIsRefusedByTheLimitsName) {
   Batches batches = Of(3, 2);
   EXPECT_TRUE(Cut(batches, Within(1 << 20, 64)).ok());
   batches.requests.clear();
-  const Status round = Cut(batches, Within(1 << 20, 63));
-  EXPECT_EQ(round.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(round.message(), "sample 0 takes 64 bytes in a round, more than the 63 of limits.max_round_mib");
-  const Status message = Cut(batches, Within(15, 1 << 20));
-  EXPECT_EQ(message.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(message.message(),
-            "sample 0 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
-  EXPECT_TRUE(batches.requests.empty());
-
+  ExpectRefused(batches, Within(1 << 20, 63),
+                "sample 0 takes 64 bytes in a round, more than the 63 of limits.max_round_mib");
+  ExpectRefused(batches, Within(15, 1 << 20),
+                "sample 0 takes 16 bytes in a request, more than the 15 of limits.max_message_mib");
   const std::vector<float> weights(6);
   batches.tables[0].checked.view.weights = weights;
-  EXPECT_EQ(Cut(batches, Within(23, 1 << 20)).message(),
-            "sample 0 takes 24 bytes in a request, more than the 23 of limits.max_message_mib");
+  ExpectRefused(batches, Within(23, 1 << 20),
+                "sample 0 takes 24 bytes in a request, more than the 23 of limits.max_message_mib");
 }
 
 TEST_F(BatchesTest, AStepHasToFitIntoARoundWithAllItsParts) {

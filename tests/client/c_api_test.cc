@@ -32,10 +32,12 @@ struct Free {
 template <class T>
 using Owned = std::unique_ptr<T, Free>;
 
-Owned<slotwise_client> Connect(const FakeServer& server, std::int64_t timeout_ms = 10'000) {
+Owned<slotwise_client> Connect(const FakeServer& server, std::int64_t timeout_ms = 10'000,
+                               std::int32_t data_type = SLOTWISE_FLOAT32) {
   const char* address = server.addresses()[0].c_str();
   slotwise_client_options options{};
   options.timeout_ms = timeout_ms;
+  options.data_type = data_type;
   const Owned<slotwise_call> call(slotwise_connect(&address, 1, &options, nullptr));
   EXPECT_EQ(slotwise_call_wait(call.get(), -1), SLOTWISE_OK) << slotwise_call_message(call.get());
   Owned<slotwise_client> client(slotwise_call_client(call.get()));
@@ -70,14 +72,9 @@ class Lookup {
 
 constexpr const char* kAds = R"({"table": "ads"})";
 
-slotwise_call* Ask(const Owned<slotwise_client>& client, const char* method, const char* request,
-                   const slotwise_call_options* options = nullptr) {
-  return slotwise_ask(client.get(), method, request, -1, options);
-}
-
-slotwise_call* Push(const Owned<slotwise_client>& client, Lookup& batch,
-                    const slotwise_looked_up* looked_up = nullptr, const float* rates = nullptr) {
-  return slotwise_push(client.get(), &batch.batch(), 1, looked_up, rates, nullptr, nullptr, nullptr);
+Owned<slotwise_call> Ask(const Owned<slotwise_client>& client, const char* method, const char* request,
+                         const slotwise_call_options* options = nullptr) {
+  return Owned<slotwise_call>(slotwise_ask(client.get(), method, request, -1, options));
 }
 
 std::int32_t End(const Owned<slotwise_call>& call) { return slotwise_call_wait(call.get(), -1); }
@@ -86,16 +83,17 @@ std::string MessageOf(const Owned<slotwise_call>& call) { return slotwise_call_m
 // A client of a server that can fail.
 class CApi : public testing::Test {
  protected:
-  // From now on lookups hang.
-  void HangLookups() {
-    server_.before = [this](std::size_t, const std::string& method, const google::protobuf::Message&) {
-      if (method == "Lookup") server_.Hang();
-      return grpc::Status::OK;
-    };
+  // Pushes the batch, and returns what the server was sent.
+  v1::PushRequest Pushed(const slotwise_looked_up* looked_up = nullptr, const float* rate = nullptr) {
+    const Owned<slotwise_call> call(
+        slotwise_push(client_.get(), &batch_.batch(), 1, looked_up, rate, nullptr, nullptr, nullptr));
+    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
+    return server_.pushes().back().request;
   }
 
   FakeServer server_;
   Owned<slotwise_client> client_ = Connect(server_);
+  Lookup batch_{{3}};
 };
 
 TEST(CApiAlone, IsC) {
@@ -169,7 +167,7 @@ TEST_F(CApi, RefusesOptionsByName) {
   const Owned<slotwise_call> mode(
       slotwise_lookup(client_.get(), &lookup.batch(), 1, 7, nullptr, nullptr, nullptr));
   EXPECT_EQ(End(mode), SLOTWISE_INVALID_ARGUMENT);
-  const Owned<slotwise_call> json(Ask(client_, "CreateTable", R"({"options": {"dim": -1}})"));
+  const auto json = Ask(client_, "CreateTable", R"({"options": {"dim": -1}})");
   EXPECT_EQ(End(json), SLOTWISE_INVALID_ARGUMENT);
   EXPECT_NE(MessageOf(json).find("dim"), std::string::npos) << MessageOf(json);
 }
@@ -177,7 +175,7 @@ TEST_F(CApi, RefusesOptionsByName) {
 TEST_F(CApi, AsksAnyMethodOfTheControlPathByItsName) {
   slotwise_table table{};
   EXPECT_EQ(slotwise_client_table(client_.get(), "ads", &table), 0) << "it was not used yet";
-  const Owned<slotwise_call> described(Ask(client_, "DescribeTable", kAds));
+  const auto described = Ask(client_, "DescribeTable", kAds);
   EXPECT_EQ(End(described), SLOTWISE_OK) << MessageOf(described);
   const std::string json = slotwise_call_json(described.get());
   EXPECT_NE(json.find(R"("name":"ads")"), std::string::npos) << json;
@@ -195,13 +193,13 @@ TEST_F(CApi, AsksAnyMethodOfTheControlPathByItsName) {
   EXPECT_EQ(MessageOf(of_none), "rank is 2: the server has 2");
   EXPECT_STREQ(slotwise_call_reason(of_none.get()), "INVALID_VALUE");
   for (const char* method : {"Sing", "", "Admin/DescribeTable", "Lookup"}) {
-    const Owned<slotwise_call> call(Ask(client_, method, "{}"));
+    const auto call = Ask(client_, method, "{}");
     EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT);
     EXPECT_EQ(MessageOf(call),
               "method is \"" + std::string(method) + "\", which service slotwise.v1.Admin does not have");
   }
   for (const char* request : {"", "[]", R"({"no_such_field": 1})", R"({"table": 1.5})"}) {
-    const Owned<slotwise_call> call(Ask(client_, "DescribeTable", request));
+    const auto call = Ask(client_, "DescribeTable", request);
     EXPECT_EQ(End(call), SLOTWISE_INVALID_ARGUMENT) << request;
     EXPECT_NE(MessageOf(call).find("slotwise.v1.DescribeTableRequest"), std::string::npos) << MessageOf(call);
   }
@@ -250,7 +248,7 @@ TEST_F(CApi, CallsBackOnceAndTheCallbackMayFreeItsCall) {
   for (std::size_t i = 0; i < lookups.size(); ++i) {
     if (i % 2 == 1) lookups[i].batch().values_count = 1;
     static_cast<void>(lookups[i].Start(client_.get(), &options).release());
-    if (i % 2 == 1) static_cast<void>(Ask(client_, "Digest", kAds, &options));  // in its own thread
+    if (i % 2 == 1) static_cast<void>(Ask(client_, "Digest", kAds, &options).release());  // in its own thread
   }
   std::unique_lock lock(ends.mutex);
   ends.changed.wait(lock, [&] { return ends.codes.size() == 150; });
@@ -302,7 +300,7 @@ TEST_F(CApi, QueuesGiveEachCallOnce) {
 }
 
 TEST_F(CApi, ACancelledCallLeavesItsArraysAlone) {
-  HangLookups();
+  server_.before = server_.HangIn("Lookup");
   auto lookup = std::make_unique<Lookup>(std::vector<std::uint64_t>{1});
   auto call = lookup->Start(client_.get());
   server_.AwaitCalls("Lookup", 1);
@@ -315,7 +313,7 @@ TEST_F(CApi, ACancelledCallLeavesItsArraysAlone) {
 }
 
 TEST_F(CApi, AClosedClientRefusesAndItsRowsEnd) {
-  HangLookups();
+  server_.before = server_.HangIn("Lookup");
   Lookup lookup({1});
   const auto call = lookup.Start(client_.get());
   server_.AwaitCalls("Lookup", 1);
@@ -325,8 +323,7 @@ TEST_F(CApi, AClosedClientRefusesAndItsRowsEnd) {
   EXPECT_EQ(End(call), SLOTWISE_FAILED_PRECONDITION);
   EXPECT_EQ(MessageOf(call), "the client is closed");
   EXPECT_EQ(End(lookup.Start(client_.get())), SLOTWISE_FAILED_PRECONDITION);
-  const Owned<slotwise_call> digest(Ask(client_, "Digest", kAds));
-  EXPECT_EQ(End(digest), SLOTWISE_FAILED_PRECONDITION);
+  EXPECT_EQ(End(Ask(client_, "Digest", kAds)), SLOTWISE_FAILED_PRECONDITION);
   client_.reset();
   slotwise_rows_view view{};
   EXPECT_NE(slotwise_rows_next(rows.get(), -1, &view), SLOTWISE_OK);
@@ -335,7 +332,7 @@ TEST_F(CApi, AClosedClientRefusesAndItsRowsEnd) {
 }
 
 TEST_F(CApi, ACallsTimeoutIsItsOwn) {
-  HangLookups();
+  server_.before = server_.HangIn("Lookup");
   client_ = Connect(server_, 60'000);
   Lookup lookup({1});
   slotwise_call_options options{};
@@ -360,8 +357,7 @@ TEST(CApiAlone, AnExportsTimeoutIsItsOwn) {
 }
 
 TEST_F(CApi, CancellingACallThatHasEndedDoesNothing) {
-  Lookup lookup({3});
-  const auto call = lookup.Start(client_.get());
+  const auto call = batch_.Start(client_.get());
   EXPECT_EQ(End(call), SLOTWISE_OK);
   slotwise_call_cancel(call.get());
   EXPECT_EQ(End(call), SLOTWISE_OK);
@@ -370,12 +366,7 @@ TEST_F(CApi, CancellingACallThatHasEndedDoesNothing) {
 
 TEST(CApiAlone, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
   FakeServer server;
-  const char* address = server.addresses()[0].c_str();
-  slotwise_client_options half{};
-  half.data_type = SLOTWISE_FLOAT16;
-  const Owned<slotwise_call> connecting(slotwise_connect(&address, 1, &half, nullptr));
-  ASSERT_EQ(End(connecting), SLOTWISE_OK);
-  const Owned<slotwise_client> client(slotwise_call_client(connecting.get()));
+  const auto client = Connect(server, 10'000, SLOTWISE_FLOAT16);
   const std::array<float, 2> weights{2, 0.5F};
   Lookup lookup({3, 5});
   lookup.batch().weights = weights.data();
@@ -393,41 +384,23 @@ TEST(CApiAlone, SendsWeightsAndTheClientsDataTypeUnlessACallHasItsOwn) {
 }
 
 TEST_F(CApi, APushWithoutAStepIsTheNextOfTheClientsSession) {
-  Lookup push({3});
-  for (int i = 0; i < 2; ++i) {
-    const Owned<slotwise_call> call(Push(client_, push));
-    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
-  }
-  const auto pushes = server_.pushes();
-  ASSERT_EQ(pushes.size(), 2u);
-  EXPECT_EQ(pushes[0].request.step().number(), 1u);
-  EXPECT_EQ(pushes[1].request.step().number(), 2u);
+  EXPECT_EQ(Pushed().step().number(), 1u);
+  EXPECT_EQ(Pushed().step().number(), 2u);
+  EXPECT_EQ(server_.pushes().size(), 2u);
 }
 
 TEST_F(CApi, APushBringsARateForEachTableThatHasOne) {
-  Lookup batch({3});
-  const auto push = [&](const float* rates) {
-    const Owned<slotwise_call> call(Push(client_, batch, nullptr, rates));
-    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
-    return server_.pushes().back().request;
-  };
-  EXPECT_FALSE(push(nullptr).has_learning_rate());
+  EXPECT_FALSE(Pushed().has_learning_rate());
   const float none = std::nanf("");
-  EXPECT_FALSE(push(&none).has_learning_rate());
+  EXPECT_FALSE(Pushed(nullptr, &none).has_learning_rate());
   const float zero = 0;
-  EXPECT_TRUE(push(&zero).has_learning_rate());
+  EXPECT_TRUE(Pushed(nullptr, &zero).has_learning_rate());
   const float rate = 0.25F;
-  EXPECT_EQ(push(&rate).learning_rate(), 0.25F);
+  EXPECT_EQ(Pushed(nullptr, &rate).learning_rate(), 0.25F);
 }
 
 TEST_F(CApi, APushSaysWhatItsRowsWereReadOf) {
-  Lookup batch({3});
-  const auto push = [&](const slotwise_looked_up* looked_up) {
-    const Owned<slotwise_call> call(Push(client_, batch, looked_up));
-    EXPECT_EQ(End(call), SLOTWISE_OK) << MessageOf(call);
-    return server_.pushes().back().request;
-  };
-  EXPECT_FALSE(push(nullptr).has_looked_up()) << "nothing was looked up yet";
+  EXPECT_FALSE(Pushed().has_looked_up()) << "nothing was looked up yet";
 
   std::uint64_t step = 40;
   server_.Spoil([&step](v1::LookupReply& reply) {
@@ -436,21 +409,18 @@ TEST_F(CApi, APushSaysWhatItsRowsWereReadOf) {
   });
   slotwise_looked_up state{};
   for (const std::uint64_t expected : {41U, 42U}) {
-    EXPECT_EQ(End(batch.Start(client_.get())), SLOTWISE_OK);
+    EXPECT_EQ(End(batch_.Start(client_.get())), SLOTWISE_OK);
     slotwise_client_looked_up(client_.get(), "ads", &state);
     EXPECT_EQ(state.lineage, 7U);
     EXPECT_EQ(state.table_step, expected);
-    EXPECT_EQ(push(nullptr).looked_up().table_step(), expected) << "of the latest lookup";
-    EXPECT_EQ(push(nullptr).looked_up().lineage(), 7U);
+    EXPECT_EQ(Pushed().looked_up().table_step(), expected) << "of the latest lookup";
+    EXPECT_EQ(Pushed().looked_up().lineage(), 7U);
   }
   const slotwise_looked_up own{.lineage = 6, .table_step = 30};
-  EXPECT_EQ(push(&own).looked_up().lineage(), 6U);
-  EXPECT_EQ(push(&own).looked_up().table_step(), 30U);
+  EXPECT_EQ(Pushed(&own).looked_up().lineage(), 6U);
+  EXPECT_EQ(Pushed(&own).looked_up().table_step(), 30U);
   const slotwise_looked_up unknown{};
-  EXPECT_EQ(push(&unknown).looked_up().table_step(), 42U);
-  const Owned<slotwise_call> plain(Push(client_, batch));
-  EXPECT_EQ(End(plain), SLOTWISE_OK);
-  EXPECT_EQ(server_.pushes().back().request.looked_up().table_step(), 42U);
+  EXPECT_EQ(Pushed(&unknown).looked_up().table_step(), 42U);
 
   slotwise_client_looked_up(client_.get(), "another", &state);
   EXPECT_EQ(state.lineage, 0U);

@@ -31,9 +31,14 @@ class ClientTest : public testing::Test {
     run_ = std::thread([this] { engine_->Run(); });
     const std::string address = "127.0.0.1:" + std::to_string(server_->port());
     server_->Open({.version = "1.2.3", .ranks = {{address, "cpu"}}, .rank = Rank{0}});
-    auto client = Client::Connect({address});
+    client_ = std::make_unique<Client>(Another());
+  }
+
+  // Connects another client to the server.
+  Client Another(const ClientOptions& options = {}) const {
+    auto client = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())}, options);
     EXPECT_TRUE(client.ok()) << client.status().message();
-    client_ = std::make_unique<Client>(std::move(*client));
+    return std::move(*client);
   }
 
   ~ClientTest() override {
@@ -68,6 +73,22 @@ class ClientTest : public testing::Test {
   const BatchView batch_{keys_, offsets_};
 };
 
+// The server has the table already.
+class AdsTest : public ClientTest {
+ protected:
+  AdsTest() { EXPECT_TRUE(client_->CreateTable(Ads()).ok()); }
+
+  // Looks up the batch.
+  std::vector<float> Look(LookupMode mode = LookupMode::kTrain) {
+    std::vector<float> out(8);
+    const Status status = client_->Lookup("ads", batch_, mode, out);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return out;
+  }
+
+  const std::vector<float> ones_ = std::vector<float>(8, 1.0F);  // gradients
+};
+
 TEST_F(ClientTest, MakesDescribesAndDropsTables) {
   const auto made = client_->CreateTable(Ads());
   ASSERT_TRUE(made.ok()) << made.status().message();
@@ -97,21 +118,17 @@ TEST_F(ClientTest, MakesDescribesAndDropsTables) {
   EXPECT_EQ(client_->Topology()->version, "1.2.3");
 }
 
-TEST_F(ClientTest, TrainsATable) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  std::vector<float> out(8);
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
-  EXPECT_EQ(out, std::vector<float>(8, 0.0F)) << "nothing is there, and evaluation puts nothing there";
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  EXPECT_EQ(out, (std::vector<float>{1, 1, 0, 0, 2, 2, 1, 1}));
+TEST_F(AdsTest, TrainsATable) {
+  EXPECT_EQ(Look(LookupMode::kEval), std::vector<float>(8, 0.0F))
+      << "nothing is there, and evaluation puts nothing there";
+  EXPECT_EQ(Look(), (std::vector<float>{1, 1, 0, 0, 2, 2, 1, 1}));
 
   const std::vector<float> gradients{1, 2, 9, 9, 3, 4, 5, 6};
   const auto step = client_->Push("ads", batch_, gradients);
   ASSERT_TRUE(step.ok()) << step.status().message();
   EXPECT_EQ(*step, 1u);
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
   // The gradients were (1, 2) and (3, 4) for row 5, (3, 4) for row 7, and (5, 6) for row 0.
-  EXPECT_EQ(out, (std::vector<float>{-1, -2, 0, 0, -1.5F, -3, -1.5F, -2}));
+  EXPECT_EQ(Look(LookupMode::kEval), (std::vector<float>{-1, -2, 0, 0, -1.5F, -3, -1.5F, -2}));
   const auto digest = client_->Digest("ads");
   ASSERT_TRUE(digest.ok());
   EXPECT_EQ(digest->digest.size(), 32u);
@@ -119,24 +136,20 @@ TEST_F(ClientTest, TrainsATable) {
   EXPECT_EQ(digest->steps, 1u);
 }
 
-TEST_F(ClientTest, AppliesAStepThatIsPushedAgainOnce) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  const std::vector<float> gradients(8, 1.0F);
+TEST_F(AdsTest, AppliesAStepThatIsPushedAgainOnce) {
   const Step step = client_->session().Next();
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, step).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, step).ok());
   const auto before = client_->Digest("ads");
-  const auto again = client_->Push("ads", batch_, gradients, step);
+  const auto again = client_->Push("ads", batch_, ones_, step);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, 1u);
   EXPECT_EQ(*client_->Digest("ads"), *before);
 }
 
-TEST_F(ClientTest, SaysWhereATrainerThatIsStartedAgainGoesOn) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  const std::vector<float> gradients(8, 1.0F);
+TEST_F(AdsTest, SaysWhereATrainerThatIsStartedAgainGoesOn) {
   Session session({.id = 77, .epoch = 1});
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, session.Next()).ok());
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, session.Next()).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, session.Next()).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, session.Next()).ok());
   const auto known = client_->DescribeSession(77, 1);
   ASSERT_TRUE(known.ok()) << known.status().message();
   EXPECT_TRUE(known->known);
@@ -144,29 +157,24 @@ TEST_F(ClientTest, SaysWhereATrainerThatIsStartedAgainGoesOn) {
   ASSERT_EQ(known->tables.size(), 1u);
   EXPECT_EQ(known->tables[0].table, "ads");
   Session again({.id = 77, .epoch = 1, .last = known->last_step});
-  EXPECT_EQ(*client_->Push("ads", batch_, gradients, again.Next()), 3u);
+  EXPECT_EQ(*client_->Push("ads", batch_, ones_, again.Next()), 3u);
   const auto other = client_->DescribeSession(78, 1);
   ASSERT_TRUE(other.ok());
   EXPECT_FALSE(other->known || other->may_be_forgotten);
   EXPECT_EQ(other->last_step, 0u);
 }
 
-TEST_F(ClientTest, SumsTheSharesOfSeveralTrainers) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, SumsTheSharesOfSeveralTrainers) {
   Session first({.id = 77, .trainer = 0, .trainers = 2, .parts = 3});
   Session second({.id = 77, .trainer = 1, .trainers = 2, .parts = 3});
-  const std::vector<float> gradients(8, 1.0F);
-  auto one = PushLater(*client_, "ads", batch_, gradients, first.Next());
-  auto two = PushLater(*client_, "ads", batch_, gradients, second.Next());
+  auto one = PushLater(*client_, "ads", batch_, ones_, first.Next());
+  auto two = PushLater(*client_, "ads", batch_, ones_, second.Next());
   EXPECT_EQ(*one.get(), 1u);
   EXPECT_EQ(*two.get(), 1u);
-  std::vector<float> out(8);
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, out).ok());
-  EXPECT_EQ(out[0], 1 - 0.5F * 4) << "row 5 is in two bags of each trainer";
+  EXPECT_EQ(Look(LookupMode::kEval)[0], 1 - 0.5F * 4) << "row 5 is in two bags of each trainer";
 }
 
-TEST_F(ClientTest, WeighsKeysAndTakesBatchesOfSingleKeys) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, WeighsKeysAndTakesBatchesOfSingleKeys) {
   const std::vector<float> weights{2, 3, 4, 5};
   std::vector<float> out(8);
   ASSERT_TRUE(client_->Lookup("ads", {keys_, offsets_, weights}, LookupMode::kTrain, out).ok());
@@ -181,16 +189,13 @@ TEST_F(ClientTest, WeighsKeysAndTakesBatchesOfSingleKeys) {
   EXPECT_EQ(out, std::vector<float>(8, 1.0F));
 }
 
-TEST_F(ClientTest, LetsValuesTravelInHalfTheBytes) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, LetsValuesTravelInHalfTheBytes) {
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
-    auto half = Client::Connect({client_->Topology()->ranks[0].address}, {.data_type = type});
-    ASSERT_TRUE(half.ok());
-    std::vector<float> exact(8);
+    Client half = Another({.data_type = type});
     std::vector<float> rounded(8);
-    ASSERT_TRUE(half->Push("ads", batch_, std::vector<float>(8, 0.3F)).ok());
-    ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kEval, exact).ok());
-    ASSERT_TRUE(half->Lookup("ads", batch_, LookupMode::kEval, rounded).ok());
+    ASSERT_TRUE(half.Push("ads", batch_, std::vector<float>(8, 0.3F)).ok());
+    const std::vector<float> exact = Look(LookupMode::kEval);
+    ASSERT_TRUE(half.Lookup("ads", batch_, LookupMode::kEval, rounded).ok());
     for (std::size_t i = 0; i < exact.size(); ++i) {
       EXPECT_EQ(rounded[i], type == DataType::kFloat16 ? FromFloat16(ToFloat16(exact[i]))
                                                        : FromBFloat16(ToBFloat16(exact[i])));
@@ -198,12 +203,11 @@ TEST_F(ClientTest, LetsValuesTravelInHalfTheBytes) {
   }
 }
 
-TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
+TEST_F(AdsTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   TableOptions words = Ads();
   words.name = TableName("words");
   words.dim = 3;
   words.slots = 1;
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
   ASSERT_TRUE(client_->CreateTable(words).ok());
   const std::vector<Key> word_keys{Key{1}, Key{2}, Key{3}};
   std::vector<float> gradients(8);
@@ -229,76 +233,63 @@ TEST_F(ClientTest, ServesSeveralTablesInOneCallOfSeveralParts) {
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_EQ(*second, (std::vector<std::uint64_t>{2, 2}));
   // This client knows the table, which another has dropped.
-  Result<Client> other = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())});
-  ASSERT_TRUE(other->DropTable("words").ok());
+  ASSERT_TRUE(Another().DropTable("words").ok());
   const std::vector<TableLookup> none{{"words", {}, {}}, {"words", {}, {}}};
   EXPECT_EQ(client_->Lookup(none, LookupMode::kEval).code(), StatusCode::kNotFound);
 }
 
-TEST_F(ClientTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  Result<Client> other = Client::Connect({"127.0.0.1:" + std::to_string(server_->port())});
-  ASSERT_TRUE(other.ok()) << other.status().message();
+TEST_F(AdsTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
+  Client other = Another();
   std::vector<float> out(8);
-  const std::vector<float> gradients(8, 1.0F);
   const auto staleness = [this] { return engine_->Stats().tables.at(0).staleness; };
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_).ok());
   EXPECT_EQ(staleness(), StepsStats()) << "this client has looked nothing up";
 
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  ASSERT_TRUE(other->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
+  Look();
+  ASSERT_TRUE(other.Lookup("ads", batch_, LookupMode::kTrain, out).ok());
   EXPECT_EQ(client_->LookedUp("ads").table_step, 1u);
   EXPECT_EQ(client_->LookedUp("ads").lineage, client_->DescribeTable("ads")->lineage);
   EXPECT_EQ(client_->LookedUp("other"), LookedUpState());
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());  // 0 steps late
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients).ok());  // 1
-  ASSERT_TRUE(other->Push("ads", batch_, gradients).ok());    // 2
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_).ok());  // 0 steps late
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_).ok());  // 1
+  ASSERT_TRUE(other.Push("ads", batch_, ones_).ok());     // 2
   // The caller knows better: this one is 3 steps late, though the client has looked up since.
   const LookedUpState first = client_->LookedUp("ads");
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.looked_up = {first}}).ok());
+  Look();
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, std::nullopt, {.looked_up = {first}}).ok());
   StepsStats expected{.sum = 6};
   expected.buckets = {1, 1, 1, 1};
   EXPECT_EQ(staleness(), expected);
 
   // Of a table that was made anew, nothing was looked up.
-  ASSERT_TRUE(other->DropTable("ads").ok());
-  ASSERT_TRUE(other->CreateTable(Ads()).ok());
-  ASSERT_TRUE(other->Push("ads", batch_, gradients).ok());
-  EXPECT_EQ(other->LookedUp("ads"), LookedUpState());
-  ASSERT_TRUE(other->Push("ads", batch_, gradients, std::nullopt, {.looked_up = {first}}).ok());
+  ASSERT_TRUE(other.DropTable("ads").ok());
+  ASSERT_TRUE(other.CreateTable(Ads()).ok());
+  ASSERT_TRUE(other.Push("ads", batch_, ones_).ok());
+  EXPECT_EQ(other.LookedUp("ads"), LookedUpState());
+  ASSERT_TRUE(other.Push("ads", batch_, ones_, std::nullopt, {.looked_up = {first}}).ok());
   EXPECT_EQ(staleness(), StepsStats());
 }
 
-TEST_F(ClientTest, AStepAtARateOfItsOwnLeavesTheTablesRate) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  std::vector<float> out(8);
-  std::vector<float> before(8);
-  const std::vector<float> gradients(8, 1.0F);
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, before).ok());
+TEST_F(AdsTest, AStepAtARateOfItsOwnLeavesTheTablesRate) {
+  const std::vector<float> before = Look();
   const float own = client_->DescribeTable("ads")->base_learning_rate;
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {0.0F}}).ok());
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  EXPECT_EQ(out, before) << "SGD at rate 0";
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {std::nullopt}}).ok());
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  const float moved = before[0] - out[0];
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, std::nullopt, {.learning_rates = {0.0F}}).ok());
+  EXPECT_EQ(Look(), before) << "SGD at rate 0";
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, std::nullopt, {.learning_rates = {std::nullopt}}).ok());
+  const float once = Look()[0];
+  const float moved = before[0] - once;
   EXPECT_GT(moved, 0);
-  ASSERT_TRUE(client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {2 * own}}).ok());
-  before = out;
-  ASSERT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
-  EXPECT_NEAR(before[0] - out[0], 2 * moved, 1e-5F);
+  ASSERT_TRUE(client_->Push("ads", batch_, ones_, std::nullopt, {.learning_rates = {2 * own}}).ok());
+  EXPECT_NEAR(once - Look()[0], 2 * moved, 1e-5F);
   EXPECT_EQ(client_->DescribeTable("ads")->base_learning_rate, own);
-  const auto refused = client_->Push("ads", batch_, gradients, std::nullopt, {.learning_rates = {-1.0F}});
+  const auto refused = client_->Push("ads", batch_, ones_, std::nullopt, {.learning_rates = {-1.0F}});
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
 }
 
 class RepeatedKeysTest : public ClientTest {
  protected:
   RepeatedKeysTest() {
-    auto whole = Client::Connect({client_->Topology()->ranks[0].address}, {.send_each_key_once = false});
-    EXPECT_TRUE(whole.ok()) << whole.status().message();
-    whole_ = std::make_unique<Client>(std::move(*whole));
+    whole_ = std::make_unique<Client>(Another({.send_each_key_once = false}));
     offsets_.resize(kKeys + 1);
     std::iota(offsets_.begin(), offsets_.end(), 0U);
     std::mt19937_64 random(1);
@@ -418,8 +409,7 @@ TEST_F(RepeatedKeysTest, AFullTableRefusesItAlike) {
             "out has 6000 floats: must have 30000 (6000 samples of 5)");
 }
 
-TEST_F(ClientTest, SetsTheLearningRate) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, SetsTheLearningRate) {
   EXPECT_TRUE(client_->SetLearningRate("ads", 0.125F).ok());
   EXPECT_EQ(client_->DescribeTable("ads")->learning_rate, 0.125F);
   EXPECT_EQ(client_->SetLearningRate("ads", -1).code(), StatusCode::kInvalidArgument);
@@ -489,8 +479,7 @@ TEST_F(ClientTest, ExportsImportsAndErasesRows) {
   EXPECT_EQ(*client_->Import("copy", {}), 0u);
 }
 
-TEST_F(ClientTest, RefusesWhatDoesNotFitBeforeItIsSent) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, RefusesWhatDoesNotFitBeforeItIsSent) {
   std::vector<float> out(7);
   EXPECT_EQ(client_->Lookup("ads", batch_, LookupMode::kTrain, out).message(),
             "out has 7 floats: must have 8 (2 samples of 4)");
@@ -523,22 +512,19 @@ TEST_F(ClientTest, GivesLargeBatchesBackInOrder) {
   }
 }
 
-TEST_F(ClientTest, LearnsThatATableWasMadeAnew) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
-  auto other = Client::Connect({client_->Topology()->ranks[0].address});
-  ASSERT_TRUE(other.ok());
-  ASSERT_TRUE(other->DropTable("ads").ok());
+TEST_F(AdsTest, LearnsThatATableWasMadeAnew) {
+  Client other = Another();
+  ASSERT_TRUE(other.DropTable("ads").ok());
   TableOptions wider = Ads();
   wider.dim = 3;
-  ASSERT_TRUE(other->CreateTable(wider).ok());
+  ASSERT_TRUE(other.CreateTable(wider).ok());
   std::vector<float> out(8);
   EXPECT_EQ(client_->Lookup("ads", batch_, LookupMode::kTrain, out).code(), StatusCode::kFailedPrecondition);
   out.resize(12);
   EXPECT_TRUE(client_->Lookup("ads", batch_, LookupMode::kTrain, out).ok());
 }
 
-TEST_F(ClientTest, ServesManyThreadsAndChainsOfCallbacks) {
-  ASSERT_TRUE(client_->CreateTable(Ads()).ok());
+TEST_F(AdsTest, ServesManyThreadsAndChainsOfCallbacks) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([this] {

@@ -7,12 +7,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <future>
 #include <memory>
-#include <new>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "tests/client/peer.h"
@@ -21,38 +18,14 @@
 namespace slotwise::client {
 namespace {
 
-class FakeExchange final : public DataExchange {
- public:
-  void Write(v1::DataCall& /*call*/, Body& /*body*/) override {
-    if (no_memory) throw std::bad_alloc();
-  }
-  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
-  std::uint64_t ValueBytes() const override { return value_bytes; }
-  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
-
-  bool no_memory = false;
-  std::uint64_t value_bytes = 0;
-};
-
-struct Outcome {
-  StatusCode code;
-  std::string message;
-  Status read;
-};
-
 class DataLinkTest : public ::testing::Test {
  protected:
   std::future<Outcome> Send(std::shared_ptr<FakeExchange> exchange = std::make_shared<FakeExchange>(),
                             std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    std::future<Outcome> outcome = promise->get_future();
-    cancel_ =
-        link_->Send(std::move(exchange), {.deadline = std::chrono::steady_clock::now() + timeout},
-                    [promise](const Status& answer, const Transport::Read& read) {
-                      promise->set_value({answer.code(), answer.message(), answer.ok() ? read() : Status()});
-                    });
+    SentCall sent = SendBy(*link_, std::move(exchange), timeout);
+    cancel_ = std::move(sent.cancel);
     ++last_;
-    return outcome;
+    return std::move(sent.outcome);
   }
 
   // Answers the next call, with what `reply` says, and returns its name.
@@ -149,39 +122,30 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   Peer peer(name);
   DataThreads threads(1);
   DataLink link(threads, RankAddress{.address = "127.0.0.1:1", .local = name});
-  const auto send = [&](std::promise<StatusCode>& ended) {
+  const auto send = [&link] {
     auto exchange = std::make_shared<FakeExchange>();
     exchange->value_bytes = 8192;
-    return link.Send(
-        std::move(exchange), {.deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1)},
-        [&ended](const Status& answer, const Transport::Read&) { ended.set_value(answer.code()); });
+    return SendBy(link, std::move(exchange));
   };
-  std::promise<StatusCode> given_up;
-  const Transport::Cancel first = send(given_up);
+  SentCall given_up = send();
   peer.Meet();
   const v1::DataCall late = peer.Take();
   ASSERT_EQ(late.arena().values_bytes(), 8192U);
-  first();
-  EXPECT_EQ(given_up.get_future().get(), StatusCode::kCancelled);
+  given_up.cancel();
+  EXPECT_EQ(given_up.outcome.get().code, StatusCode::kCancelled);
 
-  std::promise<StatusCode> second_ended;
-  send(second_ended);
-  const v1::DataCall second = peer.Take();
-  EXPECT_NE(second.arena().values(), late.arena().values());
-  v1::DataReply reply;
-  for (const std::uint64_t id : {late.id(), second.id()}) {
-    reply.set_id(id);
-    peer.Answer(reply);
-  }
-  EXPECT_EQ(second_ended.get_future().get(), StatusCode::kOk);
+  SentCall second = send();
+  const v1::DataCall beside = peer.Take();
+  EXPECT_NE(beside.arena().values(), late.arena().values());
+  peer.Answer(late.id());
+  peer.Answer(beside.id());
+  EXPECT_EQ(second.outcome.get().code, StatusCode::kOk);
 
-  std::promise<StatusCode> third_ended;
-  send(third_ended);
-  const v1::DataCall third = peer.Take();
-  EXPECT_EQ(third.arena().values(), late.arena().values()) << "it is answered, though late";
-  reply.set_id(third.id());
-  peer.Answer(reply);
-  EXPECT_EQ(third_ended.get_future().get(), StatusCode::kOk);
+  SentCall third = send();
+  const v1::DataCall after = peer.Take();
+  EXPECT_EQ(after.arena().values(), late.arena().values()) << "it is answered, though late";
+  peer.Answer(after.id());
+  EXPECT_EQ(third.outcome.get().code, StatusCode::kOk);
 }
 
 // The name is nobody's on this host: then the rank is on another.

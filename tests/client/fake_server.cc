@@ -17,9 +17,20 @@ namespace slotwise {
 
 using grpc::ServerContext;
 
-class FakeServer::Admin final : public v1::Admin::Service {
+// A service of a rank.
+template <class Base>
+class FakeServer::Service : public Base {
  public:
-  Admin(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+  Service(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+
+ protected:
+  FakeServer& fake_;
+  const std::size_t rank_;
+};
+
+class FakeServer::Admin final : public Service<v1::Admin::Service> {
+ public:
+  using Service::Service;
 
   grpc::Status GetTopology(ServerContext* context, const v1::GetTopologyRequest* request,
                            v1::GetTopologyReply* reply) override {
@@ -50,15 +61,11 @@ class FakeServer::Admin final : public v1::Admin::Service {
                           v1::ListTablesReply*) override {
     return fake_.Enter(*context, rank_, "ListTables", *request);
   }
-
- private:
-  FakeServer& fake_;
-  const std::size_t rank_;
 };
 
-class FakeServer::Embedding final : public v1::Embedding::Service {
+class FakeServer::Embedding final : public Service<v1::Embedding::Service> {
  public:
-  Embedding(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+  using Service::Service;
 
   grpc::Status Lookup(ServerContext* context, const v1::LookupRequest* request,
                       v1::LookupReply* reply) override {
@@ -94,15 +101,11 @@ class FakeServer::Embedding final : public v1::Embedding::Service {
     reply->set_incarnation(fake_.incarnation());
     return status;
   }
-
- private:
-  FakeServer& fake_;
-  const std::size_t rank_;
 };
 
-class FakeServer::Rows final : public v1::Rows::Service {
+class FakeServer::Rows final : public Service<v1::Rows::Service> {
  public:
-  Rows(FakeServer& fake, std::size_t rank) : fake_(fake), rank_(rank) {}
+  using Service::Service;
 
   grpc::Status Erase(ServerContext* context, const v1::EraseRequest* request,
                      v1::EraseReply* reply) override {
@@ -118,10 +121,6 @@ class FakeServer::Rows final : public v1::Rows::Service {
     }
     return fake_.Enter(*context, rank_, "Import", request);
   }
-
- private:
-  FakeServer& fake_;
-  const std::size_t rank_;
 };
 
 FakeServer::FakeServer(std::size_t ranks, std::uint64_t max_message_bytes)
@@ -219,6 +218,13 @@ grpc::Status FakeServer::TakePart(ServerContext& context, const v1::PushRequest&
 void FakeServer::Hang() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return released_; });
+}
+
+FakeServer::Fault FakeServer::HangIn(const std::string& method) {
+  return [this, method](std::size_t, const std::string& called, const google::protobuf::Message&) {
+    if (called == method) Hang();
+    return grpc::Status::OK;
+  };
 }
 
 void FakeServer::Release() {

@@ -60,6 +60,8 @@ class FakeServer {
 
   // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
   void Hang();
+  // Makes a fault by which every call of a method hangs.
+  Fault HangIn(const std::string& method);
   void Release();
 
   struct LoggedLookup {
@@ -78,6 +80,8 @@ class FakeServer {
   void AwaitCalls(const std::string& method, int times);
 
  private:
+  template <class Base>
+  class Service;
   class Admin;
   class Embedding;
   class Rows;

@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,23 +21,19 @@ namespace {
 // More than half of what the peer shares: two calls do not have it at once.
 constexpr std::uint64_t kMostOfTheArena = 600U << 10;
 
-class DeviceExchange final : public DataExchange {
+class DeviceExchange final : public FakeExchange {
  public:
   explicit DeviceExchange(std::string arrays) : arrays_(std::move(arrays)) {}
 
   void Write(v1::DataCall& /*call*/, Body& body) override {
     body.push_back(std::as_bytes(std::span(arrays_)));
   }
-  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
-  std::uint64_t ValueBytes() const override { return value_bytes; }
-  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
   OnDevice* on_device() override { return &of; }
   void TakeValues(std::shared_ptr<std::byte[]>&& taken) override { values = std::move(taken); }
 
   // The caller writes its arrays.
   void Overwrite() { arrays_.assign(arrays_.size(), 'x'); }
 
-  std::uint64_t value_bytes = 0;
   OnDevice of;
   std::shared_ptr<std::byte[]> values;
 
@@ -48,45 +41,42 @@ class DeviceExchange final : public DataExchange {
   std::string arrays_;
 };
 
-struct Outcome {
-  StatusCode code;
-  Status read;
-};
-
 class GpuLinkTest : public ::testing::Test {
  protected:
-  struct Sent {
+  struct Sent : SentCall {
     std::shared_ptr<DeviceExchange> exchange;
     std::uint64_t id = 0;
-    std::future<Outcome> outcome;
-    Transport::Cancel cancel = nullptr;
   };
 
   // Sends a push, whose turn ends as the client's does.
   Sent Push(const std::string& arrays) {
     auto push = std::make_shared<DeviceExchange>(arrays);
     push->of.turn = std::make_shared<Turn>();
-    return Send(std::move(push));
+    return Send(push);
   }
   Sent Lookup(const std::shared_ptr<Turn>& behind, std::uint64_t value_bytes = 128,
               std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
     auto lookup = std::make_shared<DeviceExchange>("keys");
     lookup->value_bytes = value_bytes;
     lookup->of.behind = behind;
-    return Send(std::move(lookup), timeout);
+    return Send(lookup, timeout);
   }
-  Sent Send(std::shared_ptr<DeviceExchange> exchange,
+  Sent Send(const std::shared_ptr<DeviceExchange>& exchange,
             std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
-    const auto promise = std::make_shared<std::promise<Outcome>>();
-    Sent sent{exchange, ++last_, promise->get_future()};
-    sent.cancel =
-        link_.Send(exchange, {.deadline = std::chrono::steady_clock::now() + timeout},
-                   [promise, turn = exchange->of.turn](const Status& answer, const Transport::Read& read) {
-                     const Status said = answer.ok() ? read() : Status();
-                     if (turn) turn->End(answer.ok() && said.ok());
-                     promise->set_value({answer.code(), said});
-                   });
-    return sent;
+    return {SendBy(link_, exchange, timeout), exchange, ++last_};
+  }
+  // Sends a push, which the peer has taken and not answered.
+  Sent PushUnderWay() {
+    Sent push = Push("gradients");
+    peer_.Meet();
+    EXPECT_EQ(peer_.Take().id(), push.id);
+    return push;
+  }
+  // Expects that the call is the next one that comes, and is answered.
+  void ExpectServed(Sent& call) {
+    EXPECT_EQ(peer_.Take().id(), call.id);
+    Answer(call.id);
+    EXPECT_EQ(call.outcome.get().code, StatusCode::kOk);
   }
   void Answer(std::uint64_t id, StatusCode code = StatusCode::kOk) {
     v1::DataReply reply;
@@ -99,10 +89,7 @@ class GpuLinkTest : public ::testing::Test {
   // it holds.
   void ExpectNothingBeforeAnother() {
     Sent another = Lookup(nullptr);
-    const v1::DataCall call = peer_.Take();
-    EXPECT_EQ(call.id(), another.id);
-    Answer(call.id());
-    EXPECT_EQ(another.outcome.get().code, StatusCode::kOk);
+    ExpectServed(another);
   }
 
   const std::string name_ = "slotwise-test-gpu-link-" + std::to_string(getpid());
@@ -129,9 +116,7 @@ TEST_F(GpuLinkTest, APushHasItsArraysOnceThereIsAConnection) {
 }
 
 TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
-  Sent push = Push("gradients");
-  peer_.Meet();
-  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent push = PushUnderWay();
   Sent behind = Lookup(push.exchange->of.turn);
   Sent too = Lookup(push.exchange->of.turn);
   ExpectNothingBeforeAnother();
@@ -149,9 +134,7 @@ TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
 }
 
 TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
-  Sent push = Push("gradients");
-  peer_.Meet();
-  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent push = PushUnderWay();
   Sent behind = Lookup(push.exchange->of.turn, kMostOfTheArena);
   Answer(push.id, StatusCode::kNotFound);
   EXPECT_EQ(push.outcome.get().code, StatusCode::kNotFound);
@@ -166,9 +149,7 @@ TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
 }
 
 TEST_F(GpuLinkTest, ALookupBehindAPushEndsInTimeAndIsNotSentLater) {
-  Sent push = Push("gradients");
-  peer_.Meet();
-  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent push = PushUnderWay();
   Sent late = Lookup(push.exchange->of.turn, kMostOfTheArena, std::chrono::milliseconds(20));
   EXPECT_EQ(late.outcome.get().code, StatusCode::kDeadlineExceeded);
   Sent no_room = Lookup(push.exchange->of.turn, kMostOfTheArena);
@@ -211,9 +192,7 @@ TEST_F(GpuLinkTest, ACallIsSentAgainWithTheArraysThatItHadFirst) {
 }
 
 TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
-  Sent push = Push("gradients");
-  peer_.Meet();
-  ASSERT_EQ(peer_.Take().id(), push.id);
+  Sent push = PushUnderWay();
   Sent behind = Lookup(push.exchange->of.turn);
   ExpectNothingBeforeAnother();
   const std::weak_ptr<GpuArena> arena = push.exchange->of.carried->arena;
@@ -222,9 +201,7 @@ TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
   EXPECT_EQ(behind.outcome.get().code, StatusCode::kUnavailable);
   Sent next = Lookup(nullptr);
   peer_.Meet();
-  EXPECT_EQ(peer_.Take().id(), next.id) << "and nothing that is over";
-  Answer(next.id);
-  EXPECT_EQ(next.outcome.get().code, StatusCode::kOk);
+  ExpectServed(next);  // and nothing that is over
   push.exchange->of.carried.reset();
   behind.exchange->of.carried.reset();
   EXPECT_TRUE(arena.expired());

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -92,14 +91,6 @@ TEST(LocalDoor, DoesNotServeWhereNobodyGreets) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-class Nothing final : public DataExchange {
- public:
-  void Write(v1::DataCall& /*call*/, Body& /*body*/) override {}
-  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
-  std::uint64_t ValueBytes() const override { return 0; }
-  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
-};
-
 // The name of a server that is gone may be taken by anybody on the host, and its port, too.
 TEST(LocalDoor, ALinkBringsNothingToAnotherUsersProcess) {
   const std::string name = Name("taken");
@@ -107,11 +98,7 @@ TEST(LocalDoor, ALinkBringsNothingToAnotherUsersProcess) {
   Peer port;
   DataThreads threads(1);
   DataLink link(threads, RankAddress{.address = port.address(), .local = name, .only_user = geteuid() + 1});
-  std::promise<StatusCode> ended;
-  link.Send(std::make_shared<Nothing>(),
-            {.deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1)},
-            [&ended](const Status& answer, const Transport::Read&) { ended.set_value(answer.code()); });
-  EXPECT_EQ(ended.get_future().get(), StatusCode::kUnavailable);
+  EXPECT_EQ(SendBy(link, std::make_shared<FakeExchange>()).outcome.get().code, StatusCode::kUnavailable);
   EXPECT_TRUE(taken.HearsNothing());
   EXPECT_TRUE(port.HearsNothing());
 }

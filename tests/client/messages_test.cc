@@ -42,6 +42,22 @@ Message Parsed(const grpc::ByteBuffer& bytes) {
   return message;
 }
 
+// What a push of one sample, with gradients 1 to 6, says beside its batch.
+v1::PushRequest PushOf(DataType type, const TableState& looked_up = {}, const TableState& acknowledged = {},
+                       std::optional<float> rate = {}) {
+  const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
+  return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
+                                             {0, 1}, gradients, type, looked_up, acknowledged, rate));
+}
+
+v1::LookupReply ReplyOf(std::uint32_t samples, std::uint32_t width, const std::string& values) {
+  v1::LookupReply reply;
+  reply.set_samples(samples);
+  reply.set_width(width);
+  reply.set_values(values);
+  return reply;
+}
+
 TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
   const auto batch = Checked({kKeys, kOffsets, kWeights});
   EXPECT_EQ(batch.samples, 2u);
@@ -79,39 +95,31 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
 }
 
 TEST(PushMessage, SaysWhatTheRowsWereReadOfIfItIsKnown) {
-  const std::vector<float> gradients(6);
-  const auto push = [&](const TableState& looked_up) {
-    return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
-                                               {0, 1}, gradients, DataType::kFloat32, looked_up));
-  };
-  EXPECT_EQ(push({7, 5}).looked_up().lineage(), 7u);
-  EXPECT_EQ(push({7, 5}).looked_up().table_step(), 5u);
-  EXPECT_FALSE(push({}).has_looked_up());
-  EXPECT_FALSE(push({0, 5}).has_looked_up());
+  EXPECT_EQ(PushOf(DataType::kFloat32, {7, 5}).looked_up().lineage(), 7u);
+  EXPECT_EQ(PushOf(DataType::kFloat32, {7, 5}).looked_up().table_step(), 5u);
+  EXPECT_FALSE(PushOf(DataType::kFloat32, {}).has_looked_up());
+  EXPECT_FALSE(PushOf(DataType::kFloat32, {0, 5}).has_looked_up());
 }
 
 TEST(PushMessage, BringsTheRateOfItsStepIfItHasOne) {
-  const std::vector<float> gradients(6);
-  const auto push = [&](std::optional<float> rate) {
-    return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
-                                               {0, 1}, gradients, DataType::kFloat32, {}, {}, rate));
-  };
-  EXPECT_FALSE(push({}).has_learning_rate());
-  EXPECT_TRUE(push(0.0F).has_learning_rate());
-  EXPECT_EQ(push(0.25F).learning_rate(), 0.25F);
+  EXPECT_FALSE(PushOf(DataType::kFloat32).has_learning_rate());
+  EXPECT_TRUE(PushOf(DataType::kFloat32, {}, {}, 0.0F).has_learning_rate());
+  EXPECT_EQ(PushOf(DataType::kFloat32, {}, {}, 0.25F).learning_rate(), 0.25F);
+}
+
+TEST(PushMessage, NarrowsGradients) {
+  const v1::PushRequest push = PushOf(DataType::kFloat16);
+  EXPECT_EQ(push.data_type(), v1::DATA_TYPE_FLOAT16);
+  EXPECT_EQ(push.gradients(), BytesOf<std::uint16_t>({0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600}));
 }
 
 TEST(Requests, SayWhatWasAcknowledgedIfItIsKnownByWhichStart) {
   const CheckedBatch batch = Checked({std::span(kKeys).first(2), {}});
-  const std::vector<float> gradients(6);
   const auto lookup = [&](const TableState& state) {
     return Parsed<v1::LookupRequest>(
         LookupMessage(*Memory(), "ads", LookupMode::kTrain, DataType::kFloat32, batch, {0, 1}, state));
   };
-  const auto push = [&](const TableState& state) {
-    return Parsed<v1::PushRequest>(
-        PushMessage(*Memory(), "ads", {}, batch, {0, 1}, gradients, DataType::kFloat32, {}, state));
-  };
+  const auto push = [](const TableState& state) { return PushOf(DataType::kFloat32, {}, state); };
   const auto expect = [](const auto& request) {
     EXPECT_EQ(request.acknowledged().incarnation(), 9u);
     EXPECT_EQ(request.acknowledged().table_step(), 5u);
@@ -125,14 +133,6 @@ TEST(Requests, SayWhatWasAcknowledgedIfItIsKnownByWhichStart) {
     EXPECT_FALSE(push(unknown).has_acknowledged());
     EXPECT_FALSE(DescribeRequest("ads", unknown).has_acknowledged());
   }
-}
-
-TEST(PushMessage, NarrowsGradients) {
-  const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
-  const auto part = Parsed<v1::PushRequest>(PushMessage(
-      *Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}), {0, 1}, gradients, DataType::kFloat16));
-  EXPECT_EQ(part.data_type(), v1::DATA_TYPE_FLOAT16);
-  EXPECT_EQ(part.gradients(), BytesOf<std::uint16_t>({0x3C00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600}));
 }
 
 TEST(MessageMemory, IsUsedAgainOnceItsSliceIsGone) {
@@ -181,11 +181,8 @@ TEST(MessageMemory, MayGoBeforeItsSlices) {
 }
 
 TEST(ReadLookupReply, WidensHalvesAndRefusesATypeThatWasNotAskedFor) {
-  v1::LookupReply reply;
-  reply.set_samples(1);
-  reply.set_width(2);
+  v1::LookupReply reply = ReplyOf(1, 2, BytesOf<std::uint16_t>({0x3C00, 0xC000}));
   reply.set_data_type(v1::DATA_TYPE_FLOAT16);
-  reply.set_values(BytesOf<std::uint16_t>({0x3C00, 0xC000}));
   std::vector<float> out(2);
   const auto bytes = BufferOf(reply.SerializeAsString());
   ASSERT_TRUE(ReadLookupReply(bytes, 1, 2, DataType::kFloat16, out).ok());
@@ -199,10 +196,7 @@ TEST(ReadLookupReply, WidensHalvesThatComeInAnyPieces) {
   std::vector<std::uint16_t> halves(kWidth);
   // All of them finite, as either type.
   for (std::uint32_t i = 0; i < kWidth; ++i) halves[i] = static_cast<std::uint16_t>(1000 + 30 * i);
-  v1::LookupReply reply;
-  reply.set_samples(1);
-  reply.set_width(kWidth);
-  reply.set_values("seven b");
+  v1::LookupReply reply = ReplyOf(1, kWidth, "seven b");
   std::string first = reply.SerializeAsString();
   reply.set_values(std::string(2 * kWidth, '\1'));
   first += reply.SerializeAsString();
@@ -249,38 +243,26 @@ TEST(CheckBatch, RefusesWhatIsNoBatchByFieldAndValue) {
 }
 
 TEST(ReadLookupReply, WritesValuesToTheirPlaceHoweverTheBytesAreCut) {
-  v1::LookupReply reply;
-  reply.set_samples(2);
-  reply.set_width(3);
-  reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
+  const std::string bytes = ReplyOf(2, 3, BytesOf<float>({1, 2, 3, 4, 5, 6})).SerializeAsString();
   for (std::size_t slice = 1; slice < 40; ++slice) {
     std::vector<float> out(6);
-    ASSERT_TRUE(
-        ReadLookupReply(BufferOf(reply.SerializeAsString(), slice), 2, 3, DataType::kFloat32, out).ok());
+    ASSERT_TRUE(ReadLookupReply(BufferOf(bytes, slice), 2, 3, DataType::kFloat32, out).ok());
     EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 4, 5, 6}));
   }
 }
 
 TEST(ReadLookupReply, RefusesAnotherShapeAndWhatIsNoReply) {
-  v1::LookupReply reply;
-  reply.set_samples(2);
-  reply.set_width(3);
-  reply.set_values(BytesOf<float>({1, 2, 3, 4, 5, 6}));
-  const std::string bytes = reply.SerializeAsString();
-  std::vector<float> out(6);
-  EXPECT_EQ(ReadLookupReply(BufferOf(bytes), 3, 2, DataType::kFloat32, out).status().code(),
-            StatusCode::kFailedPrecondition);
-  EXPECT_EQ(
-      ReadLookupReply(BufferOf(bytes), 1, 3, DataType::kFloat32, std::span(out).first(3)).status().code(),
-      StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ReadLookupReply(BufferOf(""), 2, 3, DataType::kFloat32, out).status().code(),
-            StatusCode::kFailedPrecondition);
-  for (std::size_t size = 1; size < bytes.size(); ++size) {
-    EXPECT_FALSE(ReadLookupReply(BufferOf(bytes.substr(0, size)), 2, 3, DataType::kFloat32, out).ok())
-        << size;
-  }
-  const Status cut =
-      ReadLookupReply(BufferOf(bytes.substr(0, bytes.size() - 1)), 2, 3, DataType::kFloat32, out).status();
+  const std::string bytes = ReplyOf(2, 3, BytesOf<float>({1, 2, 3, 4, 5, 6})).SerializeAsString();
+  const auto read = [](const std::string& reply, std::uint64_t samples, std::uint32_t width) {
+    std::vector<float> out(samples * width);
+    return ReadLookupReply(BufferOf(reply), samples, width, DataType::kFloat32, out).status();
+  };
+  EXPECT_EQ(read(bytes, 3, 2).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(read(bytes, 1, 3).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(read("", 2, 3).code(), StatusCode::kFailedPrecondition);
+  for (std::size_t size = 1; size < bytes.size(); ++size)
+    EXPECT_FALSE(read(bytes.substr(0, size), 2, 3).ok()) << size;
+  const Status cut = read(bytes.substr(0, bytes.size() - 1), 2, 3);
   EXPECT_EQ(cut.code(), StatusCode::kInternal);
   EXPECT_NE(cut.message().find("the reply is not a valid slotwise.v1.LookupReply"), std::string::npos)
       << cut.message();

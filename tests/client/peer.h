@@ -1,4 +1,5 @@
-// Peer: the other end of a client's connection of the data transport, as a test makes it up.
+// Peer: the other end of a client's connection of the data transport, as a test makes it up. FakeExchange: a
+// call to send there, by SendBy.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_CLIENT_PEER_H_
 #define SLOTWISE_TESTS_CLIENT_PEER_H_
@@ -11,13 +12,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
+#include "client/cpp/data_link.h"
 #include "slotwise/v1/data.pb.h"
 #include "tests/data/data_client.h"
 #include "tests/support/loopback.h"
@@ -52,13 +57,7 @@ class Peer {
 
   // Takes the next connection, and greets it with a preface.
   void Meet(std::uint32_t version = kDataVersion) {
-    connection_ = ::accept(listener_, nullptr, nullptr);
-    ASSERT_GE(connection_, 0);
-    const timeval limit{60, 0};  // a test that would wait for ever fails instead
-    ::setsockopt(connection_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    Preface theirs{};
-    Receive(theirs.data(), theirs.size());
-    EXPECT_EQ(VersionIn(theirs), kDataVersion);
+    Accept();
     const Preface mine = MakePreface(version, {shares_ ? 1U : 0U, on_device_});
     if (!shares_) return Send(mine.data(), mine.size());
     arena_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
@@ -66,11 +65,8 @@ class Peer {
   }
   // Takes the next connection, and greets it with half a preface.
   void MeetHalf() {
-    connection_ = ::accept(listener_, nullptr, nullptr);
-    ASSERT_GE(connection_, 0);
-    Preface theirs{};
-    Receive(theirs.data(), theirs.size());
-    Send(MakePreface(kDataVersion).data(), theirs.size() / 2);
+    Accept();
+    Send(MakePreface(kDataVersion).data(), sizeof(Preface) / 2);
   }
   // Returns whether nobody has connected and sent anything.
   bool HearsNothing() {
@@ -112,8 +108,23 @@ class Peer {
     const std::string frame = test::FrameOf(reply.SerializeAsString(), body);
     Send(frame.data(), frame.size());
   }
+  void Answer(std::uint64_t id) {
+    v1::DataReply reply;
+    reply.set_id(id);
+    Answer(reply);
+  }
 
  private:
+  // Takes the next connection, and its preface.
+  void Accept() {
+    connection_ = ::accept(listener_, nullptr, nullptr);
+    ASSERT_GE(connection_, 0);
+    const timeval limit{60, 0};  // a test that would wait for ever fails instead
+    ::setsockopt(connection_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    Preface theirs{};
+    Receive(theirs.data(), theirs.size());
+    EXPECT_EQ(VersionIn(theirs), kDataVersion);
+  }
   void Send(const void* bytes, std::size_t size) const {
     EXPECT_EQ(::send(connection_, bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
   }
@@ -129,6 +140,46 @@ class Peer {
   bool on_device_ = false;
   std::shared_ptr<SharedMemory> arena_;  // that the connection shares
 };
+
+// A call without arrays.
+class FakeExchange : public DataExchange {
+ public:
+  void Write(v1::DataCall& /*call*/, Body& /*body*/) override {
+    if (no_memory) throw std::bad_alloc();
+  }
+  Result<Room> MakeRoom(const v1::DataReply& /*reply*/) override { return Room{}; }
+  std::uint64_t ValueBytes() const override { return value_bytes; }
+  Status Read(const v1::DataReply& /*reply*/) override { return {}; }
+
+  bool no_memory = false;
+  std::uint64_t value_bytes = 0;
+};
+
+struct Outcome {
+  StatusCode code;
+  std::string message;
+  Status read;
+};
+struct SentCall {
+  std::future<Outcome> outcome;
+  Transport::Cancel cancel;
+};
+
+// Sends a call by the link, and ends a push's turn as the client does.
+inline SentCall SendBy(DataLink& link, std::shared_ptr<DataExchange> exchange,
+                       std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
+  const auto promise = std::make_shared<std::promise<Outcome>>();
+  const OnDevice* const of = exchange->on_device();
+  auto ended = [promise, turn = of == nullptr ? nullptr : of->turn](const Status& answer,
+                                                                    const Transport::Read& read) {
+    const Status said = answer.ok() ? read() : Status();
+    if (turn) turn->End(answer.ok() && said.ok());
+    promise->set_value({answer.code(), answer.message(), said});
+  };
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  auto cancel = link.Send(std::move(exchange), {.deadline = deadline}, std::move(ended));
+  return {promise->get_future(), std::move(cancel)};
+}
 
 }  // namespace slotwise::client
 

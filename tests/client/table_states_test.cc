@@ -9,39 +9,52 @@
 namespace slotwise::client {
 namespace {
 
-TEST(AcknowledgedSteps, ExpectsNothingOfATableThatNobodyPushedTo) {
-  TableStates steps;
-  EXPECT_EQ(steps.Acknowledged("ads").step, 0U);
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 0}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {8, 3}).ok());
+// A client that saw step 5 of the lineage 7 acknowledged, by the server's first start.
+class AcknowledgedSteps : public testing::Test {
+ protected:
+  AcknowledgedSteps() {
+    steps_.Acknowledge("ads", {7, 5, 1});
+    before_ = steps_.Acknowledged("ads");
+  }
+
+  // Checks an answer to a call that began then, or begins now.
+  Status Check(const TableState& found) { return steps_.Check("ads", before_, found); }
+  Status CheckNow(const TableState& found) { return steps_.Check("ads", steps_.Acknowledged("ads"), found); }
+
+  TableStates steps_;
+  TableState before_;
+};
+
+TEST_F(AcknowledgedSteps, AreNoneOfATableThatNobodyPushedTo) {
+  EXPECT_EQ(steps_.Acknowledged("users").step, 0U);
+  EXPECT_TRUE(steps_.Check("users", steps_.Acknowledged("users"), {7, 0}).ok());
+  EXPECT_TRUE(steps_.Check("users", steps_.Acknowledged("users"), {8, 3}).ok());
 }
 
-TEST(AcknowledgedSteps, FindsEverythingInALaterStateOfTheSameLineage) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5});
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 5}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {7, 6}).ok());
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {0, 0}).ok()) << "the server does not say";
+TEST_F(AcknowledgedSteps, AreInALaterStateOfTheSameLineageAndNotInAnEarlierOne) {
+  EXPECT_TRUE(CheckNow({7, 5}).ok());
+  EXPECT_TRUE(CheckNow({7, 6}).ok());
+  EXPECT_TRUE(CheckNow({0, 0}).ok()) << "the server does not say";
+  const Status lost = CheckNow({7, 3});
+  EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
+  EXPECT_NE(lost.message().find("steps 4 to 5"), std::string::npos) << lost.message();
 }
 
-TEST(AcknowledgedSteps, MissesThemInAnotherLineage) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5});
-  steps.Acknowledge("users", {9, 2});
-  const TableState before = steps.Acknowledged("ads");
-  const Status lost = steps.Check("ads", before, {8, 6});
+TEST_F(AcknowledgedSteps, MissesThemInAnotherLineage) {
+  steps_.Acknowledge("users", {9, 2});
+  const Status lost = Check({8, 6});
   EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
   EXPECT_EQ(lost.message(),
             "table ads was made anew: it was dropped, a checkpoint's was put in its place, or the server "
             "started without it; of the former table this client saw step 5 acknowledged, and the new one is "
             "at step 6, a count that pushes since have made, or that came with an import or a checkpoint");
   // A call that had begun before is told too; one that begins now is not.
-  EXPECT_EQ(steps.Check("ads", before, {8, 6}).code(), StatusCode::kDataLoss);
-  EXPECT_TRUE(steps.Check("ads", steps.Acknowledged("ads"), {8, 6}).ok());
-  EXPECT_EQ(steps.Acknowledged("users").step, 2U);
+  EXPECT_EQ(Check({8, 6}).code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(CheckNow({8, 6}).ok());
+  EXPECT_EQ(steps_.Acknowledged("users").step, 2U);
 }
 
-TEST(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
+TEST_F(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
   const auto lost = [](std::uint64_t before, std::uint64_t met) {
     TableStates steps;
     steps.Acknowledge("ads", {7, 5, before});
@@ -55,59 +68,40 @@ TEST(AcknowledgedSteps, KnowsThatTheServerHadTheTableWhereItDidNotStartSince) {
     EXPECT_NE(message.find("or the server started without it; "), std::string::npos) << message;
 }
 
-TEST(AcknowledgedSteps, MissesThemInAnEarlierState) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5});
-  const Status lost = steps.Check("ads", steps.Acknowledged("ads"), {7, 3});
-  EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
-  EXPECT_NE(lost.message().find("steps 4 to 5"), std::string::npos) << lost.message();
+TEST_F(AcknowledgedSteps, ComparesWithWhatWasAcknowledgedWhenTheCallBegan) {
+  steps_.Acknowledge("ads", {7, 6});
+  EXPECT_TRUE(Check({7, 5}).ok()) << "the lookup was served before the push";
+  steps_.Acknowledge("ads", {7, 4});
+  EXPECT_EQ(steps_.Acknowledged("ads").step, 6U) << "answers may come in any order";
 }
 
-TEST(AcknowledgedSteps, ComparesWithWhatWasAcknowledgedWhenTheCallBegan) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5});
-  const TableState before = steps.Acknowledged("ads");
-  steps.Acknowledge("ads", {7, 6});
-  EXPECT_TRUE(steps.Check("ads", before, {7, 5}).ok()) << "the lookup was served before the push";
-  steps.Acknowledge("ads", {7, 4});
-  EXPECT_EQ(steps.Acknowledged("ads").step, 6U) << "answers may come in any order";
+TEST_F(AcknowledgedSteps, GoesOnWithTheTableAsItIs) {
+  EXPECT_FALSE(Check({8, 1}).ok());
+  steps_.Acknowledge("ads", {8, 1});
+  EXPECT_FALSE(Check({8, 2}).ok());
+  EXPECT_EQ(steps_.Acknowledged("ads").lineage, 8U)
+      << "the second complaint forgets nothing of the new state";
+  EXPECT_FALSE(CheckNow({9, 1}).ok());
 }
 
-TEST(AcknowledgedSteps, GoesOnWithTheTableAsItIs) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5});
-  const TableState before = steps.Acknowledged("ads");
-  EXPECT_FALSE(steps.Check("ads", before, {8, 1}).ok());
-  steps.Acknowledge("ads", {8, 1});
-  EXPECT_FALSE(steps.Check("ads", before, {8, 2}).ok());
-  EXPECT_EQ(steps.Acknowledged("ads").lineage, 8U) << "the second complaint forgets nothing of the new state";
-  EXPECT_FALSE(steps.Check("ads", steps.Acknowledged("ads"), {9, 1}).ok());
-}
-
-TEST(AcknowledgedSteps, MissesWhatTheServerSaysIsLostThoughTheCountIsMadeUp) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5, 1});
-  const TableState before = steps.Acknowledged("ads");
-  EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 0}).ok());
-  EXPECT_TRUE(steps.Check("ads", before, {7, 9, 2, 6}).ok()) << "what is lost is another's";
-  EXPECT_EQ(steps.Check("ads", before, {7, 9, 2, 4}).message(),
+TEST_F(AcknowledgedSteps, MissesWhatTheServerSaysIsLostThoughTheCountIsMadeUp) {
+  EXPECT_TRUE(Check({7, 9, 2, 0}).ok());
+  EXPECT_TRUE(Check({7, 9, 2, 6}).ok()) << "what is lost is another's";
+  EXPECT_EQ(Check({7, 9, 2, 4}).message(),
             "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
             "table went on from step 3, and is at step 9");
-  EXPECT_EQ(steps.Acknowledged("ads").step, 0U);
-  EXPECT_EQ(steps.Check("ads", before, {7, 3, 2, 4}).message(),
+  EXPECT_EQ(steps_.Acknowledged("ads").step, 0U);
+  EXPECT_EQ(Check({7, 3, 2, 4}).message(),
             "table ads has lost its steps 4 to 5: this client saw its step 5 acknowledged, and the server's "
             "table is at step 3");
-  EXPECT_NE(steps.Check("ads", before, {7, 2, 2, 4}).message().find("steps 3 to 5"), std::string::npos);
+  EXPECT_NE(Check({7, 2, 2, 4}).message().find("steps 3 to 5"), std::string::npos);
 }
 
-TEST(AcknowledgedSteps, KeepsWhatTheNextStartAcknowledgedThroughComplaintsAboutTheOneBefore) {
-  TableStates steps;
-  steps.Acknowledge("ads", {7, 5, 1});
-  const TableState before = steps.Acknowledged("ads");
-  EXPECT_FALSE(steps.Check("ads", before, {7, 4, 2, 4}).ok());
-  steps.Acknowledge("ads", {7, 4, 2});
-  EXPECT_FALSE(steps.Check("ads", before, {7, 5, 2, 4}).ok()) << "another call that began before";
-  EXPECT_EQ(steps.Acknowledged("ads").step, 4U);
+TEST_F(AcknowledgedSteps, KeepsWhatTheNextStartAcknowledgedThroughComplaintsAboutTheOneBefore) {
+  EXPECT_FALSE(Check({7, 4, 2, 4}).ok());
+  steps_.Acknowledge("ads", {7, 4, 2});
+  EXPECT_FALSE(Check({7, 5, 2, 4}).ok()) << "another call that began before";
+  EXPECT_EQ(steps_.Acknowledged("ads").step, 4U);
 }
 
 TEST(LookedUp, IsTheLatestStateOfEachTable) {
