@@ -155,8 +155,7 @@ class GpuDoor:
             looked_up: what the rows of tables were read of; of those that are missing, the client's
                 latest lookups count.
             rates: the learning rates of this step, of tables that have one.
-            step: has a name where the client may go another way, because an earlier try may have
-                arrived.
+            step: has a name where the client may go another way, because an earlier try may have arrived.
         """
         batches = []
         for table, gradient in gradients.items():

@@ -45,13 +45,12 @@ class Prefetch(Generic[Batch]):
     by then, which differ from run to run. In `eval()` mode nothing is pushed, and all is looked up
     ahead. The mode is that in which the loop begins; a `forward()` in the other looks up as always.
 
-    Errors are raised in the loop's thread: the loader's, and those of `bags`, where the batch would
-    have come; a lookup's by `forward()`; a push's by whatever comes next of `forward()`,
-    `backward()`, `flush()`, `slotwise.torch.save` and `load`, the client's calls for whole tables,
-    and the loop's end, which waits for the last push. What was handed over behind a push that
-    failed is not sent. A loop that is left early ends the threads and waits for pushes in flight;
-    their error waits for those calls, or for `Client.close`. The end of a `with` does the same, and
-    raises it.
+    Errors are raised in the loop's thread: the loader's, and those of `bags`, where the batch would have
+    come; a lookup's by `forward()`; a push's by whatever comes next of `forward()`, `backward()`,
+    `flush()`, `slotwise.torch.save` and `load`, the client's calls for whole tables, and the loop's end,
+    which waits for the last push. What was handed over behind a push that failed is not sent. A loop that
+    is left early ends the threads and waits for pushes in flight; their error waits for those calls, or for
+    `Client.close`. The end of a `with` does the same, and raises it.
 
     The loader works in a thread of its own. So it makes new tensors for each batch, and random
     numbers from a generator that the trainer uses too come in another order than in the plain loop.
@@ -83,10 +82,9 @@ class Prefetch(Generic[Batch]):
                 arguments, or an `EmbeddingBags`' mapping; of several modules a sequence of these.
                 It runs in the loader's thread. None: the first element of a batch that is a tuple
                 or a list, and else the batch itself.
-            device: where `forward()` gives rows that were looked up ahead. None: the keys' device.
-                For a GPU, leave keys on the CPU and name the GPU here: then rows come through
-                pinned memory and gradients leave through it, and the trainer's thread waits for
-                neither.
+            device: where `forward()` gives rows that were looked up ahead. None: the keys' device. For a
+                GPU, leave keys on the CPU and name the GPU here: then rows come through pinned memory and
+                gradients leave through it, and the trainer's thread waits for neither.
 
         Raises:
             slotwise.InvalidArgument: an argument makes no sense.

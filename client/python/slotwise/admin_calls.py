@@ -105,9 +105,8 @@ class AdminCalls:
     def set_learning_rate(self, name: str, lr: float) -> None:
         """Sets a table's learning rate on every rank, from its next step on.
 
-        The rate replaces the optimizer's `lr`, and a schedule continues from the step it has
-        reached. The table's options do not change: `create_table` with the old options still finds
-        the table.
+        The rate replaces the optimizer's `lr`, and a schedule continues from the step it has reached. The
+        table's options do not change: `create_table` with the old options still finds the table.
 
         Raises:
             InvalidArgument: `lr` is not finite and above 0.

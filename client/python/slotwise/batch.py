@@ -164,9 +164,8 @@ def _as_weights(weights: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float3
 def _as_offsets(offsets: NDArray[Any], slots: int, keys: int) -> NDArray[Any]:
     """Returns uint32 as it is, and other integers as int64; both are what the core reads.
 
-    torch's offsets have no end unless asked to. With several slots their number tells that, and
-    the end is added. With one slot it does not, and the core refuses those that do not end at the
-    number of keys.
+    torch's offsets have no end unless asked to. With several slots their number tells that, and the end is
+    added. With one slot it does not, and the core refuses those that do not end at the number of keys.
     """
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
         raise InvalidArgument(

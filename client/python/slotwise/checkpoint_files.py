@@ -11,11 +11,10 @@
 
 `python3 -m slotwise.checkpoint_files --help` does the same from the command line.
 
-A delta is read with all that it builds on, from the folders beside its own. Sizes are always
-checked; checksums if the package xxhash is there. Nothing is ever whole in memory but the keys of
-deltas. Whatever cannot be trusted raises slotwise.DataLoss, naming the file. A server that runs
-removes old checkpoints: one that goes while it is read raises slotwise.NotFound, and one that is
-pinned stays.
+A delta is read with all that it builds on, from the folders beside its own. Sizes are always checked;
+checksums if the package xxhash is there. Nothing is ever whole in memory but the keys of deltas. Whatever
+cannot be trusted raises slotwise.DataLoss, naming the file. A server that runs removes old checkpoints: one
+that goes while it is read raises slotwise.NotFound, and one that is pinned stays.
 """
 
 from __future__ import annotations

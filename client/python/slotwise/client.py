@@ -45,14 +45,13 @@ def connect(
         wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
             not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
         session: the one to go on with after a restart: `Client.resume`. None: a new one.
-        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that there
-            is; "gpu", by memory of the GPU that is shared with a server on this host, for tensors of
-            `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU has the
-            host's memory in its place, and takes tensors that lie there); "shm", by memory that is
-            shared with a server on this host, or not at all (`Unavailable`); "tcp", by sockets
-            wherever the server is; or "grpc", for example through
-            a proxy that speaks HTTP/2 alone. None: what the environment's SLOTWISE_DOOR says, or
-            "best".
+        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that there is;
+            "gpu", by memory of the GPU that is shared with a server on this host, for tensors of
+            `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU has the host's
+            memory in its place, and takes tensors that lie there); "shm", by memory that is shared with a
+            server on this host, or not at all (`Unavailable`); "tcp", by sockets wherever the server is; or
+            "grpc", for example through a proxy that speaks HTTP/2 alone. None: what the environment's
+            SLOTWISE_DOOR says, or "best".
         credentials: who the client is, and whom it trusts. None: what the environment's
             SLOTWISE_TOKEN_FILE, SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE, SLOTWISE_KEY_FILE,
             SLOTWISE_SERVER_NAME and SLOTWISE_INSECURE ("1") say.
@@ -108,10 +107,9 @@ class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     Attributes:
         session: the session that names the steps of pushes that name none; `resume` sets another.
 
-    Every method raises `slotwise.Error` or one of its subclasses: `DeadlineExceeded` or
-    `Unavailable` if no answer came within the timeout, `FailedPrecondition` if the client is
-    closed. The methods name other errors. A signal's handler that raises, as for Ctrl-C, ends the
-    call that the main thread is in.
+    Every method raises `slotwise.Error` or one of its subclasses: `DeadlineExceeded` or `Unavailable` if no
+    answer came within the timeout, `FailedPrecondition` if the client is closed. The methods name other
+    errors. A signal's handler that raises, as for Ctrl-C, ends the call that the main thread is in.
     """
 
     def __init__(self, native: Core, client: Handle, addresses: tuple[str, ...]) -> None:

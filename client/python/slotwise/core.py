@@ -159,8 +159,7 @@ class Handle(ctypes.c_void_p):
 class _Log:
     """Lines of the core's, which a thread of ours gives to the logger.
 
-    A handler of the user's may take its time, and may use the client: the core's threads must do
-    neither.
+    A handler of the user's may take its time, and may use the client: the core's threads must do neither.
     """
 
     def __init__(self) -> None:

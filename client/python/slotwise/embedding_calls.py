@@ -58,20 +58,16 @@ class EmbeddingCalls(SessionCalls):
         Args:
             table: the table's name.
             keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit, and narrower
-                integers of 0 and up keep their values. A list of Python's integers may have both
-                kinds. Without offsets also [samples, slots]; in a table without a combiner, of any
-                shape.
-            offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample *
-                slots + slot owns `keys[offsets[b]:offsets[b + 1]]`. The end may be left out, as
-                torch does by default, if there are several slots; with one slot an array without
-                it is refused. None: every bag has one key; a table without a combiner takes no
-                other batch.
-            weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight.
-                The combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root
-                of the sum of their squares; if that is 0 the result is zeros. None: all weights are
-                1.
-            train: True gives an absent key a row; False inserts nothing, and an absent key counts
-                as zeros.
+                integers of 0 and up keep their values. A list of Python's integers may have both kinds.
+                Without offsets also [samples, slots]; in a table without a combiner, of any shape.
+            offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample * slots +
+                slot owns `keys[offsets[b]:offsets[b + 1]]`. The end may be left out, as torch does by
+                default, if there are several slots; with one slot an array without it is refused. None:
+                every bag has one key; a table without a combiner takes no other batch.
+            weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight. The
+                combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root of the sum
+                of their squares; if that is 0 the result is zeros. None: all weights are 1.
+            train: True gives an absent key a row; False inserts nothing, and an absent key counts as zeros.
             wire_dtype: the type that the values have on the wire: "float32", or "float16" or
                 "bfloat16", which halve the bytes and round. None: the type given to `connect`.
             out: the array that receives the result, writable C-contiguous float32 of its shape.
@@ -173,9 +169,8 @@ class EmbeddingCalls(SessionCalls):
             step: a step of a `Session`. None: the next step of this client's own session. If the
                 server has forgotten that session, the client draws a new one and pushes once more
                 under it, unless an earlier try may have arrived.
-            wire_dtype: the type that the gradients have on the wire, as in `lookup`. A gradient
-                past the type's largest number (65,504 for "float16") becomes infinity, which the
-                server refuses.
+            wire_dtype: the type that the gradients have on the wire, as in `lookup`. A gradient past the
+                type's largest number (65,504 for "float16") becomes infinity, which the server refuses.
 
         Returns:
             The table's count of applied steps after this step; 1 for the first step.

@@ -30,13 +30,11 @@ class TableOptions:
         dim: elements a row, 1 .. 4096.
         slots: bags a sample, 1 .. 4096.
         combiner: "sum", "mean" (divides by the number of keys in the bag), "sqrtn" (divides by that
-            number's root), or "none": every bag has one key, whose row is the result, and slots
-            must be 1.
+            number's root), or "none": every bag has one key, whose row is the result, and slots must be 1.
         optimizer: SGD, Momentum, Nesterov, AdaGrad, RowWiseAdaGrad, RMSProp, Adam or FTRL.
         initializer: first values of a new row: Uniform, Normal or Constant.
         seed: 64 bits, for the first values.
-        initial_rows: rows to reserve when the table is made, over all ranks; tables grow by
-            themselves.
+        initial_rows: rows to reserve when the table is made, over all ranks; tables grow by themselves.
         max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0:
             the server's default, 2**30.
         max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375. A lower
@@ -106,8 +104,7 @@ class TableInfo:
         base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate
             last set by `set_learning_rate`. 0 if the server is older than this field.
         rounds: rounds of lookups and steps, since the table was made.
-        lineage: names the table's state from when it was made. 0 if the server is older than this
-            field.
+        lineage: names the table's state from when it was made. 0 if the server is older than this field.
     """
 
     options: TableOptions

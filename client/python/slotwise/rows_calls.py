@@ -89,16 +89,14 @@ class RowsCalls(AdminCalls):
     ) -> int:
         """Writes the rows of keys: absent keys get a row, and other keys' rows are overwritten.
 
-        An import is not a step. The rows are sent in messages of about 1 MiB, spread over the
-        ranks; each message is applied whole or not at all. After an exception some messages may
-        have been applied, and the error's message says how many rows were written for sure;
-        importing all rows again does no harm.
+        An import is not a step. The rows are sent in messages of about 1 MiB, spread over the ranks; each
+        message is applied whole or not at all. After an exception some messages may have been applied, and
+        the error's message says how many rows were written for sure; importing all rows again does no harm.
 
         Args:
             keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
             values: float32 [rows, dim], finite.
-            state: float32 [rows, state size] as `export_rows` yields it. None: the state of new
-                rows.
+            state: float32 [rows, state size] as `export_rows` yields it. None: the state of new rows.
             table_steps: raises the table's count of applied steps to this, so that Adam and the
                 schedule continue where the imported model was.
 

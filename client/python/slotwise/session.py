@@ -105,10 +105,9 @@ class Session:
             id: 64 bits; drawn from `os.urandom` if None.
             trainer: this trainer's number, 0 .. trainers - 1; gradients are summed in this order.
             trainers: how many trainers share the session.
-            parts: how many parts a push's batch, or each table's, is cut into, the same for all
-                trainers. None means: chosen batch by batch for a lone trainer, 1 for several
-                trainers. Raise `parts` if one trainer's batch of a table exceeds the server's largest
-                request.
+            parts: how many parts a push's batch, or each table's, is cut into, the same for all trainers.
+                None means: chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts`
+                if one trainer's batch of a table exceeds the server's largest request.
             epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
             last: the number of the last step that was drawn before.
             gradients: what the trainers' gradients become: "sum", or "mean", for which each

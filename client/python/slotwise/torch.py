@@ -26,14 +26,12 @@ Then the next `forward()` of its tables waits for the push, and raises its error
 tables. A client's pushes in the background are applied one after the other, so trainers in one
 process that share a step have a client each.
 
-So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's
-checkpoint as one, and `load` brings both back. Modules cannot be
-copied or pickled, and do not survive a fork, because they hold connections. Thread-safe as
-`Client` is.
+So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's checkpoint as
+one, and `load` brings both back. Modules cannot be copied or pickled, and do not survive a fork, because
+they hold connections. Thread-safe as `Client` is.
 
-A model that has torch's own embeddings already need not be written anew: `adopt` moves their
-weights to tables, and `release` brings them back. `export_module` makes a plain torch copy of a model, to
-serve it.
+A model that has torch's own embeddings already need not be written anew: `adopt` moves their weights to
+tables, and `release` brings them back. `export_module` makes a plain torch copy of a model, to serve it.
 """
 
 from __future__ import annotations
@@ -135,10 +133,9 @@ def load(
     """Brings back what `save` has written, and returns its `loader_state`.
 
     The server must have the state of the file's checkpoint: the tables' lineages and steps, and the
-    session's last step, are compared. What is compared does not show rows that were imported or
-    erased since. Then the client goes on with the session that the file names, so that the next push
-    is the step behind the last one. Modules that were given a session go on with it if it has the
-    same id.
+    session's last step, are compared. What is compared does not show rows that were imported or erased
+    since. Then the client goes on with the session that the file names, so that the next push is the step
+    behind the last one. Modules that were given a session go on with it if it has the same id.
 
     Args:
         path: the file.

@@ -98,16 +98,14 @@ def adopt(
     Every `nn.Embedding` and `nn.EmbeddingBag` of the model, also in TorchRec's unsharded
     `EmbeddingBagCollection`, and of classes derived from them that change nothing, becomes a table with the
     weight's rows, whose keys are the indices, and with the optimizer's state of them. The modules stay the
-    same objects, with the same arguments, results and gradients. Their weights keep shape, device and `grad`,
-    but no memory. What reads a weight, by the module or by another reference, gets the rows, which are
-    fetched once a step, with autograd: tied output layers, L2 terms and averaged models train as before.
-    Writing to one raises.
-    `optimizer.step()` pushes the weights' gradients, as one step, before it does the other parameters'.
-    `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle`
-    of the model move the rows as they are on the server; copies are ordinary torch modules.
+    same objects, with the same arguments, results and gradients. Their weights keep shape, device and
+    `grad`, but no memory. What reads a weight, by the module or by another reference, gets the rows, which
+    are fetched once a step, with autograd: tied output layers, L2 terms and averaged models train as
+    before. Writing to one raises. `optimizer.step()` pushes the weights' gradients, as one step, before it
+    does the other parameters'. `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle` of the
+    model move the rows as they are on the server; copies are ordinary torch modules.
 
-    A model is adopted whole or not at all: after an exception it is as it was, and so is the
-    server.
+    A model is adopted whole or not at all: after an exception it is as it was, and so is the server.
 
     In a process group of several trainers each of them adopts its replica, before DistributedDataParallel
     wraps it: the first trainer's rows are everybody's, DistributedDataParallel leaves the adopted weights

@@ -69,8 +69,7 @@ def table_optimizer(
         lazy: whether it may be equal on the rows alone that a step touches.
 
     Raises:
-        InvalidArgument: no table's optimizer equals it; the message names the weight and the
-            setting.
+        InvalidArgument: no table's optimizer equals it; the message names the weight and the setting.
     """
     kind = _KINDS.get(_name(optimizer))
     if kind is None:
