@@ -1,8 +1,8 @@
-"""What one outermost `backward()` gives to the server's tables: one step of all that it touches.
+"""Makes one step of all tables that one outermost `backward()` touches.
 
-Lookups that a loss came of each get a gradient while autograd works. They are collected, and pushed when
-the whole pass is over: one step, as torch's optimizer makes one of all that a pass has added up. A table
-that was looked up several times gets all of it in the order of the lookups.
+While autograd works, each lookup of the loss gets a gradient. The gradients are collected, and pushed as one
+step when the whole pass is over. A table that was looked up several times gets its gradients in the order of
+the lookups.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ class Tables:
     """The tables of one module, and how steps of them are pushed.
 
     Attributes:
-        ps: their client.
         session: names the steps; None: the client's.
         in_flight: whether `backward()` returns before its push is applied.
-        options: the options of each.
+        options: by table.
     """
 
     ps: Client
@@ -51,15 +50,11 @@ class Tables:
 
 @dataclass(frozen=True)
 class Part:
-    """What one forward() gets back.
+    """What one forward() of a module gets back.
 
     Attributes:
         number: its place among all forwards of the process.
-        module: whose it was.
-        tables: the module's.
-        lookups: what was looked up, of each table that has a gradient at least.
-        gradients: by table.
-        found: what the forward() found.
+        lookups: what was looked up, at least of each table that has a gradient.
     """
 
     number: int
@@ -70,7 +65,7 @@ class Part:
     found: Found
 
 
-# Each session that trainers share has the tables of all their modules, also of those that are gone.
+# Each session that trainers share has the tables of all their modules, also of modules that are gone.
 _OptionsOf = weakref.WeakKeyDictionary[Client, dict[str, TableOptions]]
 _shared: weakref.WeakKeyDictionary[Session, _OptionsOf] = weakref.WeakKeyDictionary()
 
@@ -82,10 +77,10 @@ def session_of(tables: Tables) -> Session | None:
 
 
 def share(session: Session, tables: Tables) -> dict[str, TableOptions]:
-    """Says that every step of a session that trainers share has these tables; returns all that it has.
+    """Adds a module's tables to every step of a session that trainers share; returns all tables of a step.
 
-    Each trainer makes its modules in the same order, and so they agree on the tables of a step and on
-    their order, whichever of them a trainer has gradients of.
+    All trainers make their modules in the same order, so they agree on the tables of a step and on their
+    order, whichever tables a trainer has gradients of.
     """
     with _lock:
         of_client = _shared.setdefault(session, weakref.WeakKeyDictionary())
@@ -97,8 +92,7 @@ def share(session: Session, tables: Tables) -> dict[str, TableOptions]:
 def collect(part: Part) -> None:
     """Takes what a forward() gets back in the pass that this thread works at.
 
-    Raises:
-        FailedPrecondition: the pass is inside another one, or is to be differentiated itself.
+    FailedPrecondition: the pass is inside another one, or is to be differentiated itself.
     """
     names = ", ".join(part.gradients)
     if torch.is_grad_enabled():
@@ -123,21 +117,16 @@ def collect(part: Part) -> None:
 
 
 class _Pass:
-    """A backward pass that is under way.
-
-    Attributes:
-        parts: what was collected.
-        ended: whether it has been pushed.
-    """
+    """A backward pass that is under way, and the parts that were collected."""
 
     def __init__(self) -> None:
         self.parts: list[Part] = []
         self.ended = False
 
     def push(self) -> None:
-        """Pushes one step of all tables, of each client and session, or gives it to the modules' optimizers.
+        """Pushes a step of each client and session, or gives the parts to the modules' optimizers.
 
-        Autograd calls it at the pass's end.
+        Autograd calls this at the pass's end.
         """
         self.ended = True
         parts, self.parts = sorted(self.parts, key=lambda part: part.number), []
@@ -164,8 +153,8 @@ _name_of_pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", t
 def _is_nested() -> bool:
     """Whether this thread's backward pass was begun inside another one.
 
-    Torch does not tell; but one that was begun so stands above the other one, or above a Function's
-    backward() that another thread of autograd works at, in the stack.
+    Torch does not tell. But such a pass stands in the stack above the other pass, or above a Function's
+    backward() that another thread of autograd works at.
     """
     begun = 0
     frame: Any = sys._getframe(2)  # behind the Function that collects
@@ -191,8 +180,8 @@ class StepOfTables:
         """Takes parts of one client and session, in the order of their forwards.
 
         Args:
-            tables: of one of their modules, or of another one of the session if there are no parts.
-            rates: the learning rates of the step, of tables that have one.
+            tables: of one of their modules; without parts, of any module of the session.
+            rates: the learning rates of the step, by table; a table that is left out keeps its own.
         """
         self._parts = parts
         self._ps, self._session = tables.ps, session_of(tables)
@@ -206,7 +195,7 @@ class StepOfTables:
         self._lookups: Lookups = {}
         self._gradients: dict[str, Tensor] = {}
         self._looked_up: dict[str, LookedUp] = {}
-        self._owned = True  # whether nobody changes the keys, offsets and weights
+        self._owned = True  # whether the keys, offsets and weights are copies that do not change
         by_table: dict[str, list[Part]] = {table: [] for table in self._options}
         for part in parts:
             for table in part.gradients:
@@ -232,11 +221,11 @@ class StepOfTables:
             self._gradients[table] = part.gradients[table]
 
     def push(self) -> None:
-        """Pushes it, or hands it over."""
+        """Pushes the step, or hands it over."""
         pushes = self._ps._pushes
         trains = any(_trains(part) for part in self._parts)
         if not trains and not self._in_flight:
-            pushes.wait()  # for what comes first; what fails there has no step behind it
+            pushes.wait()  # behind a push that fails there comes no step
             self._send(self._lookups, self._gradients, self._next())
             return
         gpu = gpu_of(self._ps)
@@ -267,15 +256,16 @@ class StepOfTables:
             parts, self._parts, self._lookups, self._gradients = self._parts, [], {}, {}
             numbers = pushes.hand_over(own, send)
             for part in parts:
-                if part.found.iteration is not None and part.found.iteration.trains:
+                iteration = part.found.iteration
+                if iteration is not None and iteration.trains:
                     of_module = {table: numbers[table] for table in part.gradients}
-                    part.found.iteration.pushed(part.module, part.found.batch, of_module)
+                    iteration.pushed(part.module, part.found.batch, of_module)
 
     def _start(self, device: torch.device) -> bool:
-        """Pushes by a GPU's memory, and does not wait for the end; False if others are in flight.
+        """Pushes by a GPU's memory, and does not wait for the end; False if other pushes are in flight.
 
-        The arrays are copied in the order of the trainer's stream, so the trainer may overwrite
-        them. Only if the server refuses to take them from there are they wanted once more.
+        The arrays are copied in the order of the trainer's stream, so the trainer may overwrite them. They
+        are read again only if the server refuses to take them from there.
         """
         gpu, pushes = gpu_of(self._ps), self._ps._pushes
         lookups, gradients = self._lookups, self._gradients
@@ -310,7 +300,7 @@ class StepOfTables:
         return None if self._session is None else self._session.next_of(self._parts_wanted)
 
     def _parts_wanted(self, most: int) -> int:
-        """Returns into how many parts of at most so many bytes the largest table's share is to be cut."""
+        """Returns how many parts of at most so many bytes the largest table's share needs."""
         sizes = [
             sum(each.numel() * 8 for each in self._lookups[table] if each is not None) + gradient.numel() * 4
             for table, gradient in self._gradients.items()

@@ -69,11 +69,10 @@ class EmbeddingBag(Remote):
         Args:
             keys: int64 [keys], any 64 bits, or narrower integers; without offsets also [samples, slots], or
                 bags of one size: [samples, keys], and [samples, slots, keys] with several slots.
-            offsets: integers [samples * slots + 1] from 0 to `len(keys)`, which is left out if
+            offsets: integers [samples * slots + 1] from 0 to `len(keys)`. The end is left out if
                 `include_last_offset` is False. None: every bag has one key, or the row of keys.
-            per_sample_weights: floats of the keys' shape; each key's row is multiplied by its
-                weight. The weights' own gradient is not computed, so weights that require one are
-                refused where gradients are computed.
+            per_sample_weights: floats of the keys' shape; each key's row is multiplied by its weight. Their
+                own gradient is not computed: where gradients are, weights that require one are refused.
         """
         return self._forward(self.lookups_of(keys, offsets, per_sample_weights))[0]
 
@@ -95,8 +94,8 @@ class EmbeddingBag(Remote):
 class EmbeddingBags(Remote):
     """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
-    A table whose result had no part in the loss makes no step, unless trainers
-    share the session: their steps have all tables.
+    A table whose result had no part in the loss makes no step, unless trainers share the session: their
+    steps have all tables.
     """
 
     def __init__(
@@ -111,15 +110,14 @@ class EmbeddingBags(Remote):
         """Uses tables that exist already.
 
         Args:
-            tables: their names; or, by the names of features, the table of each, and several features may
-                have one: {"history": "items", "candidate": "items"}.
+            tables: their names; or the tables by the names of features, of which several may have one table:
+                {"history": "items", "candidate": "items"}.
             padding_idx: a key that is in no bag, of any feature.
             session, in_flight: as for `Embedding`.
 
         Raises:
             slotwise.NotFound: no such table.
-            slotwise.InvalidArgument: a table is named twice without names of features; or a table has no
-                combiner, and there is a `padding_idx`.
+            slotwise.InvalidArgument: a table is named twice without names of features; or as `EmbeddingBag`.
         """
         names = list(tables)
         features = dict(tables) if isinstance(tables, Mapping) else dict(zip(names, names))
@@ -144,9 +142,9 @@ class EmbeddingBags(Remote):
         """Returns the pooled rows by feature, float32 [samples, slots * dim], on their keys' devices.
 
         Args:
-            bags: for each feature, or for some, keys or a tuple of `EmbeddingBag.forward`'s
-                arguments: (keys,), (keys, offsets) or (keys, offsets, per_sample_weights). Or TorchRec's
-                `KeyedJaggedTensor` that has all features: then a `KeyedTensor` of them is returned.
+            bags: for all features or some, keys or a tuple of `EmbeddingBag.forward`'s arguments: (keys,),
+                (keys, offsets) or (keys, offsets, per_sample_weights). Or TorchRec's `KeyedJaggedTensor` of
+                all features: then a `KeyedTensor` of them is returned.
         """
         given = self._bags_by_feature(bags)
         lookups = self._lookups(given)
@@ -173,7 +171,7 @@ class EmbeddingBags(Remote):
         return self._lookups(self._bags_by_feature(bags))
 
     def _bags_by_feature(self, bags: Any) -> dict[str, Lookup]:
-        """Returns what is looked up for each feature; InvalidArgument if that makes no sense."""
+        """Returns the lookup of each feature; InvalidArgument if the bags make no sense."""
         if not isinstance(bags, Mapping):
             return self._bags_of_keyed(bags)
         found: dict[str, Lookup] = {}
@@ -223,7 +221,7 @@ class EmbeddingBags(Remote):
         keys, offsets, _ = lookup
         assert keys is not None
         slots = self._tables[table].slots
-        # Several slots tell whether offsets have their end; one slot's have it, or the client refuses them.
+        # With several slots the offsets' number tells whether they have their end; with one slot they must.
         bags = keys.numel() if offsets is None else len(offsets) - 1 if slots == 1 else len(offsets)
         return bags // slots
 
@@ -261,15 +259,14 @@ def bags_of(
         offsets = torch.arange(bags + 1, device=keys.device) * size
         weights = weights.reshape(-1) if weights is not None and weights.shape == keys.shape else weights
         keys = keys.reshape(-1)
-    if padding is None or (offsets is None and keys.dim() > 2):  # the client refuses that shape
+    refused = keys.dim() > 2 or (keys.dim() == 2 and keys.shape[1] != table.slots)
+    if padding is None or (offsets is None and refused):  # the client refuses that shape
         return keys, offsets, weights
-    if offsets is None and keys.dim() == 2 and keys.shape[1] != table.slots:
-        return keys, offsets, weights  # likewise
     kept = is_not(keys.reshape(-1), padding)
     if offsets is None:
         offsets = torch.arange(keys.numel() + 1, device=keys.device)
     if bool(((offsets < 0) | (offsets > keys.numel())).any()):
-        return keys, offsets, weights  # which the client refuses
+        return keys, offsets, weights  # the client refuses these offsets
     before = nn.functional.pad(kept.cumsum(0), (1, 0))
     if weights is not None and weights.shape == keys.shape:
         weights = weights.reshape(-1)[kept]

@@ -1,4 +1,4 @@
-"""Recording, compiling and scaling: what torch does with models, and rows on a server cannot follow."""
+"""Recording, compiling and scaling of models by torch, which rows on a server cannot follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slotwise.errors import FailedPrecondition
 
 
 def is_exporting(keys: Tensor | None) -> bool:
-    """Whether torch records what the forward does that looks these keys up."""
+    """Whether torch records the forward that looks these keys up."""
     # torch.export runs a model on tensors that have a shape and no numbers.
     tracing: Any = torch.jit
     return bool(tracing.is_tracing()) or type(keys).__name__ == "FakeTensor"
@@ -62,7 +62,7 @@ def left_to_python(forward: Any) -> Any:
 
 
 def refuse_export(name: str) -> FailedPrecondition:
-    """Returns why a module is not recorded."""
+    """Returns the error of a module that cannot be recorded."""
     return FailedPrecondition(
         f"{name} cannot be traced, scripted or exported, because its rows are on the server, and the rows of "
         f"one batch would become constants: take the plain copy that slotwise.torch.export_module makes"

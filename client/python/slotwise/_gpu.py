@@ -1,7 +1,7 @@
-"""Lookups and pushes of tensors that lie in the memory of a GPU which the server has, too.
+"""Lookups and pushes of tensors that lie in the memory of a GPU that the server has, too.
 
-A call takes half a millisecond, so what Python does for it counts: nothing here is made anew that can be
-kept, and torch is asked for no kernels.
+A call takes half a millisecond, so Python's own time counts: nothing is made anew that can be kept, and torch
+runs no kernels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _new_capsule.restype = ctypes.py_object
 
 
 def gpu_of(ps: Client) -> GpuDoor:
-    """Returns a client's way by the memory of a GPU, which may lead nowhere."""
+    """Returns a client's door by the memory of a GPU, which may lead nowhere."""
     if ps._gpu is None:
         ps._gpu = GpuDoor(ps)
     door: GpuDoor = ps._gpu
@@ -47,13 +47,7 @@ def gpu_of(ps: Client) -> GpuDoor:
 
 @dataclass(frozen=True)
 class Started:
-    """A call that is on its way.
-
-    Attributes:
-        handle: the core's.
-        device: its device.
-        batches: its batches.
-    """
+    """A call that is on its way, with its core's handle."""
 
     handle: Handle
     device: torch.device
@@ -61,10 +55,7 @@ class Started:
 
 
 class GpuDoor:
-    """How a client's calls go by the memory of a GPU, if they can.
-
-    Thread-safe.
-    """
+    """Sends a client's calls by the memory of a GPU, where they can go there. Thread-safe."""
 
     def __init__(self, ps: Client) -> None:
         self._ps = ps
@@ -90,7 +81,7 @@ class GpuDoor:
         return device if device in names else None
 
     def beside(self, device: torch.device) -> torch.cuda.Stream:
-        """Returns the stream in which what a GPU's trainer hands over is kept and read: one for each."""
+        """Returns the stream in which a GPU's copies for pushes are made and read, one for each GPU."""
         with self._lock:
             stream: torch.cuda.Stream | None = self._beside.get(device)
             if stream is None:
@@ -100,10 +91,7 @@ class GpuDoor:
     def lookup(
         self, device: torch.device, lookups: Lookups, options: Mapping[str, TableOptions], train: bool
     ) -> tuple[Tensor, ...] | None:
-        """Looks up; returns the values by table, in the memory that is shared, or None.
-
-        None: there is no room there, and the client may go another way.
-        """
+        """Returns the looked-up values by table, in shared memory; None: the client may go another way."""
         return self.finish_lookup(self.start_lookup(device, lookups, options, train))
 
     def start_lookup(
@@ -117,7 +105,7 @@ class GpuDoor:
         """Starts a lookup, which `finish_lookup` waits for.
 
         Args:
-            behind: a push, which the lookup sees. If it fails, the lookup is not sent, and `Cancelled`.
+            behind: a push that the lookup sees. If the push fails, the lookup is not sent, and `Cancelled`.
         """
         batches = [_batch_of(options[table], *tensors) for table, tensors in lookups.items()]
         self._ps._usable()
@@ -136,7 +124,7 @@ class GpuDoor:
         return tuple(each.float() if narrow else each for each in rows)
 
     def end(self, started: Started) -> None:
-        """Cancels a call that nobody wants any more, and waits for its end."""
+        """Cancels a call, and waits for its end."""
         self._ps._usable().end(started.handle)
 
     def start_push(
@@ -152,10 +140,10 @@ class GpuDoor:
         """Starts a push, which `finish_push` waits for.
 
         Args:
-            looked_up: what the rows of tables were read of; of those that are missing, the client's
-                latest lookups count.
+            looked_up: the states that tables' rows were read of. Of a table that is missing, the client's
+                latest lookup counts.
             rates: the learning rates of this step, of tables that have one.
-            step: has a name where the client may go another way, because an earlier try may have arrived.
+            step: has a name if the client may go another way, because an earlier try may have arrived.
         """
         batches = []
         for table, gradient in gradients.items():
@@ -169,19 +157,19 @@ class GpuDoor:
         return _started(begin(None), device, batches)
 
     def has_arrays(self, started: Started) -> bool:
-        """Whether a push goes on by copies: its tensors may be written, in the order of the stream."""
+        """Whether a push has copied its tensors, which may then be written in the order of the stream."""
         return bool(self._ps._usable().call_has_arrays(started.handle))
 
     def wait(self, started: Started) -> None:
-        """Returns when a call has ended, which it does though the wait be interrupted."""
+        """Returns when a call has ended. The call goes on if the wait is interrupted."""
         self._ps._usable().wait_for(started.handle)
 
     def finish_push(self, started: Started) -> bool:
-        """Waits for a push's end; returns whether it was applied, as `finish_lookup` returns something."""
+        """Waits for a push's end, and returns whether it was applied; False: it goes another way."""
         return self._finish(started) is not None
 
     def _finish(self, started: Started) -> Handle | None:
-        """Waits for a call's end; None if it was refused and goes another way."""
+        """Waits for a call's end; None: the call was refused and goes another way."""
         try:
             return self._ps._usable().finish(started.handle, started.batches)
         except (ResourceExhausted, FailedPrecondition) as error:
@@ -190,7 +178,7 @@ class GpuDoor:
             return None
 
     def _goes_another_way(self, device: torch.device, error: Error) -> bool:
-        """Whether a call that was refused goes by the host's memory, where it may be cut."""
+        """Whether a refused call goes by the host's memory, where the client may cut it."""
         if self._ps._door == "gpu":
             return False
         if isinstance(error, FailedPrecondition):
@@ -267,7 +255,7 @@ def _batch_of(
 
 
 def _add_gradients(batch: Batch, gradient: Tensor, wire_dtype: str, divisor: int) -> None:
-    """Adds gradients, divided, of the type that they have on the wire."""
+    """Adds gradients, divided and converted to the type on the wire."""
     if tuple(gradient.shape) != batch.shape:
         raise InvalidArgument(f"gradients: shape is {tuple(gradient.shape)}, not {batch.shape}")
     if divisor != 1:
@@ -280,7 +268,7 @@ def _add_gradients(batch: Batch, gradient: Tensor, wire_dtype: str, divisor: int
 
 
 def _started(handle: Handle, device: torch.device, batches: list[Batch]) -> Started:
-    handle.keep = batches  # their tensors, some of which nobody else has
+    handle.keep = batches  # whose tensors must live until the call's end
     return Started(handle, device, batches)
 
 
@@ -318,6 +306,6 @@ def _tensor(core: Any, call: Handle, index: int, shape: tuple[int, ...], device:
     try:
         tensor: Tensor = from_dlpack(_new_capsule(managed, b"dltensor", None))
     except BaseException:
-        core.dlpack_free(managed)  # nobody has taken them
+        core.dlpack_free(managed)  # torch has not taken them
         raise
     return tensor

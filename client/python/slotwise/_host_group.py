@@ -22,10 +22,9 @@ _told: dict[Path, tuple[int, str]] = {}  # by which process, which address
 
 
 def local_rank() -> int | None:
-    """Returns this process's number among those that torchrun has started here; None: it is alone.
+    """Returns this process's number among those that torchrun has started on this host; None: it is alone.
 
-    Raises:
-        FailedPrecondition: there are processes on other hosts, too.
+    FailedPrecondition: torchrun has started processes on other hosts, too.
     """
     try:
         rank, size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
@@ -41,11 +40,7 @@ def local_rank() -> int | None:
 
 
 def tell(address: str) -> None:
-    """Tells the other processes of this host's group the address of a server that this process keeps.
-
-    Raises:
-        FailedPrecondition: the file cannot be written.
-    """
+    """Tells this host's group the address of this process's server; FailedPrecondition if it cannot write."""
     path = _path()
     if _told.get(path) == (os.getpid(), address):
         return
@@ -67,11 +62,9 @@ def tell(address: str) -> None:
 
 
 def await_address(timeout: float) -> str:
-    """Returns the address that the first process of this host's group tells.
+    """Waits `timeout` seconds for the address that the first process of this host's group tells.
 
-    Raises:
-        DeadlineExceeded: it tells none in so many seconds.
-        FailedPrecondition: somebody else has made the file.
+    DeadlineExceeded: the process told none. FailedPrecondition: another user or program made the file.
     """
     deadline = time.monotonic() + timeout
     while True:

@@ -14,11 +14,10 @@ T = TypeVar("T")
 def read(kind: type[T], message: dict[str, Any], **given: Any) -> T:
     """Returns the dataclass `kind` of a message whose fields have the same names.
 
-    A field that the message lacks, as one of value 0 does, is what a message without it means: 0, "",
-    False, empty.
+    A field that the message lacks has protobuf's default: 0, "", False, or empty.
 
     Args:
-        given: the values of fields that are no fields of the message, or other ones.
+        given: values of fields that the message does not have, or has otherwise.
     """
     hints = _hints(cast(Hashable, kind))
     values = {

@@ -1,4 +1,4 @@
-"""`Embedding`, and what all modules have in common whose rows are on the server: their lookups."""
+"""`Embedding`, and the base of all modules whose rows are on the server."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of a forward(), and what its backward() has to tell.
+    """The rows of a forward(), and what its backward() needs.
 
     Attributes:
         rows: by table, float32.
-        owned: copies of the keys, offsets and weights that nobody changes, if there are such.
-        iteration, batch: in which the forward() was, if in one that trains, and in which batch.
-        looked_up: what the rows were read of, by table; of others, by the client's latest lookup.
+        owned: copies of the keys, offsets and weights that do not change, if there are copies.
+        iteration, batch: the iteration that trains, and the batch, in which the forward() was; None: in none.
+        looked_up: the state that a table's rows were read of; of other tables, the latest lookup's.
     """
 
     rows: tuple[Tensor, ...]
@@ -58,12 +58,12 @@ class Remote(nn.Module):
         self._kept = KeptRows()
         self._optimizer: Any = None  # steps the tables; None: backward() does
         self._ahead: tuple[Iteration, ...] = ()  # the iterations that are under way; the newest is last
-        # Keys take no gradient; autograd calls backward() because of this tensor. It is not a
-        # Parameter, because nobody trains it.
+        # Autograd calls backward() because of this tensor, as keys take no gradient. It is never trained, so
+        # it is no Parameter.
         self._anchor = torch.zeros(0, requires_grad=True)
 
     def _share_steps(self) -> None:
-        """Makes this module's tables part of every step of the session that it shares with other trainers."""
+        """Adds this module's tables to every step of the session, if other trainers share the session."""
         session = session_of(self._of_steps)
         if session is not None and session.is_shared:
             share(session, self._of_steps)
@@ -72,21 +72,21 @@ class Remote(nn.Module):
         """Waits until all that `backward()` has handed over is applied.
 
         Raises:
-            slotwise.Error: a push in the background has failed, of this module or of another one of
-                its client. Those behind it were not sent. The error is raised once.
+            slotwise.Error: a push in the background has failed, of this module or of another module of the
+                client. The pushes behind it were not sent. The error is raised once.
         """
         self._ps._usable()
         self._ps._pushes.wait()
 
     def lookups_of(self, *arguments: Any) -> Lookups:
-        """Returns what `forward(*arguments)` looks up; InvalidArgument if that makes no sense."""
+        """Returns what `forward(*arguments)` looks up; InvalidArgument if the arguments make no sense."""
         raise NotImplementedError
 
     def fetch(self, lookups: Lookups, train: bool, pinned: bool = False) -> tuple[Tensor, ...]:
-        """Looks up; returns the values by table, float32, on the GPU that the server shares or the CPU.
+        """Returns the looked-up values by table, float32, on the GPU that the server shares or the CPU.
 
         Args:
-            pinned: whether what lies on the CPU is to be copied to a GPU from there.
+            pinned: whether values on the CPU lie in pinned memory, to be copied to a GPU.
         """
         gpu = gpu_of(self._ps)
         device = gpu.device_of(lookups.values())
@@ -136,7 +136,7 @@ class Remote(nn.Module):
         return outputs
 
     def _find(self, lookups: Lookups) -> Found:
-        """Returns the rows that were looked up ahead, or looks up when nothing is in flight."""
+        """Returns the rows that were looked up ahead, or looks up behind the pushes in flight."""
         for ahead in reversed(self._ahead):
             found = ahead.find(self, lookups)
             if found is not None:
@@ -151,7 +151,7 @@ class Remote(nn.Module):
         return Found(moved)
 
     def _fetch_behind_pushes(self, lookups: Lookups) -> tuple[Tensor, ...]:
-        """Looks up; what is looked up sees all that was pushed before."""
+        """Looks up rows that have all pushes before."""
         pushes, gpu = self._ps._pushes, gpu_of(self._ps)
         behind = pushes.under_way(lookups)
         device = None if behind is None else gpu.device_of(lookups.values())
@@ -167,16 +167,12 @@ class Remote(nn.Module):
         try:
             found = gpu.finish_lookup(started)
         except (Cancelled, ResourceExhausted):
-            # The push went another way, or had the room that there is.
+            # The push went another way, or took all the room.
             return self.fetch(lookups, self.training)
         return self._fetch_by_host(lookups, self.training, False) if found is None else found
 
     def _be_stepped_by(self, optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
-        """Gives an optimizer what backward passes give from now on.
-
-        Args:
-            parameters: stand for the tables' rows.
-        """
+        """Gives an optimizer all gradients from now on; `parameters` stand for the tables' rows."""
         self._optimizer = optimizer
         _stepped.setdefault(self._ps, weakref.WeakValueDictionary()).update(dict.fromkeys(self._tables, self))
         self._parameters.clear()
@@ -184,10 +180,10 @@ class Remote(nn.Module):
             self._parameters[f"rows_of_{table}_{number}".replace(".", "_")] = parameter
 
     def _check_nobody_steps(self) -> None:
-        """Refuses to push a table's gradients in backward() while an optimizer gathers others of it."""
+        """Refuses to push a table's gradients in backward() while an optimizer gathers others."""
         stepped: Mapping[str, Remote] = _stepped.get(self._ps, {})
         if any(table in stepped for table in self._tables):
-            gc.collect()  # nobody may have that model any more
+            gc.collect()  # that model may be garbage
         taken = [table for table in self._tables if table in stepped]
         if taken:
             raise FailedPrecondition(
@@ -196,7 +192,7 @@ class Remote(nn.Module):
             )
 
     def _save_to_state_dict(self, *_: Any) -> None:
-        """Saves nothing: rows are on the server, and their parameters mean nothing."""
+        """Saves nothing: the rows are on the server."""
 
     def _load_from_state_dict(self, *_: Any) -> None:
         """Loads nothing, and misses nothing."""
@@ -225,7 +221,7 @@ class Remote(nn.Module):
         return f"{type(self).__name__} of {', '.join(self._tables)}"
 
 
-# Says, for each client and table, which module an optimizer steps.
+# The module that an optimizer steps, by client and table.
 _stepped: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, Remote]]
 _stepped = weakref.WeakKeyDictionary()
 
@@ -242,8 +238,7 @@ class _LookupAndPush(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.module, ctx.tables, ctx.number = module, tables, next(_numbers)
         ctx.set_materialize_grads(False)
-        # The tensors are saved by autograd, which then refuses a backward() after the keys were
-        # overwritten.
+        # Autograd saves the tensors, and then refuses a backward() after the keys were overwritten.
         ctx.save_for_backward(*flat)
         lookups = _by_table(tables, flat)
         ctx.found = Found(())
@@ -252,7 +247,7 @@ class _LookupAndPush(torch.autograd.Function):
         found = module._find(lookups)
         if during is Phase.FIRST:
             ctx.kept = module._kept.keep(lookups, found.rows)
-        ctx.found = replace(found, rows=())  # which nobody needs any more
+        ctx.found = replace(found, rows=())  # backward() does not need the rows
         return found.rows
 
     @staticmethod
@@ -263,7 +258,7 @@ class _LookupAndPush(torch.autograd.Function):
             module = ctx.module
             collect(Part(ctx.number, module, module._of_steps, lookups, given, ctx.found))
         if not _keeps_graph():
-            ctx.kept = None  # or a loss that somebody keeps would keep the rows
+            ctx.kept = None  # or a loss that is kept would keep the rows
         return (None,) * (4 + 3 * len(ctx.tables))
 
 
@@ -301,8 +296,8 @@ class Embedding(Remote):
 
         Args:
             padding_idx: a key that is not looked up: its result is zeros, and takes no gradient.
-            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that
-                they share.
+            session: names the steps. None: `ps.session`. Data-parallel trainers pass a session that they
+                share.
             in_flight: whether `backward()` returns before its push is applied.
 
         Raises:
@@ -346,11 +341,7 @@ class Embedding(Remote):
 
 
 def as_key(padding: Any) -> int | None:
-    """Returns an id as int64 has it; None: there is none.
-
-    Raises:
-        InvalidArgument: it has no 64 bits.
-    """
+    """Returns a padding's id as int64 has it; InvalidArgument if the id has no 64 bits."""
     if padding is None:
         return None
     key = operator.index(padding)

@@ -24,14 +24,13 @@ _Dense = torch.optim.Optimizer
 class Optimizer(torch.optim.Optimizer):
     """Steps the rows of modules of `slotwise.torch`, as torch's optimizers step their weights.
 
-    `backward()` then pushes nothing: gradients gather, over as many as there are, until `step()` pushes
-    them as one step of all tables. The tables' own optimizers apply it, each once, at the `lr` of the table's
+    `backward()` then pushes nothing: gradients gather, over several passes too, until `step()` pushes them as
+    one step of all tables. The tables' own optimizers apply the step, each once, at the `lr` of the table's
     group, which torch's schedulers may move. `GradScaler` unscales the rows' gradients and skips steps,
-    and `clip_grad_norm_(model.parameters(), ...)` counts and clips them. `step()` of a client whose modules
-    were made with `in_flight=True` returns before its push is applied.
+    and `clip_grad_norm_(model.parameters(), ...)` counts and clips the gradients. `step()` of a client whose
+    modules were made with `in_flight=True` returns before the push is applied.
 
-    The first Optimizer that a module is given steps it until another one is made; modules without one push
-    in `backward()`.
+    The newest Optimizer of a module steps it; modules without an Optimizer push in `backward()`.
 
     Attributes:
         param_groups: a group for each table ("table", "lr"), and then those of `dense`.
@@ -44,12 +43,13 @@ class Optimizer(torch.optim.Optimizer):
 
         Args:
             modules: a model, or several.
-            dense: the optimizer of the other weights, for frameworks that take one optimizer: this one
+            dense: the optimizer of the other weights, for frameworks that take one optimizer: the new one
                 then stands for both.
 
         Raises:
-            slotwise.InvalidArgument: there is no module of `slotwise.torch`; or modules of one client
-                have several sessions, or those of several clients a table; or `dense` cannot stand beside.
+            slotwise.InvalidArgument: there is no module of `slotwise.torch`; modules of one client have
+                several sessions; modules of several clients have one table; or `dense` is an Optimizer of
+                Slotwise or an LBFGS.
         """
         from slotwise._modules import Remote
 
@@ -150,8 +150,8 @@ class Optimizer(torch.optim.Optimizer):
 
         Raises:
             slotwise.Error: the push was refused, for example because a gradient is not finite. Then no weight
-                has moved; of several clients, those before it have. If no answer came, the step may have been
-                applied, and calling this again would be another step. Of modules made with `in_flight=True`
+                has moved; of several clients, the clients' before have. If no answer came, the step may have
+                been applied, and another call would be another step. Of modules made with `in_flight=True`
                 the error comes later, and the dense weights have moved.
             slotwise.FailedPrecondition: another Optimizer was made of one of the modules since.
             slotwise.InvalidArgument: the `lr` of a table with a `Schedule` was moved.
@@ -222,14 +222,14 @@ class Optimizer(torch.optim.Optimizer):
         )
 
     def _gather(self, parts: list[Part]) -> None:
-        """Takes what a backward pass gave to modules of this optimizer."""
+        """Takes the parts that a backward pass gave to modules of this optimizer."""
         with self._lock:
             self._gather_locked(parts)
 
     def _gather_locked(self, parts: list[Part]) -> None:
         clients = {id(part.tables.ps) for part in parts}
         for (ps, _), rows in self._rows.items():
-            if ps in clients:  # where trainers share its step, all of them ask anew for all norms
+            if ps in clients:  # trainers that share a step ask anew for all norms together
                 rows.begin()
         for part in parts:
             lookups = part.found.owned or own_clones(part.lookups, part.gradients)

@@ -1,7 +1,6 @@
-"""Values as text and tensors: what a model's file has, and nothing that could run as it is read.
+"""Values as text and tensors, for a model's file: nothing in them could run when the file is read.
 
-(torch's own `weights_only` of 1.13, which is Debian's, takes no floats, and its `pickle_module` has
-no effect there.)
+(`weights_only` of torch 1.13, which is Debian's, takes no floats, and has no effect with a `pickle_module`.)
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "co
 
 
 def encode(value: Any, name: str) -> tuple[str, list[torch.Tensor]]:
-    """Returns a value as JSON, in which tensors are numbers of the list's.
+    """Returns a value as JSON, and its tensors, which the JSON has as places in the list.
 
     Args:
         value: of None, booleans, numbers of Python's, texts, bytes, lists, tuples, sets, deques, dicts,
@@ -54,14 +53,14 @@ def encode(value: Any, name: str) -> tuple[str, list[torch.Tensor]]:
         name: what an error calls the value.
 
     Raises:
-        InvalidArgument: it has something else; names it and its place.
+        InvalidArgument: the value has something else; the message names it and its place.
     """
     tensors: list[torch.Tensor] = []
     return json.dumps(_encode(value, name, tensors, 0)), tensors
 
 
 def decode(text: str, tensors: list[torch.Tensor]) -> Any:
-    """Returns what was encoded. Raises ValueError, KeyError, IndexError or TypeError: nothing was."""
+    """Returns the value that was encoded; ValueError, KeyError, IndexError or TypeError if none was."""
     return _decode(json.loads(text), tensors)
 
 

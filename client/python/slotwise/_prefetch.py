@@ -34,29 +34,29 @@ class Prefetch(Generic[Batch]):
             loss_of(dense(embedding(keys, offsets)), labels).backward()
             optimizer.step()
 
-    It is iterated as the loader is, as often as that, and gives the loader's own batches. Within
-    the loop the module's `forward()`, on the tensors that `bags` returned or equal ones, has the
-    rows at hand; on others, it looks up as always. `backward()` hands the push over and returns.
+    It is iterated as the loader is, as often as the loader, and gives the loader's own batches. Within the
+    loop the module's `forward()` has the rows at hand for the tensors that `bags` returned or equal ones; for
+    others, `forward()` looks up as always. `backward()` hands the push over and returns.
 
-    With `staleness=0` a lookup sees what the plain loop's does, all pushes before it, and so all
-    rows and losses have the same bytes. The lookup of a batch begins when the push of the batch
-    before is acknowledged, beside the optimizer of the dense weights. With `staleness=k` the lookup
-    of batch n sees all pushes of batches 0 .. n - 1 - k, and of later ones those that are applied
-    by then, which differ from run to run. In `eval()` mode nothing is pushed, and all is looked up
-    ahead. The mode is that in which the loop begins; a `forward()` in the other looks up as always.
+    With `staleness=0` a lookup sees all pushes before it, as in the plain loop, so all rows and losses have
+    the same bytes. The lookup of a batch begins when the push of the batch before is acknowledged, beside
+    the optimizer of the dense weights. With `staleness=k` the lookup of batch n sees all pushes of batches
+    0 .. n - 1 - k; which later pushes it sees differs from run to run. In `eval()` mode nothing is pushed,
+    and all is looked up ahead. The mode is that in which the loop begins; a `forward()` in the other mode
+    looks up as always.
 
-    Errors are raised in the loop's thread: the loader's, and those of `bags`, where the batch would have
-    come; a lookup's by `forward()`; a push's by whatever comes next of `forward()`, `backward()`,
-    `flush()`, `slotwise.torch.save` and `load`, the client's calls for whole tables, and the loop's end,
-    which waits for the last push. What was handed over behind a push that failed is not sent. A loop that
-    is left early ends the threads and waits for pushes in flight; their error waits for those calls, or for
-    `Client.close`. The end of a `with` does the same, and raises it.
+    Errors are raised in the loop's thread: those of the loader and of `bags` where the batch would have come;
+    a lookup's by `forward()`; a push's by the next `forward()`, `backward()`, `flush()`,
+    `slotwise.torch.save` or `load`, the client's next call for whole tables, or the loop's end, which waits
+    for the last push. Pushes behind a failed one are not sent. A loop that is left early ends the threads
+    and waits for pushes in flight; those calls, or `Client.close`, raise their error. The end of a `with`
+    does the same, and raises the error.
 
-    The loader works in a thread of its own. So it makes new tensors for each batch, and random
-    numbers from a generator that the trainer uses too come in another order than in the plain loop.
-    A loop that is left early loses the batches that were loaded, and keys that were looked up ahead
-    in `train()` mode have rows, which hold their first values. Rows that are imported, erased or
-    loaded by the client within the loop are looked up anew; its `push` is not heeded.
+    The loader works in a thread of its own. So it must make new tensors for each batch, and random numbers
+    from a generator that the trainer uses too come in another order than in the plain loop. A loop that is
+    left early loses the batches that were loaded; keys that were looked up ahead in `train()` mode have
+    rows, which hold their first values. Rows that the client imports, erases or loads within the loop are
+    looked up anew; the client's own `push` is not heeded.
 
     One thread at a time iterates.
     """
@@ -71,17 +71,16 @@ class Prefetch(Generic[Batch]):
         bags: Callable[[Batch], Any] | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        """Changes nothing until it is iterated.
+        """Starts nothing until it is iterated.
 
         Args:
             loader: gives batches; anything that `for` takes.
             module: an `EmbeddingBag`, `Embedding` or `EmbeddingBags`, or several of one client.
             depth: how many batches are loaded before the trainer asks for them, at least 1.
             staleness: how many batches' pushes a lookup may miss.
-            bags: returns of a batch what `module.forward` takes: keys, or a tuple or list of its
-                arguments, or an `EmbeddingBags`' mapping; of several modules a sequence of these.
-                It runs in the loader's thread. None: the first element of a batch that is a tuple
-                or a list, and else the batch itself.
+            bags: returns what `module.forward` takes of a batch: keys, or a tuple or list of its arguments,
+                or an `EmbeddingBags`' mapping; of several modules a sequence of these. Runs in the loader's
+                thread. None: the first element of a batch that is a tuple or a list, else the batch itself.
             device: where `forward()` gives rows that were looked up ahead. None: the keys' device. For a
                 GPU, leave keys on the CPU and name the GPU here: then rows come through pinned memory and
                 gradients leave through it, and the trainer's thread waits for neither.
@@ -174,10 +173,10 @@ class _Lookup:
     """A module's lookup of a batch.
 
     Attributes:
-        seen: of each table, up to which number its pushes were settled when the lookup began.
+        seen: the number up to which each table's pushes were settled when the lookup began.
         states: `Pushes.states` at that time.
-        looked_up: what the rows were read of, by table, as the push of their gradients says.
-        done: it has rows, or an error, or it was left out.
+        looked_up: the tables' states that the rows were read of, as the push of their gradients says.
+        done: whether it has rows or an error, or was left out.
     """
 
     batch: int
@@ -192,7 +191,7 @@ class _Lookup:
 
 
 class Iteration:
-    """One pass over a loader. Whatever changes is guarded by the lock of the client's pushes.
+    """One pass over a loader. The lock of the client's pushes guards all that changes.
 
     Attributes:
         trains: whether it is under way and its lookups insert rows.
@@ -289,10 +288,9 @@ class Iteration:
             )
 
     def find(self, module: Remote, lookups: Lookups) -> Found | None:
-        """Returns the rows of a forward(), once they are there; None if there are none for it.
+        """Waits for the rows of a forward(), and returns them, or raises the lookup's or a push's error.
 
-        Raises:
-            slotwise.Error: the lookup has failed, or a push before it.
+        None: no rows were looked up for it.
         """
         with self._changed:
             there = self._current.get(id(module))
@@ -320,7 +318,7 @@ class Iteration:
         return Found(rows, lookup.lookups, self if mode else None, lookup.batch, lookup.looked_up)
 
     def pushed(self, module: Remote, batch: int, numbers: Mapping[str, int]) -> None:
-        """Is told of a push of a batch; the module's lookups that wait for it may begin then."""
+        """Takes the numbers of a batch's push; the module's lookups that wait for the push may begin then."""
         with self._changed:
             self._through.add((batch, id(module)))
             self._pushed[batch].update(numbers)
@@ -369,7 +367,7 @@ class Iteration:
                 module = lookup.module
                 lookup.seen = self.in_flight.settled(lookup.lookups)
                 lookup.states = self.in_flight.states
-                # After an error forward() raises it; of batches that are gone nobody wants rows.
+                # After an error forward() raises it; batches that are gone need no rows.
                 lookup.done = self.in_flight.failed or lookup.batch < self.batch
                 if lookup.done:
                     self._changed.notify_all()
@@ -404,9 +402,9 @@ class Iteration:
         return self.in_flight.failed or (through and all(settled[t] >= needed[t] for t in needed))
 
     def _needed(self, lookup: _Lookup) -> dict[str, int]:
-        """Returns, of each table, up to which number its pushes must be seen, as is known now."""
+        """Returns the number up to which each table's pushes must be seen, as is known now."""
         if self._staleness == 0:
-            return self.in_flight.handed(lookup.lookups)  # whoever has pushed
+            return self.in_flight.handed(lookup.lookups)  # by this loop or by others
         needed = dict.fromkeys(lookup.lookups, 0)
         for batch, numbers in self._pushed.items():
             if batch < lookup.batch - self._staleness:
@@ -415,14 +413,14 @@ class Iteration:
         return needed
 
     def _is_fresh(self, lookup: _Lookup) -> bool:
-        """Whether a lookup saw what it must, by what is known when its rows are used."""
+        """Whether a lookup saw all that it must, by what is known when its rows are used."""
         needed = self._needed(lookup)
         return lookup.states == self.in_flight.states and all(
             lookup.seen[table] >= number for table, number in needed.items()
         )
 
     def _forget_old(self) -> None:
-        """Keeps of batches that every lookup from now on has to see only their newest pushes."""
+        """Keeps only the newest pushes of the batches that every lookup from now on has to see."""
         for batch in [b for b in self._pushed if 0 <= b < self.batch - self._staleness]:
             oldest = self._pushed[-1]
             for table, number in self._pushed.pop(batch).items():

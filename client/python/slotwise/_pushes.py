@@ -17,13 +17,7 @@ _LOG = logging.getLogger("slotwise")
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A push that the thread sends.
-
-    Attributes:
-        number: its place among all that were handed over.
-        tables: those that it pushes to.
-        push: sends it.
-    """
+    """A push to some tables that the thread sends, with its number among all that were handed over."""
 
     number: int
     tables: tuple[str, ...]
@@ -35,10 +29,10 @@ class _Begun:
     """A push that is under way without a thread.
 
     Attributes:
-        tables: those that it pushes to.
-        started: what those who come behind it name.
-        wait: returns when it has ended; calling it again is harmless.
-        finish: does what its end asks for, or raises its error; after an interrupt, once more.
+        tables: the tables that it pushes to.
+        started: what `under_way` returns.
+        wait: returns when the push has ended. Calling it again is harmless.
+        finish: does what the push's end asks for, or raises its error. After an interrupt it is called again.
     """
 
     tables: tuple[str, ...]
@@ -54,34 +48,33 @@ class _Inside(threading.local):
 
 
 class Pushes:
-    """What a client's torch modules have handed over, and the server has not acknowledged yet.
+    """The pushes that a client's torch modules have handed over and the server has not acknowledged.
 
-    A server may apply pushes that are in flight together in any order. So the next push is sent
-    when the one before it is acknowledged, whatever tables they are of, and the tables' steps come
-    in the order of the trainer's backward passes. A thread sends them; it lives while there are
-    any, and a program waits for it as it ends.
+    The tables' steps come in the order of the trainer's backward passes. A server may apply pushes that
+    are in flight together in any order, so each push is sent when the push before is acknowledged,
+    whatever tables they are of. A thread sends the pushes. The thread lives while there are any, and a
+    program waits for it as it ends.
 
-    A push that fails is the last: those behind it are dropped, because no plain loop would have
-    come to them. The error waits for whoever waits next, is raised once, and then all goes on.
+    When a push fails, the pushes behind it are dropped, because no plain loop would have come to them. The
+    next wait raises the error, once, and then all goes on.
 
-    A push by a GPU's memory needs no thread: it is under way when it is handed over, and ends when
-    somebody waits for it. It is alone then: where others are in flight, or an iteration of `Prefetch`
-    waits by `changed` (`watch`), it goes the way of all others.
+    A push by a GPU's memory needs no thread: it is under way when it is handed over, and a wait ends it. Such
+    a push is alone: where others are in flight, or an iteration of `Prefetch` waits by `changed` (`watch`),
+    the push goes by the thread.
 
-    Pushes of a table are counted from 1: `handed` and `settled` say up to which number they were
-    handed over, and up to which they are out of flight, applied or failed.
+    Pushes of a table are counted from 1: `handed` and `settled` say up to which number they were handed
+    over, and up to which they are out of flight, applied or failed.
 
-    The trainer's thread may be interrupted anywhere, as by Ctrl-C, and go on. So what it changes here
-    it changes by one assignment or one call of C's, and all else follows from that: a push is in
-    flight while it stands in `_waiting` or in `_begun`. A wait that was interrupted has changed nothing.
+    The trainer's thread may be interrupted anywhere, as by Ctrl-C, and go on. So the thread makes each change
+    by one assignment or one call of C's, and all else follows from that: a push is in flight while it stands
+    in `_waiting` or in `_begun`. A wait that was interrupted has changed nothing.
 
     Attributes:
-        lock: guards all of it, and is reentrant, so that others may keep what goes with it under it.
-            Only `with lock` takes it without a gap in which an interrupt would leave it taken, and
-            only if no call is the last thing in it: CPython's with has a gap behind `return call()`.
-        changed: is notified of whatever changes here.
-        states: how often the server was taken to another state, which makes rows that were looked
-            up before worthless.
+        lock: guards all of it, and is reentrant, so that callers may guard their own state with it. Only
+            `with lock` takes the lock without a gap in which an interrupt would leave it taken, and only if
+            no call is the last thing in the body: CPython's with has a gap behind `return call()`.
+        changed: is notified of every change.
+        states: how often the server was taken to another state, which makes earlier lookups' rows worthless.
 
     Thread-safe. In a forked process nothing is in flight.
     """
@@ -94,13 +87,13 @@ class Pushes:
         self._process = os.getpid()
         self._numbers = itertools.count(1)
         self._waiting: deque[_Waiting] = deque()  # with the one that is being sent
-        self._dropped = 0  # up to which number they are not to be sent
+        self._dropped = 0  # pushes up to this number are not sent
         self._sent: Counter[str] = Counter()  # of each table, how many the thread is done with
         self._error: BaseException | None = None
         self._sender: threading.Thread | None = None  # sets itself
         # The one under way, and of each table how many such have ended.
         self._begun: tuple[_Begun | None, Counter[str]] = (None, Counter())
-        self._ending = threading.RLock()  # taken before `lock`, by who waits for that one's end
+        self._ending = threading.RLock()  # taken before `lock`, to wait for that push's end
         self._inside = _Inside()
         self._watchers = 0
 
@@ -108,8 +101,8 @@ class Pushes:
         """Has `push` called in the background, and returns at once.
 
         Args:
-            tables: those that it pushes to.
-            push: sends it and waits for its end. All that it reads is its own.
+            tables: the tables that it pushes to.
+            push: sends the gradients and waits for the end. Nothing else changes what `push` reads.
 
         Returns:
             The push's number in each table.
@@ -130,27 +123,18 @@ class Pushes:
         return numbers
 
     def is_idle(self) -> bool:
-        """Whether nothing is in flight, and nobody waits by `changed`. REQUIRES: `lock` is held.
-
-        Raises:
-            slotwise.Error: an earlier push has failed.
-        """
+        """Whether nothing is in flight or watched; raises a push's error. REQUIRES: `lock` is held."""
         self.raise_error()
         return not self._waiting and self._begun[0] is None and self._watchers == 0
 
     def begin(
         self, tables: Iterable[str], started: Any, wait: Callable[[], object], finish: Callable[[], object]
     ) -> None:
-        """Takes a push that is under way. REQUIRES: `lock` is held, and `is_idle`.
-
-        Args:
-            started: what `under_way` returns.
-            wait, finish: as `_Begun` has them.
-        """
+        """Takes a push that is under way: `_Begun`. REQUIRES: `lock` is held, and `is_idle`."""
         self._begun = (_Begun(tuple(tables), started, wait, finish), self._begun[1])
 
     def under_way(self, tables: Iterable[str]) -> Any:
-        """Returns the push that is under way, if all that is in flight of some tables is that; else None."""
+        """Returns the push that is under way, if no other push of these tables is in flight; else None."""
         with self.lock:
             begun = self._begun[0]
             if begun is None or self._waiting or not set(begun.tables) & set(tables):
@@ -158,7 +142,7 @@ class Pushes:
             return begun.started
 
     def watch(self) -> None:
-        """From now on somebody waits by `changed`: all pushes end by themselves."""
+        """Has all pushes end by themselves until `stop_watching`, for a caller that waits by `changed`."""
         with self.lock:
             self._watchers += 1
         self._end_begun()
@@ -185,7 +169,7 @@ class Pushes:
 
     @property
     def failed(self) -> bool:
-        """Whether a push has failed whose error nobody has heard of."""
+        """Whether a push has failed and its error was not raised yet."""
         return self._error is not None
 
     def raise_error(self) -> None:
@@ -196,11 +180,7 @@ class Pushes:
             raise error
 
     def wait(self, tables: Iterable[str] | None = None) -> None:
-        """Returns when nothing is in flight, of some tables or of all.
-
-        Raises:
-            slotwise.Error: a push has failed, whichever table it was of.
-        """
+        """Returns when nothing of some tables, or of all, is in flight; raises any push's error."""
         if not self._waiting and self._begun[0] is None and self._error is None:
             return
         if self._is_not_mine():
@@ -208,13 +188,13 @@ class Pushes:
         self._wait(None if tables is None else set(tables), raises=True)
 
     def wait_quietly(self) -> None:
-        """Returns when nothing is in flight, and leaves an error for the next who waits."""
+        """Returns when nothing is in flight, and leaves an error for the next wait."""
         if not self._is_not_mine():  # Python ends lost loops in any thread, as garbage
             self._wait(None, raises=False)
 
     @contextmanager
     def around_another_state(self) -> Iterator[None]:
-        """Goes around what takes the server to another state."""
+        """Goes around a call that takes the server to another state."""
         try:
             yield
         finally:
@@ -250,7 +230,7 @@ class Pushes:
         return self._sent[table] + self._begun[1][table]
 
     def _have_sender(self) -> None:
-        """Starts a thread if it is wanted. With the lock held, for which the thread waits first."""
+        """Starts the thread if one is needed. REQUIRES: `lock` is held, for which the thread waits first."""
         if self._waiting and self._sender is None:
             threading.Thread(target=self._send, name="slotwise-pushes").start()
 
@@ -305,7 +285,7 @@ class Pushes:
                 self.changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        """Keeps an error for whoever waits next, and has what is behind it dropped."""
+        """Keeps an error for the next wait, and has the pushes behind it dropped."""
         if self._waiting:
             _LOG.warning("a push failed, and those behind it are dropped (%d): %s", len(self._waiting), error)
             self._dropped = self._waiting[-1].number

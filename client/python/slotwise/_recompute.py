@@ -1,7 +1,7 @@
 """Forwards that torch makes again: `torch.utils.checkpoint` forgets activations, and computes them anew.
 
-A lookup that is made again gets the rows of the first time: others may have pushed since, and the gradient
-is of what the loss was computed from.
+A lookup that is made again gets the rows of the first time, of which the loss was computed: other trainers
+may have pushed since.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Phase(enum.Enum):
 
 
 def phase() -> Phase:
-    """Returns whether torch's checkpointing has asked for the forward that calls this."""
+    """Returns what torch's checkpointing has to do with the forward that calls this."""
     found = Phase.NONE
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -52,7 +52,7 @@ class Kept:
 
 
 class KeptRows:
-    """What forwards of a module have kept; each lives as long as its graph."""
+    """The rows that forwards of a module have kept; each lives as long as its graph."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,10 +67,9 @@ class KeptRows:
         return kept
 
     def rows_of(self, lookups: Lookups) -> tuple[Tensor, ...]:
-        """Returns the rows of the newest forward with these lookups that has not been made again.
+        """Returns the rows of the newest forward with these lookups that was made again least often.
 
-        Raises:
-            FailedPrecondition: there was none.
+        FailedPrecondition: there was no such forward.
         """
         with self._lock:
             newest_first = [each() for each in reversed(self._kept)]

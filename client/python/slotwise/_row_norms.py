@@ -20,7 +20,7 @@ def summed(table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...],
     """Returns the gradients of the rows that lookups have pooled, each row once.
 
     Args:
-        parts: of each lookup the keys, offsets and weights, and its result's gradient.
+        parts: for each lookup the keys, offsets and weights, and its result's gradient.
     """
     device = parts[0][1].device
     keys_of, bags_of, factors_of, gradients_of = [], [], [], []
@@ -55,23 +55,16 @@ def norm(of_rows: Tensor, trainers_of_mean: int = 1) -> Tensor:
 
 def over_trainers(group: Any, mine: Tensor) -> list[Tensor]:
     """Returns every trainer's small integers, int64 on the CPU; a collective of a process group."""
-    on_gpu = distributed.get_backend(group) == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
-    return [each.cpu() for each in _gathered(group, mine.to(device), mine.numel())]
+    return [each.cpu() for each in _gathered(group, mine.to(_device_of(group)), mine.numel())]
 
 
 def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradients] | None:
-    """Returns the sums over all trainers of a process group, alike at each; None if nobody has any rows.
+    """Returns the sums over all trainers of a process group, equal for all; None if no trainer has rows.
 
-    All trainers call it, with the same tables, as a collective of the group. Each gets what all have: a
-    trainer's rows travel once to every other one.
+    A collective of the group, of the same tables in all trainers. A trainer's rows travel once to every other
+    trainer.
     """
-    home = of_tables[0][0].device
-    device = home
-    if distributed.get_backend(group) == "nccl":
-        device = torch.device("cuda", torch.cuda.current_device())
-    elif device.type != "cpu":
-        device = torch.device("cpu")
+    home, device = of_tables[0][0].device, _device_of(group)
     rows = torch.tensor([len(keys) for keys, _ in of_tables], dtype=torch.int64, device=device)
     counts = [each.tolist() for each in _gathered(group, rows, rows.numel())]
     if not any(map(sum, counts)):
@@ -91,11 +84,17 @@ def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradie
         unique, inverse = torch.unique(keys, return_inverse=True)
         total = torch.zeros(len(unique), width, device=device)
         places = _cut(inverse, [count[table] for count in counts])
-        # A trainer at a time, whose rows differ: so a GPU adds in the same order for each trainer.
+        # One trainer at a time, whose keys are unique: so a GPU adds in the same order for each trainer.
         for place, (_, gradients) in zip(places, (each[table] for each in of_trainers)):
             total.index_add_(0, place, gradients.reshape(-1, width))
         sums.append((unique.to(home), total.to(home)))
     return sums
+
+
+def _device_of(group: Any) -> torch.device:
+    """Returns where a process group's collectives take tensors."""
+    on_gpu = distributed.get_backend(group) == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
 
 
 def _cut(array: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
@@ -117,7 +116,7 @@ def _gathered(group: Any, mine: Tensor, most: int) -> list[Tensor]:
 def _occurrences(
     table: TableOptions, keys: Tensor, offsets: Tensor | None, weights: Tensor | None, bags: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Returns of each key its bag, and what the bag's gradient is multiplied by for its row; None: by 1."""
+    """Returns each key's bag, and the factors of the bags' gradients for the keys' rows; None: all are 1."""
     device, count = keys.device, keys.numel()
     if offsets is None:
         bag_of = torch.arange(bags, device=device)
@@ -139,7 +138,7 @@ def _occurrences(
             terms = factors * factors if squared else factors
             divisors = torch.zeros(bags, device=device).index_add_(0, bag_of, terms)
         divisors = (divisors.sqrt() if squared else divisors)[bag_of]
-        factors = torch.where(divisors == 0, 0.0, factors / divisors)  # as a push: nothing comes of the bag
+        factors = torch.where(divisors == 0, 0.0, factors / divisors)  # as in a push
     return bag_of, factors
 
 

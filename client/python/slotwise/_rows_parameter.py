@@ -1,8 +1,8 @@
-"""The parameter of one element that stands for a table's rows, and what was gathered for them.
+"""The parameter of one element that stands for a table's rows, and the rows' gathered gradients.
 
 Frameworks clip, unscale and skip by the gradients of an optimizer's parameters. A table's rows are on the
 server, so the table has a parameter of one element: its gradient is the norm of the rows' summed gradients.
-Whatever multiplies the parameter's gradient multiplies the rows' gradients.
+What multiplies the parameter's gradient multiplies the rows' gradients.
 """
 
 from __future__ import annotations
@@ -28,33 +28,32 @@ from slotwise.options import TableOptions
 class RowsOfTable(nn.Parameter):
     """Stands for a table's rows: its `grad` is the norm of their summed gradients, float32 [1].
 
-    The norm is computed when somebody asks for it. What is done to it by multiplication is done to the rows'
-    gradients. Until gradients are dropped the norm is one tensor, as torch's gradients are: after another
-    backward pass the tensor has the new norm once `grad` is asked for again. Its own value means nothing.
+    A read of `grad` computes the norm. A factor that multiplies the norm multiplies the rows' gradients.
+    Until gradients are dropped the norm is one tensor, as torch's gradients are: after another backward pass
+    the next read of `grad` writes the new norm to the tensor. The parameter's own value means nothing.
     """
 
     rows: Rows
 
     def __new__(cls, rows: Rows, device: torch.device) -> RowsOfTable:
-        """Makes one that needs no gradient by autograd, so that nobody waits for one."""
+        """Makes a parameter that needs no gradient by autograd, so that torch waits for none."""
         make: Any = torch.Tensor._make_subclass
         made: RowsOfTable = make(cls, torch.zeros(1, device=device), False)
         made.rows = rows
         return made
 
     def __init__(self, rows: Rows, device: torch.device) -> None:
-        """Has been made."""
+        """`__new__` has made it."""
 
     @property
     def grad(self) -> Tensor | None:
         """Returns the norm, on the gradients' device; None if there are none.
 
-        Raises:
-            FailedPrecondition: `clip_grad_value_` asks; or trainers share the session, and not by a
-                process group.
+        FailedPrecondition: the caller clips by values or by another norm than 2; or trainers share the
+        session without a process group.
         """
         callers = _callers()
-        if _ZEROES in callers[:1]:  # asks whether there is something to forget
+        if _ZEROES in callers[:1]:  # zero_grad() asks whether there is a gradient to forget
             self.rows.drop()
             return None
         if _CLIPS_VALUES in callers:
@@ -83,7 +82,7 @@ class RowsOfTable(nn.Parameter):
 
     @property
     def requires_grad(self) -> bool:
-        """Returns whether the table takes gradients; to DistributedDataParallel that autograd gives none."""
+        """Whether the table takes gradients. DistributedDataParallel gets False: autograd gives none."""
         return self.rows.trains and _callers()[0][0] != _PARALLEL
 
     @requires_grad.setter
@@ -91,17 +90,13 @@ class RowsOfTable(nn.Parameter):
         self.rows.trains = bool(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> RowsOfTable:
-        """Says whether the table takes what backward passes give from now on."""
+        """Sets whether the table takes gradients from now on."""
         self.rows.trains = bool(requires_grad)
         return self
 
     @property
     def is_leaf(self) -> bool:
-        """Is asked by optimizers that take it in.
-
-        Raises:
-            InvalidArgument: another optimizer than Slotwise's does.
-        """
+        """True; InvalidArgument if another optimizer than Slotwise's takes the parameter in."""
         from slotwise._optimizer import Optimizer
 
         asks: Any = sys._getframe(1).f_locals.get("self")
@@ -141,16 +136,13 @@ def _norm_type() -> float:
 
 
 class Rows:
-    """A table, and what was gathered for its rows.
+    """A table, and the gradients that were gathered for its rows.
 
     Attributes:
-        table: its name.
-        options: its options.
-        tables: of one of the modules that look it up.
+        tables: the `Tables` of one of the modules that look it up.
         parts: what was gathered, in the order in which it came, each of this table alone.
         parameter: stands for its rows.
         lr: the table's own rate.
-        lineage: of the table.
         trains: whether it takes what backward passes give.
     """
 
@@ -169,16 +161,16 @@ class Rows:
         self._norm: Tensor | None = None  # as it was computed
         self._grad: Tensor | None = None  # what others may multiply; keeps its place until all is dropped
         self._version = 0  # of `_grad`, when its norm was no longer the gradients'
-        self._asked = False  # whether it was computed, or found to be nothing, since something was gathered
+        self._asked = False  # whether the norm was computed, or found to be none, since the last gathering
 
     def begin(self) -> None:
-        """Makes ready for what a backward pass gives to this table or another one of its step."""
+        """Makes ready for a backward pass through this table or another table of its step."""
         factor = self._settle()
         if factor is not None and bool(factor == 0):  # as setting gradients to zero does
             self.parts = []
 
     def gather(self, part: Part) -> None:
-        """Adds what a backward pass gave."""
+        """Adds a part of a backward pass."""
         if self.trains:
             self.parts.append(part)
 
@@ -193,7 +185,7 @@ class Rows:
             if not self._asked:
                 for rows in self.together:
                     rows.begin()
-                # Even where results are no tensors to write to, somebody may clip the norm later.
+                # Even where results are no tensors to write to, the norm may be clipped later.
                 with torch.inference_mode(False), torch.no_grad():
                     _compute(self.together)
             return None if self._norm is None else self._grad
@@ -219,16 +211,15 @@ class Rows:
             self._grad = total.clone()
 
     def settled(self) -> list[Part]:
-        """Returns what was gathered, multiplied by what the norm was multiplied by."""
+        """Returns the gathered parts, multiplied by what the norm was multiplied by."""
         with self._lock:
             self._settle()
             return list(self.parts)
 
     def _settle(self) -> Tensor | None:
-        """Multiplies what was gathered as the norm was; returns the factor, if there is one.
+        """Multiplies the gathered parts as the norm was multiplied; returns the factor, if there is one.
 
-        Raises:
-            FailedPrecondition: the norm was changed when it was no longer the gradients'.
+        FailedPrecondition: the norm was changed when it was no longer the gradients'.
         """
         original, now = self._norm, self._grad
         if now is None:

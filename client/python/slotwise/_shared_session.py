@@ -19,7 +19,7 @@ from slotwise.session import Session, Step
 
 _PATIENCE = 600.0  # seconds that trainers wait for each other
 
-# Each group, which its trainers' ranks name, counts the sessions that it has drawn: all draw as many.
+# How many sessions each group has drawn, by its trainers' ranks: all trainers draw as many.
 _drawn: defaultdict[tuple[int, ...], itertools.count[int]] = defaultdict(itertools.count)
 
 
@@ -28,7 +28,7 @@ _groups: weakref.WeakKeyDictionary[Session, tuple[Any]] = weakref.WeakKeyDiction
 
 
 def group_of(session: Session) -> tuple[Any] | None:
-    """Returns the process group of a session that `shared_session` drew, in a tuple; None: of another one."""
+    """Returns the process group of a session, in a tuple; None: `shared_session` did not draw the session."""
     return _groups.get(session)
 
 
@@ -37,11 +37,11 @@ def shared_session(
 ) -> Session:
     """Returns a session that the trainers of an initialised process group share.
 
-    All trainers of the group call it, as often as each other, and make the modules that get it in the
-    same order. Each `backward()` of theirs is then one part of one step of all of the modules' tables. A
+    All trainers of the group call it equally often, and make the modules that get the session in the same
+    order. Each `backward()` of a trainer is then one part of one step of all of the modules' tables. A
     trainer that has no gradient of a table sends an empty part, and the table makes the step all the same.
-    But a `backward()` that goes through none of the modules sends nothing, and the others wait for it: let
-    its loss have `0 * module(keys).sum()`.
+    A `backward()` that goes through none of the modules sends nothing, and the other trainers wait for it:
+    let its loss have `0 * module(keys).sum()`.
 
     Args:
         ps: this trainer's own client.
@@ -86,9 +86,9 @@ def shared_session(
 
 
 class Board:
-    """What trainers of a group tell each other by the store of their process group.
+    """Messages between trainers of a group, by the store of their process group.
 
-    It is no collective: trainers may be amid those of DistributedDataParallel, on other threads.
+    They are no collectives: other threads may be amid those of DistributedDataParallel.
     """
 
     def __init__(self, group: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the torch modules do with keys, offsets, weights, rows and gradients: copy them, and join them."""
+"""Copies and joins keys, offsets, weights, rows and gradients for the torch modules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequenc
     """Returns several lookups of a table as one, in their order.
 
     Args:
-        lookups: which go to where the first one's keys are.
-        bags: how many each has.
+        lookups: they go to the device of the first one's keys.
+        bags: how many bags each lookup has.
     """
     first_keys = lookups[0][0]
     assert first_keys is not None
@@ -50,11 +50,9 @@ def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequenc
 
 
 def joined(table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]) -> tuple[Lookup, Tensor]:
-    """Returns several lookups of a table, and their gradients, as those of one lookup, in their order.
+    """Returns several lookups of a table, each with its result's gradient, as one, in their order.
 
-    Args:
-        parts: keys, offsets and weights of each, which a lookup has taken, and the gradient of its
-            result. They go to where the first one's keys, and its gradient, are.
+    They go to the devices of the first lookup's keys and gradient.
     """
     device = parts[0][1].device
     gradients = [gradient.detach().to(device).reshape(-1, table.slots * table.dim) for _, gradient in parts]
@@ -62,7 +60,7 @@ def joined(table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]) -> tuple
     return joined_lookups(table, [lookup for lookup, _ in parts], bags), torch.cat(gradients)
 
 
-def nothing_of(table: TableOptions, device: torch.device) -> tuple[tuple[Tensor | None, ...], Tensor]:
+def nothing_of(table: TableOptions, device: torch.device) -> tuple[Lookup, Tensor]:
     """Returns a lookup of no keys, and its gradient."""
     keys = torch.empty(0, dtype=torch.int64, device=device)
     return (keys, None, None), torch.empty(0, table.slots * table.dim, dtype=torch.float32, device=device)
@@ -76,14 +74,14 @@ def same_lookups(one: Lookups, other: Lookups) -> bool:
 
 
 def own_copies(lookups: Lookups) -> Lookups:
-    """Returns copies on the CPU that nobody else has."""
+    """Returns copies on the CPU, once they can be read."""
     copied, there = copies(lookups)
     there()
     return copied
 
 
 def own_clones(lookups: Lookups, tables: Iterable[str]) -> Lookups:
-    """Returns copies that nobody else has, of some tables', where their tensors are."""
+    """Returns copies of some tables' lookups, on the devices where the tensors are."""
     return {table: tuple(map(_clone, lookups[table])) for table in tables}
 
 
@@ -91,18 +89,18 @@ def copies(lookups: Lookups, beside: torch.cuda.Stream | None = None) -> tuple[L
     """Copies tensors, and does not wait for a GPU.
 
     Args:
-        beside: a stream whose GPU has all of them, and keeps the copies; None: they go to the CPU.
+        beside: a stream whose GPU has all tensors, and keeps the copies; None: the copies go to the CPU.
 
     Returns:
-        The copies, contiguous, and what waits until they can be read: on the CPU, or in the order of
-        `beside`.
+        The copies, contiguous, and a function that waits until they can be read, on the CPU or in the order
+        of `beside`.
     """
     if beside is not None:
         now = torch.cuda.current_stream(beside.device)
         beside.wait_stream(now)
         with torch.cuda.stream(beside):
             there = {table: tuple(map(_clone, tensors)) for table, tensors in lookups.items()}
-        now.wait_stream(beside)  # for who writes the tensors next
+        now.wait_stream(beside)  # before the trainer writes the tensors again
         return there, nothing
     copied: Lookups = {}
     events = []

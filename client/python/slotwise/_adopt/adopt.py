@@ -49,13 +49,7 @@ class _Adoption:
             optimizer.attach()
 
     def fetch(self, keep_tables: bool) -> list[tuple[Tensor, dict[str, Any]]]:
-        """Returns rows and state of all tables, and changes nothing.
-
-        Raises:
-            slotwise.FailedPrecondition: rows are erased, or somebody has written to a weight; or tables that
-                are not kept have rows of new ids.
-            slotwise.Error: the rows could not be fetched.
-        """
+        """Returns rows and state of all tables, and changes nothing; raises as `release`."""
         for table in self.tables:
             table.check_weight()
             new = 0 if keep_tables else table.new_rows()
@@ -97,21 +91,21 @@ def adopt(
 
     Every `nn.Embedding` and `nn.EmbeddingBag` of the model, also in TorchRec's unsharded
     `EmbeddingBagCollection`, and of classes derived from them that change nothing, becomes a table with the
-    weight's rows, whose keys are the indices, and with the optimizer's state of them. The modules stay the
-    same objects, with the same arguments, results and gradients. Their weights keep shape, device and
-    `grad`, but no memory. What reads a weight, by the module or by another reference, gets the rows, which
-    are fetched once a step, with autograd: tied output layers, L2 terms and averaged models train as
-    before. Writing to one raises. `optimizer.step()` pushes the weights' gradients, as one step, before it
-    does the other parameters'. `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle` of the
-    model move the rows as they are on the server; copies are ordinary torch modules.
+    weight's rows and the optimizer's state of the rows. The keys are the indices. The modules stay the same
+    objects, with the same arguments, results and gradients. Their weights keep shape, device and `grad`, but
+    no memory. A read of a weight, by the module or by another reference, gets the rows, which are fetched
+    once a step, with autograd: tied output layers, L2 terms and averaged models train as before. A write to
+    a weight raises. `optimizer.step()` pushes the weights' gradients, as one step, before it steps the other
+    parameters. `state_dict()`, `load_state_dict()`, `copy.deepcopy` and `pickle` of the model move the rows
+    as they are on the server; copies are ordinary torch modules.
 
     A model is adopted whole or not at all: after an exception it is as it was, and so is the server.
 
-    In a process group of several trainers each of them adopts its replica, before DistributedDataParallel
-    wraps it: the first trainer's rows are everybody's, DistributedDataParallel leaves the adopted weights
-    alone, and a step of an optimizer in all trainers is one step of its tables, with the mean of their
-    gradients. `weight.grad` is that mean for who asks, as clip_grad_norm_ does; the trainers ask together,
-    in the same order, because asking is a collective of the process group. A step in which no trainer has a
+    In a process group of several trainers each trainer adopts its replica, before DistributedDataParallel
+    wraps the replica. All trainers get the first trainer's rows, DistributedDataParallel leaves the adopted
+    weights alone, and a step of an optimizer in all trainers is one step of its tables, with the mean of the
+    trainers' gradients. A read of `weight.grad`, as by clip_grad_norm_, gets that mean. The read is a
+    collective of the process group: all trainers make it, in the same order. A step in which no trainer has a
     gradient of a table counts for the table all the same, and moves no row.
 
     Args:
@@ -120,20 +114,20 @@ def adopt(
             momentum, `Adagrad` without lr_decay, `SparseAdam`, TorchRec's `RowWiseAdagrad`, all without
             weight decay; their tables' optimizers give the same numbers. With `lazy` also `Adam` and `AdamW`
             without amsgrad, and weight decay. None: the weights are frozen.
-        prefix: what the tables' names begin with. The path of the module follows, as `named_modules()` has
-            it, or the name of the table in TorchRec's collection; "_" stands for characters that no table's
-            name has.
+        prefix: the beginning of the tables' names. The path of the module follows, as `named_modules()` has
+            the path, or the name of the table in TorchRec's collection; "_" stands for characters that no
+            table's name has.
         names: whole names of tables, by the paths of their modules, instead.
         lazy: whether rows that a step does not touch may rest where the optimizer would move them, by old
             momentum or by weight decay. Touched rows move as by the optimizer.
-        attach: whether a table that is there is the weight's, with rows and optimizer's state as they are
-            on the server, and the model's own values do not count. So a trainer comes back that was killed.
+        attach: whether a table that exists is the weight's, with the server's rows and optimizer's state; the
+            model's own values are then dropped. So a trainer that was killed comes back.
         grow: whether ids that a weight has no row for get one, when a module looks them up in training, with
             the mean and the deviation of the weight's rows at adoption; in `eval()` mode ids without a row
             are zeros. The weights' gradients are then sparse, and have a row for every id below
-            2**62 / dim. What reads a weight as a whole, `state_dict()` too, gets its own rows alone.
-        read_mib: the most MiB of rows that a weight may be read as; of a larger one a module's `rows(ids)`
-            returns some.
+            2**62 / dim. A read of a whole weight, by `state_dict()` too, gets the weight's own rows alone.
+        read_mib: the most MiB of rows that a read of a weight may fetch; a module's `rows(ids)` returns some
+            rows of a larger weight.
 
     Returns:
         The names of the tables, by the paths of their modules.
@@ -142,8 +136,8 @@ def adopt(
         slotwise.InvalidArgument: something would not be the same on the server; the message names
             module and setting.
         slotwise.AlreadyExists: there is a table of such a name, and `attach` is False.
-        slotwise.FailedPrecondition: a table that is there has other options than the weight, or lacks rows;
-            or another trainer of the process group has failed.
+        slotwise.FailedPrecondition: a table that exists has other options than the weight, or lacks rows; or
+            another trainer of the process group has failed.
         slotwise.Error: the server cannot take the tables.
     """
     ps._pushes.wait()
@@ -191,18 +185,14 @@ def _make(ps: Client, tables: list[AdoptedTable], attach: bool, created: list[Ad
         try:
             table.create()
         except AlreadyExists:
-            created.pop()  # somebody else has made this one meanwhile
+            created.pop()  # another client has made this table meanwhile
             raise
 
 
 def _find_made(ps: Client, tables: list[AdoptedTable], made: list[str], trainers: Trainers) -> None:
-    """Finds what the first trainer has made or found.
+    """Finds the tables that the first trainer has found or, as `made` names them, has made.
 
-    Args:
-        made: the names of those that it has made.
-
-    Raises:
-        FailedPrecondition: they are not those of this trainer's replica.
+    FailedPrecondition: they do not fit this trainer's replica.
     """
     for table in tables:
         try:
@@ -230,25 +220,24 @@ def tables_of(model: nn.Module) -> list[AdoptedTable]:
 def release(model: nn.Module, *, keep_tables: bool = False, discard: bool = False) -> None:
     """Brings the embeddings of an adopted model back, with their optimizer's state.
 
-    Training goes on as if it had been torch's from the start. Whatever the same call of `adopt`
-    moved comes back together. If the rows cannot be fetched, the model stays adopted. Of several trainers
-    each releases its replica, and the last drops the tables; a model that goes on is wrapped in another
+    Training goes on as if it had been torch's from the start. All embeddings that one call of `adopt` moved
+    come back together. If the rows cannot be fetched, the model stays adopted. Of several trainers each
+    releases its replica, and the last one drops the tables. To train on, wrap the model in another
     DistributedDataParallel, because the former one leaves the weights out.
 
     Args:
         model: what was adopted, or something that contains it.
         keep_tables: leaves the tables on the server; otherwise they are dropped.
-        discard: for a server or tables that are gone: gives the rows up, and sends the server
-            nothing. The weights become zeros, because nobody has kept what they were when they
-            were adopted, and their optimizer's state is that of new weights; `load_state_dict()`
-            of a checkpoint follows. Tables that are there stay.
+        discard: for a server or tables that are gone: gives the rows up, and sends the server nothing. The
+            weights become zeros, with the optimizer's state of new weights: load a checkpoint by
+            `load_state_dict()`. Tables that exist stay.
 
     Raises:
         slotwise.InvalidArgument: nothing in the model is adopted.
-        slotwise.FailedPrecondition: somebody has erased rows of a table, or written to a weight; or a table
-            that is not kept has rows of new ids (`grow`), which the weight has no place for.
-        slotwise.Error: the rows could not be fetched; or, when the model has them, a table could
-            not be dropped.
+        slotwise.FailedPrecondition: rows of a table were erased, or a weight was written to; or a table that
+            is not kept has rows of new ids (`grow`), which the weight has no place for.
+        slotwise.Error: the rows could not be fetched; or, when the model has them, a table could not be
+            dropped.
     """
     adopted = [module for module in model.modules() if is_adopted(module)]
     adoptions: dict[int, Any] = {
@@ -298,7 +287,7 @@ def _names_of(found: list[FoundWeight], prefix: str, names: Mapping[str, str]) -
 
 
 def _tables_that_are_there(ps: Client, tables: list[AdoptedTable], attach: bool) -> dict[str, TableInfo]:
-    """Describes those that need not be made, by name; raises AlreadyExists if they may not be there."""
+    """Describes the tables that exist, by name; AlreadyExists if they must not exist."""
     there: dict[str, TableInfo] = {}
     for table in tables:
         try:

@@ -1,7 +1,4 @@
-"""Which weights a model's embeddings have, and what cannot be adopted.
-
-Nothing here changes the model, the optimizers or the server.
-"""
+"""Finds the weights of a model's embeddings, and refuses what cannot be adopted; changes nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from slotwise._adopt.modules import adopted_class, changed_method, is_adopted
 from slotwise._adopt.optimizers import wants_sparse_gradients
 from slotwise.errors import InvalidArgument
 
-# The public names of TorchRec's EmbeddingBagCollection and EmbeddingCollection: the method that
-# lists their tables' configurations, and the nn.ModuleDict that has a torch module for each.
+# Public names of TorchRec's EmbeddingBagCollection and EmbeddingCollection: the method that lists the tables'
+# configurations, and the nn.ModuleDict that has a torch module for each.
 _COLLECTIONS = (("embedding_bag_configs", "embedding_bags"), ("embedding_configs", "embeddings"))
 
 
@@ -28,7 +25,7 @@ class FoundWeight:
     Attributes:
         name: the path of its first module, or its name in TorchRec's collection.
         modules: by path in the model.
-        optimizer: the one of the given that has the weight; None if none has.
+        optimizer: the given optimizer that has the weight; None if none has.
         group: the optimizer's group of the weight; empty without an optimizer.
     """
 
@@ -51,8 +48,7 @@ class FoundWeight:
 def find_weights(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[FoundWeight]:
     """Returns the weights of all `nn.Embedding`s and `nn.EmbeddingBag`s of a model.
 
-    Raises:
-        InvalidArgument: one of them cannot be adopted; the message names module and setting.
+    InvalidArgument: one of them cannot be adopted; the message names module and setting.
     """
     names = _names_in_collections(model)
     found: dict[int, FoundWeight] = {}
@@ -104,7 +100,7 @@ def _names_in_collections(model: nn.Module) -> dict[int, str]:
 
 
 def _check_module(path: str, module: Any) -> None:
-    """Raises unless the module and its weight are what an adopted module can be."""
+    """Raises InvalidArgument unless the module and its weight can be adopted."""
 
     def refuse(why: str) -> InvalidArgument:
         return InvalidArgument(f"{path}: {why}, so the model is not adopted")
@@ -131,9 +127,9 @@ def _check_module(path: str, module: Any) -> None:
 
 
 def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> None:
-    """Raises if another tensor of the model uses memory of a weight that would be adopted.
+    """Raises InvalidArgument if another tensor of the model uses memory of a weight.
 
-    The weight itself may be that of other modules, too, as of a tied output layer, which reads it.
+    Other modules may have the weight itself, as a tied output layer has, which reads it.
     """
     others: dict[int, tuple[str, Tensor]] = {}
     for path, module in model.named_modules():
@@ -153,7 +149,7 @@ def _check_other_uses(model: nn.Module, found: Mapping[int, FoundWeight]) -> Non
 
 
 def _memory_of(tensor: Tensor) -> tuple[int, int]:
-    """Returns where a tensor's elements begin and end; of none, two equal places."""
+    """Returns where a tensor's elements begin and end; two equal places if there are none."""
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
         return begin, begin
@@ -162,7 +158,7 @@ def _memory_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def _find_optimizer(found: FoundWeight, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Fills in the optimizer and group that have the weight, or raises."""
+    """Fills in the optimizer and group that have the weight, or raises InvalidArgument."""
     holders = list(_groups_with(found.weight, optimizers))
     if len(holders) > 1:
         raise InvalidArgument(f"{found.name}: {len(holders)} groups of optimizers have its weight")

@@ -1,4 +1,4 @@
-"""The gradient of an adopted weight: where it lies, which rows it touches, and what all trainers' is."""
+"""The gradient of an adopted weight: its place, the rows that it touches, and the mean over all trainers."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ Touched = tuple[NDArray[np.int64], NDArray[np.float32]]
 class WeightGradient:
     """The gradient of a weight [rows, dim] that a table has.
 
-    Torch keeps it where it keeps every gradient. But a weight that grows has rows for ids of which the
-    weight's own gradient has no place: there lookups give their gradients to a parameter that has a row for
-    every id and no memory, and `value` is the sparse sum of both.
+    Torch keeps the gradient as every other. But a weight that grows has rows for ids for which the weight's
+    own gradient has no place: then lookups give their gradients to a parameter that has a row for every id
+    and no memory, and `value` is the sparse sum of both.
 
     Attributes:
-        weight: the parameter.
         anchor: takes the gradients of lookups; None: the weight does, because it does not grow.
         group: the process group of the trainers whose gradients make a step, in a tuple; None: one trainer.
         is_left_out: whether a DistributedDataParallel was told that the weight needs no gradient.
-        is_hidden: whether the gradient has been pushed and is nobody's at the moment.
+        is_hidden: whether the gradient has been pushed and is hidden at the moment.
     """
 
     def __init__(self, name: str, weight: nn.Parameter, grows: bool) -> None:
-        """Is ready for `hold`."""
+        """Changes nothing until `hold`."""
         self.weight = weight
         self.anchor: nn.Parameter | None = None
         self.group: tuple[Any] | None = None
         self.is_hidden = self.is_left_out = False
         self._name, self._grows = name, grows
         self._sparse = False  # whether a gradient that another trainer alone has is to be sparse
-        self._held: Tensor | None = None  # of a weight that grows: what has been asked for
-        self._is_mean = False  # whether the gradient is that of all trainers already
-        self._hooks: list[Any] = []  # hear of each gradient that autograd adds
+        self._held: Tensor | None = None  # of a weight that grows: the sum as of the last read
+        self._is_mean = False  # whether the gradient is the mean over all trainers already
+        self._hooks: list[Any] = []  # called for each gradient that autograd adds
 
     @property
     def is_special(self) -> bool:
-        """Whether torch's own gradient is not what somebody who asks is to get."""
+        """Whether a read of `grad` must get something else than torch's own gradient."""
         return self.group is not None or self.anchor is not None
 
     def hold(self, sparse: bool) -> None:
@@ -66,21 +65,21 @@ class WeightGradient:
         self._hooks, self.anchor, self._held = [], None, None
 
     def move(self, value: Tensor | None, device: torch.device) -> None:
-        """Makes `value`, which lies elsewhere, the gradient on the device to which the weight has moved."""
+        """Moves `value` to the weight's new device, and makes it the gradient."""
         if self.anchor is not None:
             self._make_anchor(device)
         if value is not None:
             self.value = value.to(device)
 
     def source(self) -> Tensor:
-        """Returns what lookups give their gradient to."""
+        """Returns the parameter that takes the gradients of lookups."""
         if self.anchor is None:
             return self.weight
         return self.anchor.requires_grad_(self.weight.requires_grad)
 
     @property
     def value(self) -> Tensor | None:
-        """The gradient, of this trainer unless it was gathered."""
+        """This trainer's gradient, or the mean over all trainers after `gather`."""
         with as_plain():
             own = self.weight.grad
         if self.anchor is None:
@@ -107,12 +106,11 @@ class WeightGradient:
     def gather(self) -> None:
         """Makes the gradient the mean over all trainers, as DistributedDataParallel would.
 
-        A collective of their process group, if there are several: so who asks for the gradient of a weight,
-        as clip_grad_norm_ and GradScaler do, asks in all trainers. A trainer without a gradient gets one if
-        another has any.
+        A collective of the trainers' process group, if there are several: all trainers ask for the gradient
+        of a weight, as clip_grad_norm_ and GradScaler do. A trainer without a gradient gets one if another
+        trainer has one.
 
-        Raises:
-            FailedPrecondition: other trainers ask for another weight's.
+        FailedPrecondition: other trainers ask for another weight's.
         """
         if self.group is None or self.is_hidden:
             return
@@ -143,16 +141,14 @@ class WeightGradient:
                 self.value = torch.zeros(shape, device=device).index_copy_(0, keys_of_all, sums)
 
     def lose_mean(self) -> None:
-        """Has the next `gather` ask what gradients the trainers have."""
+        """Has the next `gather` ask for the trainers' gradients again."""
         self._is_mean = False
 
     def touched(self) -> Touched | None:
-        """Returns the rows that the gradient touches.
+        """Returns the rows that the gradient touches; None: there is no gradient, and so no step.
 
-        None: there is no gradient. A gradient that touches no row is a step all the same, as it is in torch.
-
-        Raises:
-            InvalidArgument: the gradient is not finite, which the server would refuse.
+        A gradient that touches no row is a step, as in torch. InvalidArgument: the gradient is not finite,
+        which the server would refuse.
         """
         value = self.value
         if value is None:
@@ -174,7 +170,7 @@ class WeightGradient:
 
 
 def most_ids(dim: int) -> int:
-    """Returns how many ids a weight may have that grows: torch counts all elements in 63 bits."""
+    """Returns how many ids a growing weight may have: torch counts all elements in 63 bits."""
     return int((1 << 62) // max(1, dim))
 
 

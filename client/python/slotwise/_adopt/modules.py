@@ -1,8 +1,8 @@
-"""What `nn.Embedding` and `nn.EmbeddingBag` are while they are adopted.
+"""The classes that `nn.Embedding` and `nn.EmbeddingBag` modules have while they are adopted.
 
-`adopt` changes the class of the model's own modules to the classes here and `release` changes it
-back. So a module stays the same object: modules that a model uses in several places, hooks, and
-`isinstance(module, nn.EmbeddingBag)` stay as they were.
+`adopt` changes the class of the model's own modules, and `release` changes it back. So a module stays the
+same object: its uses in several places, its hooks, and `isinstance(module, nn.EmbeddingBag)` stay as they
+were.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class _Bags(NamedTuple):
 
 
 class _EqualsPlainClass(type):
-    """The class of the adopted classes: an adopted class equals the class that its modules had before.
+    """The metaclass of adopted classes, each of which equals the class that its modules had before.
 
-    So `type(module) == nn.Embedding` and `type(module) in [nn.Embedding, ...]` stay true, by which frameworks
-    choose what an L2 term or a reset is of.
+    So `type(module) == nn.Embedding` and `type(module) in [nn.Embedding, ...]` stay true. Frameworks choose
+    the modules of an L2 term or a reset so.
     """
 
     _slotwise_plain: type[nn.Module] | None = None
@@ -75,7 +75,7 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Refuses to be without the weight, as parametrizations of it would make the module."""
+        """Refuses to delete the weight, as parametrizations would."""
         if name == "weight":
             raise self._refuse_change()
         super().__delattr__(name)
@@ -85,7 +85,7 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         raise refuse_export(self._slotwise_name())
 
     def _refuse_recording(self, keys: Tensor) -> None:
-        """Raises FailedPrecondition if torch records what is done with the rows of these keys."""
+        """Raises FailedPrecondition if torch records the lookup of these keys."""
         if is_exporting(keys):
             raise refuse_export(self._slotwise_name())
 
@@ -113,11 +113,7 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
         return found.reshape(*ids.shape, self.weight.shape[1])
 
     def _look_up(self, bags: _Bags, *sources: Tensor | None) -> Tensor:
-        """Returns a row a bag, float32 [bags, dim].
-
-        Args:
-            sources: the tensors that the bags were made from.
-        """
+        """Returns a row a bag, float32 [bags, dim]; `sources` are the tensors that the bags came from."""
         table = self._slotwise_table
         table.check_weight(values=False)  # step() and release() look at all of it
         table.check_ids(bags.keys)
@@ -190,7 +186,7 @@ class _Adopted(nn.Module, metaclass=_EqualsPlainClass):
             self._slotwise_table.store(state_dict[name])
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
-        """Copies and pickles as the torch module that it was, with the rows as they are now."""
+        """Copies and pickles as the former torch module, with the rows as they are now."""
         plain = self.__dict__.copy()
         table, _ = plain.pop("_slotwise_table"), plain.pop("_slotwise_adoption")
         plain["_parameters"] = {**self._parameters, "weight": table.weight}  # whose copies are plain
@@ -306,7 +302,7 @@ def is_adopted(module: nn.Module) -> bool:
 
 
 def adopted_class(plain: type[nn.Module]) -> type[nn.Module] | None:
-    """Returns what modules of a class become; None: the class does something else than torch's own."""
+    """Returns the adopted class of a class; None: the class does something else than torch's own."""
     if plain not in _ADOPTED and issubclass(plain, tuple(_ADOPTED)) and changed_method(plain) is None:
         base = AdoptedEmbedding if issubclass(plain, nn.Embedding) else AdoptedEmbeddingBag
         own = {"__module__": base.__module__, "_slotwise_plain": plain}
@@ -318,7 +314,7 @@ def adopted_class(plain: type[nn.Module]) -> type[nn.Module] | None:
 
 
 def plain_class(adopted: Any) -> type[nn.Module]:
-    """Returns what modules of a class were before they were adopted."""
+    """Returns the class that modules of an adopted class had before."""
     plain: type[nn.Module] = adopted._slotwise_plain
     return plain
 
@@ -348,8 +344,7 @@ class _LookUp(torch.autograd.Function):
         *sources: Tensor | None,
     ) -> Tensor:
         ctx.bags, ctx.sparse, ctx.shape, ctx.device = bags, sparse, weight.shape, weight.device
-        # Autograd refuses a backward() after one of these was overwritten, or a second one without
-        # retain_graph.
+        # Autograd refuses a backward() after one of these was overwritten, and one more without retain_graph.
         ctx.save_for_backward(*sources)
         device = sources[0].device if sources[0] is not None else weight.device
         if len(bags.keys) == 0:

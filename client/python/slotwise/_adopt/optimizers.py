@@ -1,7 +1,7 @@
-"""Which torch optimizers a table's optimizer equals, number by number, and their state.
+"""The torch optimizers that a table's optimizer equals, number by number, and their state.
 
-A table's optimizer leaves the rows alone that a step does not touch. So it equals the torch optimizers that
-do so too; of others (`lazy`) it equals what they do to the rows that a step touches.
+A table's optimizer leaves rows alone that a step does not touch. So it equals the torch optimizers that do so
+too; with `lazy` it equals others on the rows that a step touches.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch import Tensor
 import slotwise.optimizers as ours
 from slotwise.errors import InvalidArgument
 
-# The least learning rate that a server takes. A rate of 0, with which many warm-ups begin, becomes
-# this one, and moves no row that float32 could show.
+# The least learning rate that a server takes, which moves no row that float32 could show. A rate of 0, with
+# which many warm-ups begin, becomes this rate.
 _LEAST_RATE = float(np.finfo(np.float32).tiny)
 
 
 class _Kind(NamedTuple):
-    """What there is to know of one torch optimizer.
+    """One torch optimizer.
 
     Attributes:
-        neutral: the settings that a table's optimizer does not have, with the values that make
-            torch's formula the table's.
+        neutral: the settings that a table's optimizer lacks, with the values that make torch's formula the
+            table's.
         state: the names of the tensors of a weight's state, in the order of a table's state.
         lazy: whether torch moves rows that a step does not touch, and the table does not.
         row_wise: whether the state has one number a row.
@@ -65,11 +65,8 @@ def table_optimizer(
 ) -> ours.Optimizer:
     """Returns the table's optimizer that equals `optimizer` with the settings of `group`.
 
-    Args:
-        lazy: whether it may be equal on the rows alone that a step touches.
-
-    Raises:
-        InvalidArgument: no table's optimizer equals it; the message names the weight and the setting.
+    With `lazy` the two may be equal on the rows alone that a step touches. InvalidArgument: no table's
+    optimizer equals it; the message names the weight and the setting.
     """
     kind = _KINDS.get(_name(optimizer))
     if kind is None:
@@ -120,7 +117,7 @@ def table_optimizer(
 
 
 def as_float32(optimizer: ours.Optimizer) -> ours.Optimizer:
-    """Returns the optimizer with numbers that a server's table has: float32, as they are printed."""
+    """Returns the optimizer with its numbers rounded to float32, as a server's table has them."""
     numbers = {
         field.name: float(np.float32(getattr(optimizer, field.name)))
         for field in fields(optimizer)
@@ -174,7 +171,7 @@ def make_state(
 
     Args:
         begun: the state when the weight was adopted.
-        tensors: as `state_tensors` gives them.
+        tensors: as `state_tensors` returns them.
     """
     if not begun and not steps:
         return {}
@@ -185,11 +182,7 @@ def make_state(
 
 
 def new_state(optimizer: torch.optim.Optimizer, weight: Tensor, begin: float) -> dict[str, Any]:
-    """Returns the state of a weight for which `optimizer` has made no step.
-
-    Args:
-        begin: what Adagrad's sums begin at.
-    """
+    """Returns the state of a weight before the first step; Adagrad's sums begin at `begin`."""
     kind = _kind(optimizer)
     if kind.state != ("sum",):
         return {}  # the first step makes it

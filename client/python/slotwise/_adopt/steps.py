@@ -34,8 +34,8 @@ class _Push(NamedTuple):
     """A push whose outcome is not known yet; the same gradients go again under the same name.
 
     Attributes:
-        gradients: the tables' weights' gradients.
-        versions: how often each had been written to.
+        gradients: in the tables' order.
+        versions: how often each gradient had been written to.
     """
 
     step: Step
@@ -55,11 +55,9 @@ def _versions(gradients: list[Tensor | None]) -> list[int | None]:
 class OptimizerOfTables:
     """Makes an optimizer's step() push the gradients of adopted weights.
 
-    The weights stay in the optimizer's groups, so that `zero_grad()`, learning-rate schedulers and
-    whatever else goes through the groups finds them. The methods are replaced on the instance,
-    because torch has had hooks for them since 2.0 only.
-
-    Not thread-safe, as torch's optimizers.
+    The weights stay in the optimizer's groups, so that `zero_grad()` and learning-rate schedulers find them.
+    The methods are replaced on the instance, because torch has had hooks for them since 2.0 only. Not
+    thread-safe, as torch's optimizers.
     """
 
     def __init__(
@@ -69,11 +67,7 @@ class OptimizerOfTables:
         tables: list[AdoptedTable],
         session: Session | None = None,
     ) -> None:
-        """Changes nothing until `attach`.
-
-        Args:
-            session: of all trainers whose gradients make a step together; None: the client's own.
-        """
+        """Changes nothing until `attach`; `session`: of all trainers of a step, None: the client's own."""
         self._ps, self._optimizer, self._tables = ps, optimizer, tables
         self._session = ps.session if session is None else session
         for table in tables:
@@ -95,8 +89,7 @@ class OptimizerOfTables:
     def detach(self) -> None:
         """Gives the optimizer its methods back.
 
-        Where a learning-rate scheduler has wrapped one meanwhile, ours stays inside and only calls
-        the original.
+        Where a learning-rate scheduler has wrapped a method of ours, ours stays and only calls the original.
         """
         self._tables = []
         for name, (method, before) in self._replaced.items():
@@ -144,7 +137,7 @@ class OptimizerOfTables:
         return functions[_METHODS.index(name)]
 
     def _saved_state(self, table: AdoptedTable, state_dict: Any) -> Any:
-        """Returns a weight's state in what the optimizer's state_dict() returned, or {}."""
+        """Returns a weight's state in an optimizer's state_dict(), or {}."""
         for group, saved in zip(self._optimizer.param_groups, state_dict["param_groups"]):
             for weight, number in zip(group["params"], saved["params"]):
                 if weight is table.weight:
@@ -153,7 +146,7 @@ class OptimizerOfTables:
 
     @left_to_python
     def _push(self) -> None:
-        """Pushes the weights' gradients as one step of each table that has one, or another trainer's may."""
+        """Pushes the weights' gradients as one step of each table that has one here or in another trainer."""
         groups = {id(weight): group for group in self._optimizer.param_groups for weight in group["params"]}
         for table in self._tables:
             table.check_weight()
@@ -185,7 +178,7 @@ class OptimizerOfTables:
             self._in_doubt = _Push(step, gradients, _versions(gradients))
         try:
             self._ps.push_many(pushes, step=self._in_doubt.step, learning_rates=rates)
-        finally:  # a step whose end is not known may have moved them, too
+        finally:  # a step whose end is not known may have moved rows, too
             for table in self._tables:
                 table.forget()
         self._in_doubt = None
@@ -194,8 +187,7 @@ class OptimizerOfTables:
     def _pushed_behind_hooks(self) -> Iterator[None]:
         """Has the gradients pushed, and then hidden, when the optimizer's step() begins.
 
-        From 2.0 on torch's step() calls hooks first, which may change gradients: the push is the last of
-        them.
+        From 2.0 on torch's step() first calls hooks, which may change gradients: the push is the last hook.
         """
         register = getattr(self._optimizer, "register_step_pre_hook", None)
         if register is None or not self._tables:

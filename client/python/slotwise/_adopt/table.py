@@ -1,4 +1,4 @@
-"""One adopted weight: its rows go to the server, and come back."""
+"""One adopted weight, whose rows go to the server and come back."""
 
 from __future__ import annotations
 
@@ -30,13 +30,7 @@ _UNTOUCHED = (
 
 
 class How(NamedTuple):
-    """What `adopt` was told of all tables.
-
-    Attributes:
-        lazy: whether a table's optimizer may equal the weight's on touched rows alone.
-        read_mib: the most MiB of rows that a weight may be read as.
-        grow: whether ids that the weight has no row for get one.
-    """
+    """The arguments of `adopt` that apply to all tables."""
 
     lazy: bool = False
     read_mib: float = 64.0
@@ -44,12 +38,12 @@ class How(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Rows that somebody has read.
+    """Rows that a read has fetched.
 
     Attributes:
         values: float32 [rows, dim], on the weight's device.
-        state: the lineage and the steps of the table that they are of, or of an older state.
-        states: how often the client had taken the server to another state.
+        state: the lineage and the steps of the table when the rows were read, or earlier.
+        states: `Pushes.states` at that time.
     """
 
     values: Tensor
@@ -61,17 +55,13 @@ class AdoptedTable:
     """A table that holds a weight [rows, dim]: the key of row i is i.
 
     While the table holds it, the weight keeps its shape, device and gradient, but has no memory: all its
-    elements are one NaN. Only when somebody reads the weight (`AdoptedWeight`) it has the rows, until the
-    next step. By NaN and rows the table notices that somebody has written to the weight, which cannot reach
-    the rows. Thread-safe as torch's modules are: lookups and reads may run in several threads, all else in
-    one.
+    elements are one NaN. After a read (`AdoptedWeight`) the weight has the rows until the next step. By NaN
+    and rows the table notices writes to the weight, which cannot reach the rows. Thread-safe as torch's
+    modules are: lookups and reads may run in several threads, all else in one.
 
     Attributes:
-        name: the table's name.
         weight: the parameter, which stays the same object.
-        combiner: the table's.
         optimizer: the torch optimizer that has the weight; None if none has.
-        gradient: of the weight.
     """
 
     def __init__(
@@ -84,11 +74,7 @@ class AdoptedTable:
         group: Mapping[str, Any],
         how: How,
     ) -> None:
-        """Names a table that `create` makes.
-
-        Raises:
-            InvalidArgument: no table's optimizer equals `optimizer`.
-        """
+        """Names a table that `create` makes; InvalidArgument if no table's optimizer equals `optimizer`."""
         self.ps, self.name, self.weight, self.combiner = ps, name, weight, combiner
         self.optimizer = optimizer
         self.gradient = WeightGradient(name, weight, how.grow)
@@ -108,8 +94,7 @@ class AdoptedTable:
     def create(self) -> None:
         """Makes the table and fills it with the weight's rows and their optimizer's state.
 
-        Raises:
-            slotwise.Error: the server refused the table or the rows. There may be a table then.
+        slotwise.Error: the server refused the table or the rows. The table may then exist.
         """
         rows, dim = self.weight.shape
         self.ps.create_table(
@@ -123,14 +108,7 @@ class AdoptedTable:
         self._store(self.weight.detach(), self._begun)
 
     def attach(self, info: TableInfo) -> None:
-        """Makes sure that a table that is there is one that `create` would have made.
-
-        Args:
-            info: describes it.
-
-        Raises:
-            FailedPrecondition: it has other options, or not all rows.
-        """
+        """Raises FailedPrecondition if the table has other options than `create` gives it, or lacks rows."""
         rows, dim = self.weight.shape
         options = info.options
         pairs: list[tuple[str, Any, Any]] = [
@@ -153,11 +131,7 @@ class AdoptedTable:
             )
 
     def hold(self, modules: list[nn.Module]) -> None:
-        """Frees the memory of the weight and of its state in the optimizer.
-
-        Args:
-            modules: those that have the weight.
-        """
+        """Frees the memory of the weight of `modules`, and of the weight's state in the optimizer."""
         self._modules = modules
         self.gradient.hold(all(bool(module.sparse) for module in modules))
         become_adopted(self.weight, self)
@@ -182,15 +156,15 @@ class AdoptedTable:
 
     @left_to_python
     def read(self) -> None:
-        """Gives the weight its rows, those of the newest step of this trainer at least.
+        """Gives the weight its rows, at least as new as this trainer's newest step.
 
         Under `no_grad` the rows are also as new as the client's latest lookup of the table; where gradients
         are computed, the rows stay the same between two steps, as torch's do.
 
         Raises:
             slotwise.ResourceExhausted: the rows have more bytes than may be read.
-            slotwise.FailedPrecondition: the model is traced, or within a transform of torch.func; or
-                somebody has written to the weight.
+            slotwise.FailedPrecondition: the model is traced, or within a transform of torch.func; or the
+                weight was written to.
             slotwise.Error: the rows could not be fetched.
         """
         if is_exporting(None):
@@ -221,7 +195,7 @@ class AdoptedTable:
 
     @property
     def grows(self) -> bool:
-        """Whether ids that the weight has no row for get one."""
+        """Whether ids without a row in the weight get one."""
         return self._how.grow
 
     def check_ids(self, keys: Tensor) -> None:
@@ -236,12 +210,12 @@ class AdoptedTable:
             )
 
     def new_rows(self) -> int:
-        """Returns how many rows the table has of ids that the weight has no row for."""
+        """Returns how many rows the table has for ids without a row in the weight."""
         return max(0, self.ps.describe_table(self.name).rows - len(self.weight)) if self.grows else 0
 
     def forget(self) -> None:
-        """Lets the rows go that somebody has read, because they are another step's from now on."""
-        self.gradient.lose_mean()  # of a weight that had no gradient at adoption no hook hears
+        """Drops the rows that were read: another step has begun."""
+        self.gradient.lose_mean()  # a weight that had no gradient at adoption has no hook
         if self._read is not None:
             self._free_weight(self.weight.device)
 
@@ -249,9 +223,8 @@ class AdoptedTable:
         """Raises FailedPrecondition if the weight is not as the table left it.
 
         Args:
-            values: whether to look at the elements, for which the host waits for a weight on a GPU. If not,
-                it is noticed all the same if a tensor of torch's was written to, but for a weight without
-                rows on a GPU.
+            values: whether to look at the elements, for which the host waits for a GPU. Without, writes by
+                torch are noticed all the same, except to a weight without rows on a GPU.
         """
         if any(module._parameters.get("weight") is not self.weight for module in self._modules):
             raise FailedPrecondition(
@@ -280,9 +253,9 @@ class AdoptedTable:
         return self._fetch(with_state=False)[0]
 
     def fetch_with_state(self) -> tuple[Tensor, dict[str, Any]]:
-        """Returns the rows, and the weight's state as the optimizer would have it.
+        """Returns the rows, and the weight's state as the optimizer would have it, {} if there is none.
 
-        The state is {} if there is none, and lies on the weight's device.
+        The state lies on the weight's device.
         """
         if self.optimizer is None or not optimizers.has_state(self.optimizer):
             return self.fetch(), dict(self._begun)
@@ -292,12 +265,9 @@ class AdoptedTable:
         return values, optimizers.make_state(self.optimizer, self._begun, tensors, steps)
 
     def store(self, values: Tensor) -> None:
-        """Overwrites the rows, and keeps their optimizer's state.
+        """Overwrites the rows with values of the weight's shape, and keeps their optimizer's state.
 
-        The weight and its modules are then as the table left them, whoever has written to them.
-
-        Args:
-            values: of the weight's shape.
+        Writes to the weight, and other weights of its modules, are undone.
         """
         for keys in self._chunks():
             chunks = list(self.ps.export_rows(self.name, keys, with_state=True))
@@ -333,8 +303,7 @@ class AdoptedTable:
     def rate(self, group: Mapping[str, Any]) -> float:
         """Returns the learning rate that the optimizer's group has now.
 
-        Raises:
-            InvalidArgument: another setting has changed, which a table's optimizer cannot follow.
+        InvalidArgument: another setting has changed, which a table's optimizer cannot follow.
         """
         assert self.optimizer is not None
         wanted = optimizers.table_optimizer(self.name, self.optimizer, group, self._how.lazy)
@@ -389,7 +358,7 @@ class AdoptedTable:
         rows, dim = self.weight.shape
         values, state, found = np.empty((rows, dim), np.float32), None, 0
         for chunk in self.ps.export_rows(self.name, with_state=with_state):
-            ours = chunk.keys < rows  # whoever else uses the table may have brought other keys
+            ours = chunk.keys < rows  # other users of the table may have brought other keys
             keys = chunk.keys[ours].astype(np.int64)
             values[keys] = chunk.values[ours]
             if chunk.state is not None:
@@ -417,7 +386,7 @@ def _numpy(tensor: Tensor) -> Any:
 
 
 def _first_values(weight: Tensor) -> Constant | Normal:
-    """Returns what draws the rows of new ids as the weight's own rows are: with their mean and deviation."""
+    """Returns an initializer with the mean and deviation of the weight's own rows."""
     mean = float(weight.double().mean()) if weight.numel() else 0.0
     deviation = float(weight.double().std(unbiased=False)) if weight.numel() else 0.0
     return Normal(mean, deviation) if deviation > 0 else Constant(mean)

@@ -1,4 +1,4 @@
-"""What the trainers of a process group that adopt a model do together."""
+"""The trainers of a process group that adopt a model together."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Trainers:
     All of them do the same, in the same order.
 
     Attributes:
-        count: how many there are.
-        number: which of them this is.
+        count: how many trainers there are.
+        number: this trainer's, 0 .. count - 1.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,10 @@ class Trainers:
         self._agreed = 0  # how often
 
     def agree(self, what: Callable[[], _Result]) -> _Result:
-        """Does this trainer's share, and returns what the share gives once all trainers have done theirs.
+        """Does this trainer's share, and returns its result once all trainers have done theirs.
 
-        Raises:
-            FailedPrecondition: another trainer's share has failed; says with what.
-            Exception: this trainer's own.
+        FailedPrecondition: another trainer's share has failed; the message says why. This trainer's own error
+        is raised as it is.
         """
         if self.count == 1:
             return what()
@@ -50,7 +49,7 @@ class Trainers:
             self._board.write(f"{place}{self.number}", f"{type(error).__name__}: {error}")
             raise
         self._board.write(f"{place}{self.number}", "")
-        # Of all before one is raised: who raises may take back what others are at.
+        # All are read before one is raised: the trainer that raises may undo what others are still doing.
         failures = [self._board.read(f"{place}{trainer}") for trainer in range(self.count)]
         for trainer, failure in enumerate(failures):
             if failure:
@@ -58,7 +57,7 @@ class Trainers:
         return result
 
     def told_by_first(self, value: list[str]) -> list[str]:
-        """Returns what the first trainer has given."""
+        """Returns the value that the first trainer has given."""
         if self.count == 1:
             return value
         if self.number == 0:
@@ -67,9 +66,9 @@ class Trainers:
         return told
 
     def session(self, ps: Client) -> Session | None:
-        """Returns a session that all share, whose gradients are means; None: there is one trainer."""
+        """Returns a session that all trainers share, whose gradients are means; None: there is only one."""
         return shared_session(ps) if self.count > 1 else None
 
     def is_last(self, what: str) -> bool:
-        """Returns whether all other trainers have asked this before. Nobody waits."""
+        """Returns whether all other trainers have asked this before; does not wait."""
         return self.count == 1 or bool(self._board.count(what) == self.count)

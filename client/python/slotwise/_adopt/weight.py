@@ -1,4 +1,4 @@
-"""What a model's weight is while a table holds it: a read gives the rows, and a write is refused."""
+"""A model's weight while a table holds it: a read gives the rows, and a write is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slotwise.errors import FailedPrecondition
 if TYPE_CHECKING:
     from slotwise._adopt.table import AdoptedTable
 
-# Torch's functions see the weight as an ordinary tensor inside of this.
+# Within this context torch's functions see the weight as an ordinary tensor.
 as_plain: Callable[[], Any] = getattr(torch._C, "DisableTorchFunctionSubclass", torch._C.DisableTorchFunction)
 
 
@@ -34,7 +34,7 @@ _rows_stay = _RowsStay()
 
 @contextmanager
 def rows_stay() -> Iterator[None]:
-    """Has state_dict() and load_state_dict() of models and optimizers leave out what tables have."""
+    """Makes state_dict() and load_state_dict() of models and optimizers leave out what tables have."""
     before, _rows_stay.active = _rows_stay.active, True
     try:
         yield
@@ -48,7 +48,7 @@ def do_rows_stay() -> bool:
 
 
 def names_of_adopted(model: nn.Module) -> set[str]:
-    """Returns the names in a model's state_dict() of weights that tables have, also of tied layers'."""
+    """Returns the names of weights that tables have in a model's state_dict(), also for tied layers."""
     return {
         f"{path}.{name}" if path else name
         for path, module in model.named_modules(remove_duplicate=False)
@@ -60,9 +60,9 @@ def names_of_adopted(model: nn.Module) -> set[str]:
 class AdoptedWeight(nn.Parameter):
     """An `nn.Parameter` whose rows are a table's.
 
-    What needs a value fetches the rows first, and is then torch's own: its gradient is the parameter's. What
-    needs none, as `shape` or `grad`, sends nothing. `adopt` makes parameters of this class by setting
-    `__class__`, so that each stays the object that optimizers and models know.
+    An operation that needs values fetches the rows first, and is then torch's own: its gradient is the
+    parameter's. One that needs none, as `shape` or `grad`, sends nothing. `adopt` makes parameters of this
+    class by setting `__class__`, so that each stays the object that optimizers and models know.
     """
 
     slotwise_rows: AdoptedTable
@@ -115,13 +115,9 @@ class AdoptedWeight(nn.Parameter):
 
 
 def _tell_specially(func: Any, caller: Any, weight: AdoptedWeight, value: Any = None) -> tuple[bool, Any]:
-    """Has a weight's gradient be that of all trainers and of all ids, and hides the weight from DDP.
+    """Makes a weight's gradient that of all trainers and all ids, and hides the weight from DDP.
 
-    Args:
-        caller: the frame that asks.
-
-    Returns:
-        Whether the caller is told something else than torch would tell, and what.
+    Returns whether the caller, whose frame is given, gets something else than torch would return, and what.
     """
     gradient, asks = weight.slotwise_rows.gradient, caller.f_code
     if func == _GET_REQUIRES_GRAD:
@@ -135,31 +131,31 @@ def _tell_specially(func: Any, caller: Any, weight: AdoptedWeight, value: Any = 
         if gradient.anchor is not None:
             gradient.value = value
         return gradient.anchor is not None, None
-    if asks.co_name != "zero_grad":  # which wants to know whether there is a gradient at all
+    if asks.co_name != "zero_grad":  # asks only whether there is a gradient at all
         gradient.gather()
     if gradient.anchor is None:
         return False, None
     found = gradient.value
-    if found is not None and asks.co_filename == _CLIPS:  # which takes no sparse gradients from torch 2 on
+    if found is not None and asks.co_filename == _CLIPS:  # takes no sparse gradients from torch 2 on
         return True, found._values()
     return True, found
 
 
 def become_adopted(weight: nn.Parameter, rows: AdoptedTable) -> None:
-    """Makes a parameter one whose rows a table has. Undone by `become_plain`."""
+    """Makes a parameter an adopted weight, until `become_plain`."""
     weight.__class__ = AdoptedWeight
     weight.slotwise_rows = rows  # type: ignore[attr-defined]
 
 
 def become_plain(weight: nn.Parameter) -> None:
-    """Makes an adopted weight what it was."""
+    """Makes an adopted weight an ordinary parameter again."""
     if isinstance(weight, AdoptedWeight):
         del weight.slotwise_rows
         weight.__class__ = nn.Parameter  # type: ignore[assignment]
 
 
 def _properties() -> Iterator[Any]:
-    """Yields what gets and sets the properties of tensors that are not values."""
+    """Yields the getters and setters of tensors' properties that are not values."""
     values = {"data", "T", "mT", "H", "mH", "real", "imag", "_base"}
     for name in dir(torch._C._TensorBase):
         found = getattr(torch._C._TensorBase, name)
@@ -218,7 +214,7 @@ _IN_PLACE = {
 _GRAD: Any = torch._C._TensorBase.__dict__["grad"]
 _GET_GRAD = _GRAD.__get__
 _GET_REQUIRES_GRAD = torch._C._TensorBase.__dict__["requires_grad"].__get__
-# These are otherwise where there are several trainers, or where the weight grows.
+# These differ from torch's where there are several trainers, or where the weight grows.
 _SPECIAL = {_GET_GRAD, _GRAD.__set__, _GRAD.__delete__, _GET_REQUIRES_GRAD, Tensor.detach}
 _CLIPS = clip_grad.__file__
 _PARALLEL, _SENDS = distributed_data_parallel.__file__, distributed_utils.__file__
@@ -227,11 +223,7 @@ _SET_DATA: Any = torch._C._TensorBase.__dict__["data"].__set__
 
 
 def _overwrite(func: Any, weight: AdoptedWeight, value: Any, *_: Any, **__: Any) -> Any:
-    """Does what other modules that have the weight do to load it, and to move it to a device.
-
-    Raises:
-        FailedPrecondition: this is neither.
-    """
+    """Loads or moves the weight for other modules that have it; FailedPrecondition for any other write."""
     if not isinstance(value, Tensor) or value.shape != weight.shape or value.dtype != weight.dtype:
         raise _refuse_write(weight, "another shape or type")
     if func is Tensor.copy_:

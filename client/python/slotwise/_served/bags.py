@@ -42,7 +42,7 @@ class ServedEmbeddingBags(nn.Module):
         Args:
             bags: as `slotwise.torch.EmbeddingBags.forward` takes them, with ids or positions for keys. Within
                 a script all features have one type: keys; keys and offsets; keys, offsets and weights; or
-                what is annotated as `Tuple[Tensor, Optional[Tensor], Optional[Tensor]]`.
+                `Tuple[Tensor, Optional[Tensor], Optional[Tensor]]`.
 
         Raises:
             ValueError: there is no such feature; or as `ServedEmbeddingBag.forward`.
@@ -66,7 +66,7 @@ class ServedEmbeddingBags(nn.Module):
 
     @torch.jit.unused
     def _any_pooled(self, bags: Any) -> Any:
-        """Takes keys alone, shorter tuples and a KeyedJaggedTensor, too."""
+        """Pools also keys alone, shorter tuples and a KeyedJaggedTensor."""
         if type(bags).__name__ != "KeyedJaggedTensor":
             return self._pooled({feature: _three(given) for feature, given in bags.items()})
         jagged = bags.to_dict()
@@ -83,7 +83,7 @@ class ServedEmbeddingBags(nn.Module):
 
 
 def _of_script(bags: AnyBags) -> Bags:
-    """Returns keys, offsets and weights of each feature, of what a script gives."""
+    """Returns keys, offsets and weights of each feature, from a script's arguments."""
     found: Bags = {}
     if torch.jit.isinstance(bags, Dict[str, Tensor]):
         for feature, keys in bags.items():
@@ -101,7 +101,7 @@ def _of_script(bags: AnyBags) -> Bags:
 
 
 def _three(given: Any) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
-    """Returns keys, offsets and weights of what stands for a feature."""
+    """Returns keys, offsets and weights of a feature's argument."""
     tensors = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if not 1 <= len(tensors) <= 3:
         raise ValueError(f"a feature has {len(tensors)} tensors, not 1 to 3")

@@ -29,18 +29,18 @@ def export_module(
     """Returns a plain torch copy of a model whose rows are on a server, to serve it.
 
     The copy has the rows in buffers, no client, and is in `eval()` mode; the original stays as it is. The
-    copy's modules give what the original's give in `eval()` mode, to float32's rounding: zeros for an id
+    copy's modules give the original's results in `eval()` mode, to float32's rounding: zeros for an id
     without a row. `torch.jit.trace` and `torch.jit.script` take the copy's embeddings. Adopted modules become
-    the torch modules that they were, with all their rows. What several modules share, their copies share. A
+    the former torch modules again, with all their rows. Copies of modules share what the modules share. A
     client, or a `slotwise.torch.Optimizer`, that the model has as an attribute is None in the copy.
 
-    The copy is of one step if nobody pushes meanwhile; the client's own pushes in the background are waited
-    for. Rows lie on the CPU: `to()` moves the copy as any module.
+    The call waits for the client's own pushes in the background. If other clients push meanwhile, the copy's
+    rows may be of several steps. Rows lie on the CPU: `to()` moves the copy as any module.
 
     Args:
         model: has modules of `slotwise.torch`, or adopted ones, or is one.
-        tables: for some tables of `slotwise.torch` modules the ids whose rows are taken, int64 or uint64 of
-            any shape. Of all other tables all rows are taken.
+        tables: for some tables of `slotwise.torch` modules, the ids whose rows the copy has, int64 or uint64
+            of any shape. Of all other tables the copy has all rows.
         ids: "map": the copy takes ids, and has the sorted ids to find their rows. "positions": the copy takes
             positions, and exports to ONNX: `slotwise.positions(ids, known)` makes them, where `known` is a
             module's `ids`. A padding is among those ids.
@@ -109,7 +109,7 @@ def _check(module: Remote) -> None:
 def _ids_by_table(
     modules: list[Remote], adopted: set[str], given: Mapping[str, ArrayLike]
 ) -> dict[str, NDArray[np.uint64]]:
-    """Returns the ids that were given; InvalidArgument if they are of no table that they can be of."""
+    """Returns the given ids by table, sorted; InvalidArgument if a table cannot have ids given."""
     own: dict[str, Client] = {}
     for module in modules:
         for table in module._tables:
@@ -141,7 +141,7 @@ def _clients(modules: list[Remote], adopted: Iterable[Any]) -> list[Client]:
 def _stand_ins(
     modules: list[Remote], wanted: Mapping[str, NDArray[np.uint64]], takes_positions: bool
 ) -> dict[int, Any]:
-    """Returns, by id of each module, of each client and of each optimizer, what the copy has in its place."""
+    """Returns the copy's objects in place of modules, clients and optimizers, by the id of each."""
     paddings: dict[str, set[int]] = {}
     clients: dict[str, Client] = {}
     memo: dict[int, Any] = {}
@@ -186,14 +186,9 @@ def _stand_in(module: Any, served: Mapping[str, ServedTable]) -> nn.Module:
 def _served_table(
     ps: Client, table: str, wanted: NDArray[np.uint64] | None, paddings: set[int], takes_positions: bool
 ) -> ServedTable:
-    """Fetches the rows of a table.
+    """Fetches the rows of a table's wanted keys, or all; InvalidArgument if a wanted key has no row.
 
-    Args:
-        wanted: keys; None: all that there are.
-        paddings: int64 ids that are among the ids of the copy, with zeros if they have no row.
-
-    Raises:
-        InvalidArgument: a key that is wanted has no row.
+    The int64 ids `paddings` are among the ids of the copy, with zeros if they have no row.
     """
     padded = np.array(sorted(paddings), np.int64)
     chunks = list(ps.export_rows(table, wanted))

@@ -1,8 +1,8 @@
 """The plain torch modules that stand in a served copy for `slotwise.torch.Embedding` and `EmbeddingBag`.
 
 The modules need torch alone. `torch.jit.script` compiles them, so annotations are those of `typing`, and
-what is wrong is a ValueError. Where torch records a forward (`torch.jit.trace`, ONNX), the values of offsets
-and ids are not checked.
+errors are ValueErrors. Where torch records a forward (`torch.jit.trace`, ONNX), the values of offsets and ids
+are not checked.
 """
 
 from typing import List, Optional
@@ -143,9 +143,8 @@ class ServedEmbeddingBag(nn.Module):
         """Returns the pooled rows, float32 [samples, slots * dim].
 
         Args:
-            keys: ids as `ServedTable.forward` takes them, or positions; in the shapes that
-                `slotwise.torch.EmbeddingBag.forward` takes.
-            offsets, per_sample_weights: likewise.
+            keys, offsets, per_sample_weights: as `slotwise.torch.EmbeddingBag.forward` takes them; the keys
+                are ids as for `ServedTable.forward`, or positions.
 
         Raises:
             ValueError: a shape or a type is wrong, or offsets do not rise from 0 to the number of keys.
@@ -169,7 +168,7 @@ class ServedEmbeddingBag(nn.Module):
         return pooled.reshape(-1, self.slots * self.dim)
 
     def _rows(self, positions: Tensor, offsets: Optional[Tensor], weights: Optional[Tensor]) -> Tensor:
-        """Returns each key's row, which is multiplied by its weight: there is no combiner."""
+        """Returns each key's row, multiplied by its weight: there is no combiner."""
         if offsets is not None:
             if fixed_shape(offsets)[0] != fixed_shape(positions)[0] + 1:
                 raise ValueError("a table without a combiner takes bags of one key each")
@@ -178,7 +177,7 @@ class ServedEmbeddingBag(nn.Module):
         return self._weighted(positions, weights)
 
     def _of_one_size(self, positions: Tensor) -> List[int]:
-        """Returns the shape [bags, keys] of what has no offsets."""
+        """Returns the shape [bags, keys] of positions without offsets."""
         several, dims = self.slots > 1, positions.dim()
         if dims == 1:
             if several and fixed_shape(positions)[0] % self.slots != 0:
@@ -211,7 +210,7 @@ class ServedEmbeddingBag(nn.Module):
         return divided(sums, sum_by_bag(of_keys.unsqueeze(1), 1, bag, bags), self.combiner)
 
     def _weighted(self, positions: Tensor, weights: Optional[Tensor]) -> Tensor:
-        """Returns each key's row, which is multiplied by its weight, [*positions.shape, dim]."""
+        """Returns each key's row, multiplied by its weight, [*positions.shape, dim]."""
         rows = functional.embedding(positions, self.table.rows)
         return rows if weights is None else rows * weights.unsqueeze(-1)
 

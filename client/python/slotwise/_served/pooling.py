@@ -1,8 +1,8 @@
 """Sums and divisors of bags, as docs/semantics.md has them.
 
-`torch.jit.script` compiles all functions here, and their operations export to ONNX with sizes that vary. So
-annotations are those of `typing`, and a size is taken from a shape, never from a value. What decides how a
-trace goes is a `fixed_shape`, which does not vary between the batches of one trace in what is decided by it.
+`torch.jit.script` compiles all functions, and their operations export to ONNX with sizes that vary. So
+annotations are those of `typing`, and a size is taken from a shape, never from a value. Branches of a trace
+are decided by a `fixed_shape`, in what does not vary between the batches of one trace.
 """
 
 import warnings
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def are_values_there(given: Tensor) -> bool:
-    """Whether a tensor has values, which may be checked: torch does not record what is done with it."""
+    """Whether a tensor has values to check, because torch does not record the operations on it."""
     if torch.jit.is_scripting():
         return True
     if hasattr(torch, "compiler") and torch.compiler.is_compiling():  # torch.compile, torch.export
@@ -22,7 +22,7 @@ def are_values_there(given: Tensor) -> bool:
 
 
 def fixed_shape(given: Tensor) -> List[int]:
-    """Returns a shape to decide by, whose numbers a trace does not follow."""
+    """Returns a shape to decide branches by, whose numbers a trace does not follow."""
     if torch.jit.is_scripting():
         return list(given.shape)
     if not torch.jit.is_tracing():
@@ -38,8 +38,7 @@ def whole_offsets(offsets: Tensor, keys: Tensor, slots: int, have_end: bool) -> 
     Args:
         offsets: integers [samples * slots], or one more.
         keys: [keys].
-        have_end: whether the offsets end with the number of keys. With several slots the offsets' number
-            tells so.
+        have_end: whether the offsets end with the number of keys. With several slots the length decides.
 
     Raises:
         ValueError: the offsets have another shape, or do not rise from 0 to the number of keys.
@@ -62,45 +61,29 @@ def whole_offsets(offsets: Tensor, keys: Tensor, slots: int, have_end: bool) -> 
 
 
 def bag_of_each_key(offsets: Tensor, keys: Tensor) -> Tensor:
-    """Returns the number of each key's bag, int64 [keys].
-
-    Args:
-        offsets: int64 [bags + 1], with their end.
-        keys: [keys].
-    """
+    """Returns the number of each key's bag, int64 [keys]; offsets are int64 [bags + 1], with their end."""
     ends = offsets[1:]  # several bags end at one place where some are empty
     marks = torch.zeros_like(torch.arange(keys.shape[0] + 1, device=keys.device))
     return marks.scatter_add(0, ends, torch.ones_like(ends)).cumsum(0)[:-1]
 
 
 def sum_by_bag(values: Tensor, columns: int, bag: Tensor, bags: int) -> Tensor:
-    """Returns the sums of each bag's values, [bags, columns].
-
-    Args:
-        values: [keys, columns].
-        bag: int64 [keys].
-    """
+    """Returns the sums [bags, columns] of each bag's values [keys, columns]; `bag` is int64 [keys]."""
     zeros = torch.zeros([bags, columns], dtype=values.dtype, device=values.device)
     return zeros.scatter_add(0, bag.unsqueeze(1).expand(-1, columns), values)
 
 
 def divided(sums: Tensor, totals: Tensor, combiner: str) -> Tensor:
-    """Returns means, or sums over roots; zeros where the divisor is 0.
+    """Returns sums [bags, dim] divided by totals, or for "sqrtn" by roots; zeros where the divisor is 0.
 
-    Args:
-        sums: [bags, dim].
-        totals: [bags, 1]: for "mean" the sums of weights, for "sqrtn" of their squares.
+    The totals [bags, 1] are sums of weights, for "sqrtn" of their squares.
     """
     divisor = totals.sqrt() if combiner == "sqrtn" else totals
     return (sums / divisor).masked_fill(divisor == 0, 0.0)
 
 
 def shares(counts: Tensor, weights: Optional[Tensor], combiner: str) -> Tensor:
-    """Returns what each key adds to its bag's total, of the shape of `counts`.
-
-    Args:
-        counts: float32, 1 for a key that counts, and 0 for padding.
-    """
+    """Returns what each key adds to its bag's total; `counts` are float32, 1 a key, and 0 for padding."""
     mine = counts if weights is None else counts * weights
     return mine * mine if combiner == "sqrtn" else mine
 
@@ -114,8 +97,8 @@ def sum_fused(rows: Tensor, positions: Tensor, offsets: Tensor, weights: Optiona
         offsets: int64 [bags + 1], with their end.
         weights: of the type of `rows`, [keys], or None.
     """
-    # The function of torch.nn.functional warns of a trace. 0 is the mode "sum"; the last True means that
-    # offsets have their end.
+    # torch.nn.functional's function warns of a trace. 0 is the mode "sum"; the last True means that offsets
+    # have their end.
     return torch.embedding_bag(rows, positions, offsets, False, 0, False, weights, True)[0]
 
 
