@@ -327,7 +327,7 @@ class StepOfTables:
         for table, gradient in gradients.items():
             keys, offsets, weights = map(array, lookups[table])
             pushes[table] = (keys, offsets, array(gradient), weights)
-        self._ps._push_of(pushes, looked_up, self._own_rates(), step)
+        self._ps._push_all(pushes, looked_up, self._own_rates(), step)
 
     def _own_rates(self) -> dict[str, float | None]:
         return {table: self._rates.get(table) for table in self._options}

@@ -54,9 +54,8 @@ class AdminCalls:
     ) -> TableOptions:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
-        The arguments are those of `TableOptions`. Returns them with the server's defaults in place.
-        `optimizer` must be given, because no learning rate is right for all models: for example
-        `slotwise.AdaGrad(lr=0.05)`.
+        The arguments are those of `TableOptions`, which are returned with the server's defaults. `optimizer`
+        must be given, for example `slotwise.AdaGrad(lr=0.05)`: no learning rate is right for all models.
 
         Raises:
             AlreadyExists: a table of that name has other options; names the first that differs.
@@ -69,16 +68,7 @@ class AdminCalls:
                 "slotwise.AdaGrad(lr=0.05)"
             )
         options = TableOptions(
-            name=name,
-            dim=dim,
-            slots=slots,
-            combiner=combiner,
-            optimizer=optimizer,
-            initializer=initializer,
-            seed=seed,
-            initial_rows=initial_rows,
-            max_rows=max_rows,
-            max_load=max_load,
+            name, dim, slots, combiner, optimizer, initializer, seed, initial_rows, max_rows, max_load
         )
         reply = self._ask("CreateTable", {"options": options_to_json(options)})
         return options_from_json(reply.get("options", {}))
@@ -122,8 +112,8 @@ class AdminCalls:
     def stats(self) -> list[RankStats]:
         """Returns what each rank has counted since it started, in rank order.
 
-        What happened in an interval is the difference of two readings: `RankStats.since`. Ranks
-        answer without a round, so also while rounds are stuck.
+        `RankStats.since` is the difference of two readings. Ranks answer without a round, so also while
+        rounds are stuck.
         """
         ranks = range(len(self.topology().ranks))
         calls = [self._begin("GetStats", rank=rank) for rank in ranks]
@@ -147,16 +137,13 @@ class AdminCalls:
         )
 
     def digest(self, name: str) -> TableDigest:
-        """Returns a hash of a table's contents, wherever they lie, or raises NotFound."""
+        """Returns a hash of a table's contents, on however many ranks. Raises NotFound."""
         self._settled()
         return read(TableDigest, self._ask("Digest", {"table": name}))
 
     @contextmanager
     def _tables(self, *names: str) -> Iterator[list[TableShape]]:
-        """Yields tables' shapes; makes the core forget the tables if the `with` body fails.
-
-        The body may have failed because a table was made again, with other options.
-        """
+        """Yields tables' shapes, which the core forgets if the body fails: a table may have new options."""
         try:
             yield [self._known_table(name) or self._described_table(name) for name in names]
         except Error:
@@ -192,11 +179,7 @@ class AdminCalls:
         return self._core
 
     def _settled(self) -> Core:
-        """Returns the core as `_usable`, when `slotwise.torch` has no push in flight.
-
-        Raises:
-            Error: a push in the background has failed.
-        """
+        """Returns the core once `slotwise.torch` has no push in flight, or raises a failed push's error."""
         core = self._usable()
         self._pushes.wait()
         return core
@@ -207,8 +190,7 @@ class AdminCalls:
         """Starts a call of a method of service Admin, with its request's fields.
 
         Args:
-            timeout: seconds to wait; None: the client's own, or a day for what writes or reads a
-                checkpoint.
+            timeout: seconds to wait; None: the client's own, or a day to write or read a checkpoint.
             rank: the rank that alone is asked; -1: any.
         """
         core, options = self._usable(), None
@@ -231,7 +213,7 @@ class AdminCalls:
 
 
 def request_text(request: Json) -> bytes:
-    """Returns a request as protobuf's JSON; InvalidArgument if a name is no text, or a value has no JSON."""
+    """Returns a request as protobuf's JSON; InvalidArgument if a value has none, or a name is no text."""
     for name in ("table", "id"):
         if name in request:
             text(request[name])
@@ -242,7 +224,7 @@ def request_text(request: Json) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Returns numbers of NumPy's as Python's, and infinities and NaN as protobuf's JSON has them."""
+    """Returns NumPy's numbers as Python's, and infinities and NaN as protobuf's JSON has them."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

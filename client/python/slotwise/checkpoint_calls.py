@@ -13,11 +13,7 @@ from slotwise.core import text
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import Json
 
-_VALUE_DTYPES = {
-    "float32": "DATA_TYPE_FLOAT32",
-    "float16": "DATA_TYPE_FLOAT16",
-    "bfloat16": "DATA_TYPE_BFLOAT16",
-}
+_VALUE_DTYPES = {name: f"DATA_TYPE_{name.upper()}" for name in ("float32", "float16", "bfloat16")}
 
 
 @dataclass(frozen=True)
@@ -25,11 +21,10 @@ class Checkpoint:
     """A checkpoint.
 
     Attributes:
-        id: its name, and that of its folder in the data folder's `checkpoints`.
-        delta: whether it has only what has changed since the checkpoint before it.
-        round: it is the state after this round.
-        rows: rows in its own files.
-        bytes: of its own files.
+        id: its name, and its folder's in the data folder's `checkpoints`.
+        delta: whether it has only the changes since the checkpoint before.
+        round: the round after which the state was taken.
+        rows, bytes: of its own files.
     """
 
     id: str
@@ -41,21 +36,18 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ListedCheckpoint(Checkpoint):
-    """A checkpoint that lies in the data folder.
-
-    Of one whose manifest cannot be read, only `id` and `why_not` say anything.
+    """A checkpoint in the data folder; if its manifest is unreadable, only `id` and `why_not` count.
 
     Attributes:
-        parent: the checkpoint before it, which a delta needs; "": it is a base.
-        folds: of a base that was compacted from a chain, the chain's last; else "".
+        parent: the checkpoint before, which a delta needs; "": this one is a base.
+        folds: the last checkpoint of the chain that a base was compacted from; else "".
         created: seconds since 1970.
         ranks: how many wrote it; any number may read it.
         tables: rows in its own files, by the table's name.
-        usable: all files that it needs are there, and of the right size; `Client.verify` reads them.
-        why_not: why it cannot be used, naming what is missing or wrong.
+        usable: whether all files that it needs are there, of the right sizes; `Client.verify` reads them.
+        why_not: what is missing or wrong if it cannot be used.
         pinned: it stays until `Client.release_checkpoint`.
-        kept_for_load: it stays until another checkpoint is loaded: it was loaded last, or was the newest
-            before that.
+        kept_for_load: it stays until another load: it was loaded last, or was the newest before the load.
     """
 
     parent: str
@@ -74,10 +66,10 @@ class CheckpointDetails:
     """All that is known of a checkpoint.
 
     Attributes:
-        chain: ids of what it is restored from, the base first; empty if it is not usable.
-        folder: where it lies, as the server sees it.
-        manifest: what its manifest.json says: tables' options, steps and learning rates, ranks'
-            rows, files with sizes and checksums.
+        chain: the ids that it is restored from, the base first; empty if it is not usable.
+        folder: its folder's path on the server's host.
+        manifest: its manifest.json: tables' options, steps and learning rates, ranks' rows, files with sizes
+            and checksums.
     """
 
     checkpoint: ListedCheckpoint
@@ -105,16 +97,16 @@ class CheckpointCalls(AdminCalls):
     def save(
         self, *, delta: bool = False, value_dtype: str = "float32", timeout: float | None = None
     ) -> Checkpoint:
-        """Writes a checkpoint of all tables while everything goes on; returns once it exists.
+        """Writes a checkpoint of all tables while calls go on; returns once the checkpoint exists.
+
+        The call first waits for another checkpoint that is being written and verified.
 
         Args:
-            delta: write only what has changed since the newest checkpoint, if the server knows that.
-            value_dtype: what rows are rounded to in it: "float32" (they are not), "float16" or
-                "bfloat16". Optimizers' state is not rounded.
-            timeout: seconds to wait; None: a day. After the timeout the checkpoint goes on, and
-                `checkpoints` lists it once it exists.
-
-        While another checkpoint is written and verified, it waits for that.
+            delta: write only the changes since the newest checkpoint, if the server knows them.
+            value_dtype: the type that rows are rounded to: "float32" (no rounding), "float16" or "bfloat16".
+                Optimizers' state is not rounded.
+            timeout: seconds to wait; None: a day. After the timeout the checkpoint goes on, and `checkpoints`
+                lists it once it exists.
 
         Raises:
             ResourceExhausted: there is no memory for it, the disk is full or takes rows too slowly, or too
@@ -130,29 +122,28 @@ class CheckpointCalls(AdminCalls):
     def load(
         self, id: str, *, tables: Sequence[str] | None = None, timeout: float | None = None
     ) -> Checkpoint:
-        """Puts a checkpoint's tables, and its names of steps, in the place of all that the server has.
+        """Replaces all tables and names of steps that the server has with a checkpoint's.
 
-        What was applied since is in no table any more. This client expects nothing of it from then on;
-        others whose steps were acknowledged hear DataLoss once. Nothing is served while the ranks read,
-        and both states lie in memory for a moment. The checkpoint, and what was the newest before, stay
-        until another one is loaded, whatever `durability.keep` says.
+        Steps applied since the checkpoint are lost. Other clients whose steps were acknowledged get DataLoss
+        once; this client does not. The server serves nothing while the ranks read, and both states lie in
+        memory for a moment. The checkpoint, and the newest one before the load, stay until another load,
+        whatever `durability.keep` says.
 
         Args:
-            id: the checkpoint's.
-            tables: the names of those of its tables that alone are loaded; None: all. Each takes the
-                place of the table of its name, or is back if that was dropped. Other tables stay as they
-                are, and so do names of steps: a session goes on behind its newest number.
-            timeout: seconds to wait; None: a day. After the timeout it goes on.
+            tables: the names of the tables to load; None: all. Each table replaces the table of its name, or
+                is back if that was dropped. Other tables and the names of steps stay as they are: a session
+                goes on behind its newest number.
+            timeout: seconds to wait; None: a day. After the timeout the load goes on.
 
         Returns:
-            The new checkpoint, of all tables, that has what was loaded: a restart brings back that.
+            A new checkpoint of all tables, with what was loaded, which a restart brings back.
 
         Raises:
-            NotFound: there is none of that id, or it has no such table.
+            NotFound: there is no such checkpoint, or it has no such table.
             InvalidArgument: `tables` is empty, or names a table twice.
-            FailedPrecondition: it cannot be restored; the message names the file.
-            ResourceExhausted: there is no memory for it beside what there is.
-            Unavailable: no answer came. It may have been loaded, and is never tried again by itself:
+            FailedPrecondition: the checkpoint cannot be restored; the message names the file.
+            ResourceExhausted: there is no memory for both states.
+            Unavailable: no answer came. The load is not tried again, and may have happened: then
                 `checkpoints` shows the new checkpoint.
         """
         if isinstance(tables, str) or (tables is not None and not tables):
@@ -175,9 +166,8 @@ class CheckpointCalls(AdminCalls):
         """Returns all that is known of a checkpoint.
 
         Raises:
-            NotFound: there is none of that id.
-            DataLoss: its manifest is damaged.
-            ResourceExhausted: its manifest is longer than a message may be.
+            NotFound: there is no such checkpoint.
+            DataLoss, ResourceExhausted: its manifest is damaged, or longer than a message may be.
         """
         reply = self._ask("DescribeCheckpoint", {"id": id})
         return CheckpointDetails(
@@ -194,21 +184,21 @@ class CheckpointCalls(AdminCalls):
             timeout: seconds to wait; None: a day. The rank stops when the timeout is over.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is no such checkpoint.
             DataLoss: it cannot be restored; the message names the file, and what is wrong.
-            ResourceExhausted: the rank is verifying another one.
+            ResourceExhausted: the rank is verifying another checkpoint.
         """
         return read(Verification, self._ask("VerifyCheckpoint", {"id": id}, timeout=timeout))
 
     def pin_checkpoint(self, id: str) -> None:
-        """Keeps a checkpoint, and all that it builds on, until it is released.
+        """Keeps a checkpoint, and all that it builds on, until it is released; pinning again changes nothing.
 
-        Others go once there are enough newer ones (`durability.keep`). Pinning again changes nothing.
+        Other checkpoints go once there are enough newer ones (`durability.keep`).
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is no such checkpoint.
             DataLoss: it cannot be restored; the message says why.
-            ResourceExhausted: as many are pinned as may be, 64; or the disk is full.
+            ResourceExhausted: 64 checkpoints, the most, are pinned; or the disk is full.
         """
         self._ask("PinCheckpoint", {"id": id})
 
@@ -219,17 +209,17 @@ class CheckpointCalls(AdminCalls):
     def compact_checkpoint(self, id: str, *, timeout: float | None = None) -> ListedCheckpoint:
         """Makes a rank fold a delta, with all that it builds on, into a new base of the same state.
 
-        What was folded stays until newer checkpoints let it go; the new base counts as one.
+        The folded checkpoints stay until there are enough newer ones, of which the new base is one.
 
         Args:
             timeout: seconds to wait; None: a day. After the timeout the rank stops, and leaves nothing.
 
         Raises:
-            NotFound: there is none of that id.
+            NotFound: there is no such checkpoint.
             FailedPrecondition: it is a base.
             AlreadyExists: it was folded before; the message names the base.
             DataLoss: it cannot be restored; the message says why.
-            ResourceExhausted: the rank folds or verifies another one, or the disk is full.
+            ResourceExhausted: the rank folds or verifies another checkpoint, or the disk is full.
         """
         reply = self._ask("CompactCheckpoint", {"id": id}, timeout=timeout)
         return _listed(reply["checkpoint"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +100,8 @@ def _export(asked: Any) -> None:
 def _save_weights(weights: dict[str, Any], target: Path) -> None:
     import torch
 
-    handle, fresh = tempfile.mkstemp(prefix=f".{target.name}.new-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(weights, file)
-        rows.publish_file(Path(fresh), target)
-    except BaseException:
-        os.unlink(fresh)
-        raise
+    with rows.new_file(target) as fresh, open(fresh, "wb") as file:
+        torch.save(weights, file)
 
 
 def _import(asked: Any) -> None:

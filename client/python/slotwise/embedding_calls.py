@@ -57,33 +57,31 @@ class EmbeddingCalls(SessionCalls):
 
         Args:
             table: the table's name.
-            keys: uint64 [keys], any value is legal; int64 is reinterpreted bit by bit, and narrower
-                integers of 0 and up keep their values. A list of Python's integers may have both kinds.
-                Without offsets also [samples, slots]; in a table without a combiner, of any shape.
+            keys: uint64 [keys], of any values; int64 is reinterpreted bit by bit, and narrower integers of 0
+                and up keep their values. A list of Python's integers may have both kinds. Without offsets
+                also [samples, slots]; in a table without a combiner, of any shape.
             offsets: integers [samples * slots + 1], rising from 0 to `len(keys)`: bag b = sample * slots +
-                slot owns `keys[offsets[b]:offsets[b + 1]]`. The end may be left out, as torch does by
-                default, if there are several slots; with one slot an array without it is refused. None:
-                every bag has one key; a table without a combiner takes no other batch.
+                slot owns `keys[offsets[b]:offsets[b + 1]]`. With several slots the end may be left out, as
+                torch does by default; with one slot it may not. None: every bag has one key; a table without
+                a combiner takes no other batch.
             weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight. The
                 combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root of the sum
                 of their squares; if that is 0 the result is zeros. None: all weights are 1.
             train: True gives an absent key a row; False inserts nothing, and an absent key counts as zeros.
-            wire_dtype: the type that the values have on the wire: "float32", or "float16" or
-                "bfloat16", which halve the bytes and round. None: the type given to `connect`.
+            wire_dtype: the values' type on the wire, as for `connect`. None: the type given to `connect`.
             out: the array that receives the result, writable C-contiguous float32 of its shape.
 
         Returns:
-            float32 [samples, slots * dim], writable; `out` if given. In a table without a combiner
-            the shape is [*keys.shape, dim], or [samples, dim] if there are offsets.
-            `torch.from_dlpack` shares its memory.
+            float32 [samples, slots * dim], writable; `out` if given. In a table without a combiner the shape
+            is [*keys.shape, dim], or [samples, dim] with offsets. `torch.from_dlpack` shares its memory.
 
         Raises:
             InvalidArgument: the batch is malformed; the message names the field and value.
             NotFound: no such table.
-            ResourceExhausted: the table is full (`train`), or one sample is too large. The server
-                refuses a request whole, with nothing changed. A lookup of many MiB is cut into
-                several requests, of which others may have been served: their new keys have rows,
-                which hold first values. The message then says how many samples were answered.
+            ResourceExhausted: the table is full (`train`), or one sample is too large. A request is refused
+                whole, with nothing changed. But a lookup of many MiB is cut into several requests: new keys
+                of those that were served have rows, which hold first values. The message then says how many
+                samples were answered.
         """
         with self._tables(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
@@ -103,8 +101,8 @@ class EmbeddingCalls(SessionCalls):
     ) -> Future[NDArray[np.float32]]:
         """Starts a `lookup` and returns its future; errors come with its result.
 
-        The arrays must not change until the future is done, nor, after `cancel()`, until the client
-        is closed: a cancelled call may go on for a moment.
+        The arrays must not change until the future is done; after `cancel()`, until the client is closed,
+        because a cancelled call may go on for a moment.
         """
 
         def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
@@ -118,8 +116,8 @@ class EmbeddingCalls(SessionCalls):
     ) -> dict[str, NDArray[np.float32]]:
         """Looks up in several tables, of any dims and numbers of samples, in one request and round.
 
-        A large call becomes several requests, of some tables each, or of parts of large ones;
-        steps of others may be applied between them.
+        A large call becomes several requests, of some tables or of parts of large ones; other clients' steps
+        may be applied between them.
 
         Args:
             lookups: for each table, a tuple of `lookup`'s arguments: (keys,), (keys, offsets) or
@@ -130,7 +128,7 @@ class EmbeddingCalls(SessionCalls):
             For each table, what `lookup` returns.
 
         Raises:
-            As `lookup`. If one table refuses, the call fails, though others may have got new rows,
+            As `lookup`. If one table refuses, the call fails, though other tables may have got new rows,
             which hold first values; the message says so.
         """
         with self._tables(*lookups) as tables:
@@ -155,10 +153,9 @@ class EmbeddingCalls(SessionCalls):
     ) -> int:
         """Sums the gradients of every row and runs the table's optimizer on the sums, once.
 
-        Returns when the step was applied. If connections break meanwhile, the client sends the
-        parts again under the same step, and the server applies a step once. After an exception,
-        push the same batch with the same `step` to be sure that the step is applied; so give a
-        `step` if you may need to push again.
+        Returns when the step was applied. If connections break meanwhile, the client sends the parts again
+        under the same step, which the server applies once. After an exception, push the same batch with the
+        same `step` to be sure that it is applied; so give a `step` if you may need to push again.
 
         Args:
             table, keys, offsets, weights: as in `lookup`. A key without a row gets one first.
@@ -166,9 +163,9 @@ class EmbeddingCalls(SessionCalls):
                 loss's gradient with respect to each pooled value; finite.
             learning_rate: of this step alone; None: the table's own. At least 0, and above 0 for FTRL.
                 A table with a `Schedule` takes none. All parts of a step bring the same.
-            step: a step of a `Session`. None: the next step of this client's own session. If the
-                server has forgotten that session, the client draws a new one and pushes once more
-                under it, unless an earlier try may have arrived.
+            step: a step of a `Session`. None: the next step of this client's own session. If the server has
+                forgotten that session, the client draws a new session and pushes once more, unless an earlier
+                try may have arrived.
             wire_dtype: the type that the gradients have on the wire, as in `lookup`. A gradient past the
                 type's largest number (65,504 for "float16") becomes infinity, which the server refuses.
 
@@ -179,11 +176,10 @@ class EmbeddingCalls(SessionCalls):
             InvalidArgument, NotFound: as `lookup`; nothing was changed.
             ResourceExhausted: the table is full, or the step is larger than a round may be
                 (`limits.max_round_mib`); nothing was changed, because a step is never cut.
-            DeadlineExceeded: another trainer's part of the step did not come; nothing of the step
-                was applied.
+            DeadlineExceeded: another trainer's part of the step did not come; nothing was changed.
             FailedPrecondition: the step may have been applied before, but the server does not remember
                 (`Session`); or it came before with other keys, weights, gradients or learning rate.
-            DataLoss: the table no longer has a step that this client saw acknowledged; see there.
+            DataLoss: the table no longer has a step that this client saw acknowledged.
         """
         with self._tables(table) as (options,):
             batch = _push_batch(options, self._divisor(step), keys, offsets, gradients, weights)
@@ -205,11 +201,10 @@ class EmbeddingCalls(SessionCalls):
     ) -> Future[int]:
         """Starts a `push` and returns its future; errors come with its result.
 
-        Without `step`, it is the next step of this client's own session when it is first sent.
-        Pushes that are in flight together may be applied in any order. The arrays must not change
-        until the future is done, as for `lookup_async`.
+        Without `step`, the push takes the next step of this client's own session when it is first sent.
+        Pushes that are in flight together may be applied in any order. The arrays must not change, as for
+        `lookup_async`.
         """
-
         rates = rates_of([table], {table: learning_rate})
 
         def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
@@ -239,53 +234,44 @@ class EmbeddingCalls(SessionCalls):
             For each table, what `push` returns.
 
         Raises:
-            As `push`. If one table refuses, nothing of the step is applied to any. All tables' parts
-            have to fit into one round (`limits.max_round_mib`) together.
+            As `push`. If one table refuses, nothing of the step is applied. All tables' parts have to fit
+            into one round (`limits.max_round_mib`) together.
         """
         given = {name: _check_tuple(name, push, 3, 4) for name, push in pushes.items()}
-        rates = rates_of(pushes, learning_rates or {})
-        call = self._push_all(given, {}, rates, step, wire_dtype)
-        return dict(zip(pushes, self._core.numbers_of(call)))
+        return self._push_all(given, {}, learning_rates or {}, step, wire_dtype)
 
     def _looked_up(self, tables: Iterable[str]) -> dict[str, LookedUp]:
-        """Returns what the latest lookup of each table that has ended has read its rows of."""
+        """Returns the state that each table's latest ended lookup has read."""
         core, states = self._usable(), {table: LookedUp() for table in tables}
         for table, state in states.items():
             core.client_looked_up(self._client, text(table), ctypes.byref(state))
         return states
 
-    def _push_of(
-        self,
-        pushes: Mapping[str, Gradients],
-        looked_up: Mapping[str, LookedUp],
-        rates: Mapping[str, float | None],
-        step: Step | None,
-    ) -> None:
-        """Pushes gradients of rows that were looked up so, at these rates: as `push_many`."""
-        self._push_all(pushes, looked_up, rates_of(pushes, rates), step, None)
-
     def _push_all(
         self,
         pushes: Mapping[str, Sequence[Any]],
         looked_up: Mapping[str, LookedUp],
-        rates: Any,
+        rates: Mapping[str, float | None],
         step: Step | None,
-        wire_dtype: str | None,
-    ) -> Handle:
+        wire_dtype: str | None = None,
+    ) -> dict[str, int]:
+        """Pushes as `push_many`, gradients of rows that were looked up of these states."""
+        own_rates = rates_of(pushes, rates)
         with self._tables(*pushes) as tables:
             divisor = self._divisor(step)
             batches = [_push_batch(options, divisor, *push) for options, push in zip(tables, pushes.values())]
             states = states_of(pushes, looked_up)
-            return self._run(self._push(batches, states, rates, step), wire_dtype, batches)
+            call = self._run(self._push(batches, states, own_rates, step), wire_dtype, batches)
+        return dict(zip(pushes, self._core.numbers_of(call)))
 
     def _lookup(
         self, batches: Sequence[Batch], train: bool, gpu: Any = None, behind: Handle | None = None
     ) -> Begin:
-        """Returns what starts a lookup.
+        """Returns a function that starts a lookup.
 
         Args:
             gpu: a pointer to the GPU that has the batches' arrays; None: the host has them.
-            behind: a push by the same GPU, which the lookup sees.
+            behind: a push by the same GPU that the lookup sees.
         """
         core, mode, native = self._core, TRAIN if train else EVAL, _natives(batches)
         return lambda call: core.lookup(self._client, native, len(batches), mode, gpu, behind, call)
@@ -312,8 +298,8 @@ class EmbeddingCalls(SessionCalls):
         """Starts a call when the tables' options are known, and returns its future.
 
         Args:
-            start: returns, for those options, what starts the call, what must live until its end,
-                and what makes the result of it.
+            start: returns, for those options, a function that starts the call, objects that must live until
+                its end, and a function that makes its result.
         """
         core = self._usable()
         data_type = None if wire_dtype is None else wire_number(wire_dtype)
@@ -355,15 +341,14 @@ def _values_of(batch: Batch) -> NDArray[np.float32]:
 
 
 def states_of(tables: Collection[str], looked_up: Mapping[str, LookedUp]) -> Any:
-    """Returns the states of tables as the core takes them; of those that are missing, none."""
+    """Returns the states of tables as the core takes them; a missing one is empty."""
     return (LookedUp * len(tables))(*(looked_up.get(table, LookedUp()) for table in tables))
 
 
 def rates_of(tables: Collection[str], rates: Mapping[str, float | None]) -> Any:
-    """Returns the learning rates of a push as the core takes them; None if no table has one of its own.
+    """Returns the learning rates of a push as the core takes them; None if all tables keep their own.
 
-    Raises:
-        InvalidArgument: a rate is not finite, or of a table that is not pushed to.
+    InvalidArgument: a rate is not finite, or of a table that is not pushed to.
     """
     for table, rate in rates.items():
         if table not in tables:

@@ -6,7 +6,7 @@
     ps = slotwise.connect("local")             # the same in one line; every call gives the same server
 
 The server ends with the process that started it, however that process ends. Under torchrun the processes of a
-host have one server of "local", which the first of them starts, and which ends with that one.
+host share one server of "local", which the first process starts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from slotwise.programs import find_mpirun, find_server
 
 _LOG = logging.getLogger("slotwise")
 _SERVING = "serving "  # begins the line that `slotwise-server --attached` writes once it serves
-_PATIENCE = 15.0  # seconds that a server may take to finish what runs, before it is killed
+_PATIENCE = 15.0  # seconds that a server may take to finish running calls, before it is killed
 _LONGEST_POLL = 1e6  # seconds; poll() takes up to 2^31 ms
-_LEAST_TIMEOUT = 0.001  # seconds: what is done when all the time is used up must be given some
+_LEAST_TIMEOUT = 0.001  # seconds for a call that begins when all the time is used up
 _TAIL = 2000  # characters of the log that an error quotes
 
 # Ranks may be more than processors, root may start them, and the loopback interface suffices.
@@ -51,8 +51,8 @@ _MPI_PREFIXES = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 class _Inputs:
     """The ends for writing of the pipes that running servers read.
 
-    A server ends when the last copy of its pipe's end is closed. A forked child gets a copy, and
-    closes it at once; a program that the child or this process starts gets none (close-on-exec).
+    A server ends when the last copy of its pipe's end is closed. A forked child closes its copy at once; a
+    program that the child or this process starts gets none (close-on-exec).
     """
 
     def __init__(self) -> None:
@@ -92,16 +92,16 @@ _inputs = _Inputs()
 class Server:
     """A running server, made by `slotwise.serve`. Thread-safe.
 
-    It runs until `close`, or until the process that made it ends. A forked child may connect to it
-    if the process that forked it had not connected to any server (gRPC does not survive a fork);
-    `close` in the child does nothing. The server is a context manager that closes itself.
+    The server runs until `close`, or until the process that made it ends. A forked child may connect to the
+    server if its parent had not connected to any server (gRPC does not survive a fork); `close` in the child
+    does nothing. The server is a context manager that closes itself.
 
     Attributes:
         address: host:port of its first rank, for `slotwise.connect`.
         addresses: those of all ranks.
-        log: the file with what the server says. `serve` makes a temporary one if none is named;
-            it is removed once the server has ended well.
-        pid: the process: of the rank, or of the mpirun that started several.
+        log: the file of the server's log. If `serve` was given none, it is a temporary file, which is removed
+            once the server has ended well.
+        pid: the process of the rank, or of the mpirun that started several.
     """
 
     address: str
@@ -130,12 +130,10 @@ class Server:
         self.pid = self._process.pid
         try:
             self.addresses = self._await_addresses(time.monotonic() + timeout, timeout)
-        except Unavailable:  # which names the log
+        except BaseException as error:
             self._end(patience=0.0)
-            raise
-        except BaseException:
-            self._end(patience=0.0)
-            self._remove_log()
+            if not isinstance(error, Unavailable):  # which names the log
+                self._remove_log()
             raise
         self.address = self.addresses[0]
 
@@ -149,10 +147,10 @@ class Server:
         return f"<slotwise.Server of {', '.join(self.addresses)}>"
 
     def close(self) -> None:
-        """Lets the server finish what it was asked, and returns when it has ended.
+        """Lets the server finish its calls, and returns when it has ended.
 
-        A signal's handler that interrupts `close` may call it, and the call returns at once: the
-        interrupted one goes on after the handler. If the handler raises, `close` may be called again.
+        In a signal's handler that interrupts `close`, another `close` returns at once, and the interrupted
+        one goes on after the handler. If the handler raises, `close` may be called again.
         """
         if os.getpid() != self._owner:
             return
@@ -161,7 +159,7 @@ class Server:
                 return
             self._closing = True
             try:
-                self.why_ended()  # nobody can tell once the server is told to end
+                self.why_ended()  # cannot be told once the server is told to end
                 self._told_to_end = True
                 self._end(_PATIENCE)
                 self._judge_end()
@@ -171,7 +169,7 @@ class Server:
         _servers.discard(self)
 
     def why_ended(self) -> str | None:
-        """Returns one sentence with the log's end if the server has ended by itself, else None."""
+        """Returns a sentence with the log's end if the server has ended by itself, else None."""
         if os.getpid() != self._owner:
             return None
         with self._lock:
@@ -182,7 +180,7 @@ class Server:
             return self._why_ended
 
     def _start(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
-        """Starts the program, which says what it says to the file descriptor `output`."""
+        """Starts the program, which logs to the file descriptor `output`."""
         reader, self._input = _inputs.make()
         try:
             # In a session of its own: a terminal's Ctrl-C is for this process, not for the server.
@@ -288,24 +286,22 @@ def serve(
 ) -> Server:
     """Starts a server on this machine, on free ports of 127.0.0.1, for the life of this process.
 
-    The program is $SLOTWISE_SERVER if that is set; else, for the CPU, the one in the installed
-    package, or the newest that was built in the checkout that the package lies in; for CUDA, the
-    checkout's, or the `slotwise-server` on PATH.
+    The program is $SLOTWISE_SERVER if that is set. Else, for the CPU, the program is the installed package's,
+    or the newest that was built in the package's checkout; for CUDA, the checkout's, or the `slotwise-server`
+    on PATH.
 
     Args:
         ranks: processes that share the tables. More than one need Open MPI's mpirun on PATH.
         backend: "cpu" or "cuda".
         config: a configuration file (docs/config.md); its `listen` and `backend` do not count.
-        threads: CPU threads of a rank; 0 means all processors, divided by the ranks.
-        log: the file that the server's log goes to, made anew; None means a temporary one.
+        threads: CPU threads of a rank; 0: all processors, divided by the ranks.
+        log: the file of the server's log, made anew; None: a temporary file.
         timeout: seconds that the start may take.
-        data: a folder for checkpoints and the journal, made if it is not there; a server that starts
-            goes on from what lies there, on any number of ranks. None: what `config` says, else
-            nothing outlives the server.
-        durability: what becomes of acknowledged updates in a crash: "none" (those since the last
-            checkpoint are lost), "interval" (those of the last seconds may be: of the configuration's
-            `durability.interval_s`, or of 30), or "sync" (none is lost). None: what `config` says,
-            else "none".
+        data: a folder for checkpoints and the journal, made if there is none; a server goes on from what lies
+            there, on any number of ranks. None: `config`'s folder; without one nothing outlives the server.
+        durability: the acknowledged updates that a crash loses: "none" (loses those since the last
+            checkpoint), "interval" (may lose those of the last seconds: of the configuration's
+            `durability.interval_s`, or of 30), or "sync" (loses none). None: as `config` says, else "none".
 
     Raises:
         InvalidArgument: an argument is none of these.
@@ -346,7 +342,7 @@ _shared_lock = threading.Lock()
 
 
 def _renew_shared_lock() -> None:
-    """Runs in a forked child: the thread that had the lock, if any had it, is not there."""
+    """Runs in a forked child, which does not have the thread that may have held the lock."""
     global _shared_lock
     _shared_lock = threading.Lock()
 
@@ -358,11 +354,11 @@ def shared_server(timeout: float = 60.0) -> Server:
     """Returns the server of `slotwise.connect("local")`, which the first call starts.
 
     Args:
-        timeout: seconds that this may take, a start by this thread or by another included.
+        timeout: seconds that this may take, with a start by this thread or by another.
 
     Raises:
-        FailedPrecondition: once, if that server has ended by itself; the call after that starts
-            another one, without the tables.
+        FailedPrecondition: once, if that server has ended by itself; the next call starts another server,
+            without the tables.
         DeadlineExceeded: another thread has been starting the server for so long.
         Unavailable, FailedPrecondition: the server did not start: see `serve`.
     """
@@ -385,15 +381,14 @@ def shared_server(timeout: float = 60.0) -> Server:
 
 
 def shared_address(timeout: float, connect: Callable[..., Any]) -> str:
-    """Returns the address of `shared_server()`, where a client can be had in little time.
+    """Returns the address of `shared_server()`, once the server answers.
 
     Of several processes that torchrun has started on this host, the first one has the server.
 
     Args:
         timeout: seconds that this may take.
-        connect: `slotwise.connect`. A client that it makes has one timeout for being made and for
-            its calls. So that a start of the server takes nothing from the calls, a first client,
-            for what is left of the time, only sees that the server answers.
+        connect: `slotwise.connect`. A first client, for the rest of the time, only sees that the server
+            answers, because the user's client has one timeout for connecting and for its calls.
 
     Raises:
         As `shared_server`; Unavailable, DeadlineExceeded: the server has not answered.
@@ -429,8 +424,8 @@ def _open_log(log: Path | None) -> tuple[Path, int]:
 def _environment(ours: os._Environ[str]) -> dict[str, str]:
     """Returns the server's environment.
 
-    A trainer that mpirun started has variables by which the server would take itself for one of
-    the trainers, so they are left out.
+    It lacks the variables of a trainer that mpirun started, by which the server would take itself for one of
+    the trainers.
     """
     environment = dict(ours)
     if any(name in environment for name in _LAUNCHED_BY_MPI):

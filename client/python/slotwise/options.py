@@ -35,10 +35,10 @@ class TableOptions:
         initializer: first values of a new row: Uniform, Normal or Constant.
         seed: 64 bits, for the first values.
         initial_rows: rows to reserve when the table is made, over all ranks; tables grow by themselves.
-        max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0:
-            the server's default, 2**30.
-        max_load: at most this share of a hash table's cells is taken, 0.0625 .. 0.9375. A lower
-            share is faster, and a higher share needs less memory. 0: the server's default, 0.5.
+        max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0: the server's
+            default, 2**30.
+        max_load: the largest share of a hash table's cells that is taken, 0.0625 .. 0.9375. A lower share is
+            faster, and a higher share needs less memory. 0: the server's default, 0.5.
     """
 
     name: str
@@ -81,8 +81,8 @@ class ShardInfo:
 class TravelledRounds:
     """Counts rounds by how bags travelled between ranks; both counts are 0 on one rank.
 
-    A step is one round. Lookups that arrive at about the same time share one round. The server
-    takes the way that its measurements say is faster; both ways give the same numbers.
+    A step is one round. Lookups that arrive at about the same time share one round. The server takes the way
+    that it has measured to be faster; both ways give the same numbers.
 
     Attributes:
         all_bags: every rank sent its part of every bag, or received every gradient.
@@ -95,16 +95,16 @@ class TravelledRounds:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """The state of a table.
+    """The state of a table. A number that an older server does not know is 0.
 
     Attributes:
         steps: optimizer steps applied.
         shards: in rank order.
-        learning_rate: the rate that the next step will use: the rate last set, after the schedule.
-        base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate
-            last set by `set_learning_rate`. 0 if the server is older than this field.
+        learning_rate: the rate that the next step will use: the base rate, after the schedule.
+        base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate last set
+            by `set_learning_rate`.
         rounds: rounds of lookups and steps, since the table was made.
-        lineage: names the table's state from when it was made. 0 if the server is older than this field.
+        lineage: names the table's state from when it was made.
     """
 
     options: TableOptions
@@ -125,8 +125,8 @@ class TableInfo:
 class RankInfo:
     """A rank's address, its device ("cpu", or "cuda" and the device's name), and its Unix socket.
 
-    `local` is a name of Linux's abstract namespace, where clients on the rank's host share memory
-    with it; empty: it shares none.
+    `local` is a name of Linux's abstract namespace, where clients on the rank's host share memory with the
+    rank; empty: the rank shares none.
     """
 
     address: str
@@ -136,14 +136,13 @@ class RankInfo:
 
 @dataclass(frozen=True)
 class Topology:
-    """The server's version, its ranks in order, and the limits that requests keep.
+    """The server's version, its ranks in order, and its limits. A number that an older server lacks is 0.
 
     Attributes:
         max_message_bytes: the largest request.
-        max_round_bytes: the most that one round gathers on a rank; 0 if the server is older than
-            this field.
-        incarnation: drawn when the server started; 0 if the server is older than this field.
-        epoch: what the steps of a session that is drawn now carry (`Session`).
+        max_round_bytes: the most that one round gathers on a rank.
+        incarnation: drawn when the server started.
+        epoch: the epoch of a session that is drawn now (`Session`).
     """
 
     version: str
@@ -163,19 +162,11 @@ class TableDigest:
     steps: int
 
 
-_COMBINERS = {
-    "sum": "COMBINER_SUM",
-    "mean": "COMBINER_MEAN",
-    "sqrtn": "COMBINER_SQRTN",
-    "none": "COMBINER_NONE",
-}
+_COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrtn", "none")}
 
 
 def options_to_json(options: TableOptions) -> Json:
-    """Raises InvalidArgument if there is no such combiner, optimizer, initializer or integer.
-
-    The core and the server check the rest.
-    """
+    """Raises InvalidArgument for a wrong combiner, class or integer; the core and server check the rest."""
     for name, bits in (("dim", 32), ("slots", 32), ("seed", 64), ("initial_rows", 64), ("max_rows", 64)):
         value = getattr(options, name)
         if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:

@@ -14,12 +14,13 @@ The files hold
 and the table's options, as protobuf's JSON of `TableOptions`, in table.json or in the Parquet
 schema's metadata under "slotwise.table". `slotwise-ctl export` and `import` use the same folders.
 
-Rows are saved in no particular order. They all belong to one step only if nobody pushes meanwhile.
-The optimizer's state is saved and loaded unless `with_state=False` says otherwise. With it, a table,
-even one without rows, brings its count of steps, and its learning rate if `set_learning_rate` has set
-one; so Adam and the schedule continue where they were. Without it these start anew, and the logger
-`slotwise` warns of what does. A table that is made by loading has such a rate in any case. State is
-loaded only into a table of the optimizer that it was saved from; its constants may be others.
+Rows are saved in no particular order. If clients push meanwhile, the rows may be of several steps.
+
+The optimizer's state is saved and loaded unless `with_state=False`. With state, a table, even one without
+rows, brings its count of steps, and its learning rate if `set_learning_rate` has set one; so Adam and the
+schedule continue. Without state they start anew, and the logger `slotwise` warns of it. A table that is made
+by loading has such a rate in any case. State is loaded only into a table of the same optimizer, whose
+constants may differ.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
@@ -53,18 +55,17 @@ _METADATA = b"slotwise.table"
 # Rows go to the client in chunks of about this many bytes, which the client cuts into messages.
 _CHUNK_BYTES = 16 << 20
 _MOST_TEXT = 1 << 20  # bytes of table.json
-_KEYS_AT_ONCE = 1 << 24  # of which it is looked whether one is there twice
+_KEYS_AT_ONCE = 1 << 24  # that are searched for repeated ones
 _HEADER_BYTES = 128
 
 
 def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = True) -> int:
     """Saves a table's rows as a folder of .npy files.
 
-    The folder appears whole, by a rename, once everything is written, and replaces a table saved
-    there earlier.
+    The folder appears whole, by a rename, and replaces a table saved there earlier.
 
     Args:
-        with_state: whether to save the optimizer's state too, without which no load can bring it back.
+        with_state: whether to save the optimizer's state too.
 
     Returns:
         How many rows were saved.
@@ -100,20 +101,19 @@ def save_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
 def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = True) -> int:
     """Imports the rows of a saved folder into a table, and overwrites rows that exist.
 
-    If there is no such table, `load_npy` makes it with the options in table.json. Rows of the table
-    that are not in the folder stay. Loading again does no harm.
+    A table that does not exist is made with the options in table.json. Rows of the table that are not in the
+    folder stay. Loading again does no harm.
 
     Args:
-        with_state: False gives loaded rows the state of new rows, even if there is a state.npy, and
-            leaves the table's count of steps as it is. The logger `slotwise` warns of that, as it does
-            where there is no state.npy.
+        with_state: whether to load the optimizer's state. False, or a folder without a state.npy, gives the
+            rows the state of new rows, and leaves the table's count of steps as it is.
 
     Returns:
         How many rows were written.
 
     Raises:
-        slotwise.InvalidArgument: the files do not fit each other or the table, or have a key twice, or
-            the state is that of another optimizer than the table's. Nothing is changed then.
+        slotwise.InvalidArgument: the files do not fit each other or the table, or have a key twice, or the
+            state is another optimizer's. Nothing was changed.
         slotwise.NotFound: there is neither a table nor a table.json.
     """
     source = Path(folder)
@@ -142,11 +142,9 @@ def load_npy(ps: Client, table: str, folder: PathLike, *, with_state: bool = Tru
 def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = True) -> int:
     """Saves a table's rows as one Parquet file, which appears whole, by a rename.
 
-    Its columns are key (uint64), values (fixed_size_list<float>[dim]) and, with state that is not
-    empty, state (fixed_size_list<float>[state size]).
-
-    Args, returns and raises as `save_npy`, and
-        ImportError: there is no pyarrow.
+    The columns are key (uint64), values (fixed_size_list<float>[dim]) and, with state that is not empty,
+    state (fixed_size_list<float>[state size]). Args, returns and raises as `save_npy`, and ImportError: there
+    is no pyarrow.
     """
     check_pyarrow("save_parquet")
     info = ps.describe_table(table)
@@ -155,13 +153,11 @@ def save_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
 
 
 def write_parquet(info: TableInfo, chunks: Iterator[Rows], target: Path, *, with_state: bool) -> int:
-    """Writes a table's rows, however they come, as `save_parquet` does."""
+    """Writes chunks of a table's rows as `save_parquet` does."""
     pyarrow, parquet = _pyarrow("write_parquet")
     rows = 0
     fields = [("key", pyarrow.uint64()), ("values", _list_of(pyarrow, info.options.dim))]
-    handle, fresh = tempfile.mkstemp(prefix=f".{target.name}.new-", dir=target.parent)
-    os.close(handle)
-    try:
+    with new_file(target) as fresh:
         first = next(chunks, None)
         if first is not None and first.state is not None and first.state.shape[1]:
             fields.append(("state", _list_of(pyarrow, first.state.shape[1])))
@@ -176,18 +172,14 @@ def write_parquet(info: TableInfo, chunks: Iterator[Rows], target: Path, *, with
                     columns.append(pyarrow.FixedSizeListArray.from_arrays(flat, array.shape[1]))
                 writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
                 rows += len(columns[0])
-        publish_file(Path(fresh), target)
-    except BaseException:
-        os.unlink(fresh)
-        raise
     return rows
 
 
 def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = True) -> int:
     """Imports the rows of a Parquet file, ours or another with the same columns, into a table.
 
-    Works as `load_npy`; if the table must be made, its options are in the schema's metadata. Lists
-    of variable size are allowed if all have the table's size.
+    Works as `load_npy`. The options of a table to be made are in the schema's metadata. Lists of variable
+    size are allowed if all have the table's size.
 
     Raises:
         As `load_npy`, and ImportError: there is no pyarrow.
@@ -220,10 +212,7 @@ def load_parquet(ps: Client, table: str, path: PathLike, *, with_state: bool = T
 
 
 class NpyWriter:
-    """Writes a .npy file of rows, whose number may become known last.
-
-    The format is NumPy's version 1.0, with a header of fixed size, which `close()` fills in.
-    """
+    """Writes a .npy file (version 1.0) of rows, whose number `close()` writes into a header of fixed size."""
 
     def __init__(self, path: Path, dtype: str, width: int | None = None) -> None:
         """Writes rows of `width` numbers, or single numbers if `width` is None."""
@@ -293,7 +282,7 @@ def _groups(chunks: Iterator[Rows]) -> Iterator[list[Rows]]:
 
 @contextmanager
 def new_beside(target: Path) -> Iterator[Path]:
-    """Makes a new folder on the target's file system; removes it if it was not renamed."""
+    """Makes a new folder on the target's file system; removes the folder if it was not renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
     os.chmod(fresh, 0o777 & ~_umask())
@@ -303,12 +292,20 @@ def new_beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def publish_file(fresh: Path, target: Path) -> None:
-    """Flushes a finished file to the disk, and renames it to its target."""
-    with open(fresh, "rb") as file:
-        os.fsync(file.fileno())
-    os.chmod(fresh, 0o666 & ~_umask())
-    os.replace(fresh, target)
+@contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """Yields a new file, which is then flushed to the disk and renamed to its target, or removed on error."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.new-", dir=target.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _umask() -> int:
@@ -325,8 +322,8 @@ def _is_ours_or_empty(folder: Path) -> bool:
 def _to_json(info: TableInfo, rows: int | None, with_state: bool) -> str:
     """Returns the text of table.json.
 
-    It has a "learning_rate" if `set_learning_rate` has set another one than the options'. Files of
-    earlier versions have neither that nor "with_state".
+    It has a "learning_rate" if `set_learning_rate` has set another rate than the options'. Files of earlier
+    versions have no "learning_rate" and no "with_state".
     """
     said: dict[str, Any] = {"options": options_to_json(info.options), "steps": info.steps}
     if info.base_learning_rate not in (0, info.options.optimizer.lr):  # 0: an older server
@@ -337,7 +334,7 @@ def _to_json(info: TableInfo, rows: int | None, with_state: bool) -> str:
 
 @contextmanager
 def _telling(written: int, source: PathLike) -> Iterator[None]:
-    """Adds to an error how many rows of earlier chunks were written before this one."""
+    """Adds to an error how many rows of earlier chunks were written."""
     try:
         yield
     except Error as error:
@@ -348,10 +345,9 @@ def _telling(written: int, source: PathLike) -> Iterator[None]:
 
 
 class _Target:
-    """The table that saved rows go to; it is made as it was saved if it does not exist.
+    """The table that saved rows go to, made as it was saved if it does not exist.
 
     Attributes:
-        options: the table's.
         steps: the count of steps that the rows bring, 0 if they bring none.
     """
 
@@ -365,7 +361,7 @@ class _Target:
         except NotFound:
             if saved is None:
                 raise
-            self.options, made = _make(ps, table, _saved_options(saved)), True
+            self.options, made = ps.create_table(**vars(replace(_saved_options(saved), name=table))), True
         if brings_state and saved is not None and "options" in _parsed(saved):
             theirs = type(_saved_options(saved).optimizer).__name__
             ours = type(self.options.optimizer).__name__
@@ -380,7 +376,7 @@ class _Target:
         self._rate = _saved_number(saved, "learning_rate", float) if brings_state or made else 0
 
     def finish(self, rows: int, source: PathLike) -> None:
-        """Sets the learning rate that the saved table had been set to, and warns of what starts anew."""
+        """Sets the saved table's learning rate, and warns of state and steps that start anew."""
         if self._rate:
             self._ps.set_learning_rate(self._table, self._rate)
         if self._brings_state:
@@ -415,23 +411,8 @@ def _saved_options(saved: str) -> TableOptions:
         raise InvalidArgument(f"the saved options of the table are broken: {error}") from error
 
 
-def _make(ps: Client, table: str, o: TableOptions) -> TableOptions:
-    return ps.create_table(
-        table,
-        dim=o.dim,
-        slots=o.slots,
-        combiner=o.combiner,
-        optimizer=o.optimizer,
-        initializer=o.initializer,
-        seed=o.seed,
-        initial_rows=o.initial_rows,
-        max_rows=o.max_rows,
-        max_load=o.max_load,
-    )
-
-
 def _parsed(saved: str | None) -> Json:
-    """Returns what `_to_json` wrote, or nothing if nothing is there."""
+    """Returns the object that `_to_json` wrote, or {} for None."""
     try:
         said = {} if saved is None else json.loads(saved)
     except ValueError as error:
@@ -446,7 +427,7 @@ def _was_saved_with_state(saved: str | None) -> bool:
 
 
 def _saved_number(saved: str | None, name: str, number: Callable[[Any], Number]) -> Number:
-    """Returns a number in `_to_json`'s text, of type `number`, from 0 to 2^62; 0 if there is none."""
+    """Returns a number in `_to_json`'s text, of type `number`, from 0 to 2^62; 0 if it is absent."""
     value = _parsed(saved).get(name, 0)
     fits = type(value) is int or (type(value) is float and number is float)
     if not fits or not 0 <= value <= 1 << 62:
@@ -455,7 +436,7 @@ def _saved_number(saved: str | None, name: str, number: Callable[[Any], Number])
 
 
 def _text_of(path: Path) -> str | None:
-    """Returns what a small file has; None if there is none."""
+    """Returns a small file's text; None if there is no file."""
     if not path.exists():
         return None
     _check_file(path)
@@ -465,13 +446,13 @@ def _text_of(path: Path) -> str | None:
 
 
 def _check_file(path: Path) -> None:
-    """Raises InvalidArgument for a pipe, which nobody may ever write to, a device or a folder."""
+    """Raises InvalidArgument for a pipe, whose read may never end, a device or a folder."""
     if path.exists() and not path.is_file():
         raise InvalidArgument(f"{path} is no regular file")
 
 
 def _repeated(keys: NDArray[np.uint64]) -> int | None:
-    """Returns a key that is there more than once, or None. Looks at some of the keys at a time."""
+    """Returns a key that is there more than once, or None."""
     parts = -(-len(keys) // _KEYS_AT_ONCE)
     for part in range(parts):
         pieces = (keys[first : first + _KEYS_AT_ONCE] for first in range(0, len(keys), _KEYS_AT_ONCE))

@@ -12,14 +12,8 @@ from slotwise.core import Core, Handle, NamedStep
 from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.session import Session, SessionInfo, Step
 
-_STEP_FIELDS = (
-    ("session", 64),
-    ("number", 64),
-    ("trainer", 32),
-    ("trainers", 32),
-    ("parts", 32),
-    ("epoch", 64),
-)
+# The fields of a step as the core takes it, and their bits.
+_STEP_FIELDS = {"session": 64, "number": 64, "trainer": 32, "trainers": 32, "parts": 32, "epoch": 64}
 
 
 class SessionCalls(AdminCalls):
@@ -30,14 +24,14 @@ class SessionCalls(AdminCalls):
         self.session: Session = OwnSession(core, client)
 
     def describe_session(self, session: Session | None = None) -> SessionInfo:
-        """Says which steps of a session were applied last, the same at whichever rank.
+        """Returns which steps of a session were applied last.
 
-        What the answer tells of is as durable as what a push acknowledges. A step that was in flight
-        when its trainer was killed may still be applied after the answer. To push the same batch
-        again under its number is safe: it is applied once.
+        The named steps are as durable as acknowledged pushes. A step that was in flight when its trainer was
+        killed may still be applied after the answer. Pushing the same batch again under its number is safe:
+        it is applied once.
 
         Args:
-            session: by its `id` and `epoch`; None: this client's own.
+            session: known by its `id` and `epoch`; None: this client's own.
         """
         session = self.session if session is None else session
         self._settled()
@@ -46,14 +40,14 @@ class SessionCalls(AdminCalls):
         return read(SessionInfo, reply, tables=last)
 
     def resume(self, session: Session) -> SessionInfo:
-        """Goes on with a session, as a trainer does that was started again.
+        """Goes on with a session, for a trainer that was started again.
 
-        Pushes that name no step are steps of `session` from now on, beginning behind the last one
-        that was applied. No push of it may be in flight in this process. The client does not renew
-        such a session if the server forgets it.
+        Pushes that name no step are steps of `session` from now on, behind the last step that was applied. No
+        push of the session may be in flight in this process. The client does not renew the session if the
+        server forgets it.
 
         Returns:
-            What the server knows of the session: its `last_step` is where the trainer was.
+            What the server knows of the session: `last_step` is where the trainer was.
 
         Raises:
             FailedPrecondition: the server has forgotten the session, or sessions of its age.
@@ -79,7 +73,7 @@ class SessionCalls(AdminCalls):
         return None if step is None else _native_step(step)
 
     def _divisor(self, step: Step | None) -> int:
-        """Returns what the gradients of a step are divided by: of None, of one of this client's session."""
+        """Returns what the gradients of a step are divided by; None: a step of this client's session."""
         if step is None:
             return self.session.divisor
         return step.trainers if isinstance(step, Step) and step.mean else 1
@@ -95,26 +89,26 @@ class OwnSession(Session):
 
     @property
     def id(self) -> int:  # type: ignore[override]
-        """What the next step's `session` is."""
+        """The next step's `session`."""
         return int(self._core.client_session(self._client))
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
-        """What the next step's `epoch` is."""
+        """The next step's `epoch`."""
         return int(self._core.client_epoch(self._client))
 
     def next(self) -> Step:
         """Returns the next step."""
         step = NamedStep()
         self._core.client_next_step(self._client, ctypes.byref(step))
-        return Step(*(getattr(step, name) for name, _ in _STEP_FIELDS))
+        return Step(*(getattr(step, name) for name in _STEP_FIELDS))
 
 
 def _native_step(step: Step) -> NamedStep:
     if not isinstance(step, Step):
         raise InvalidArgument(f"step is {step!r}, not a Step")
-    for name, bits in _STEP_FIELDS:
+    for name, bits in _STEP_FIELDS.items():
         value = getattr(step, name)
         if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
             raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
-    return NamedStep(step.session, step.number, step.trainer, step.trainers, step.parts, step.epoch)
+    return NamedStep(*(getattr(step, name) for name in _STEP_FIELDS))
