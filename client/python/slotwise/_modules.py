@@ -124,7 +124,7 @@ class Remote(nn.Module):
         if not self.training or not torch.is_grad_enabled():
             return self._find(lookups).rows
         if self._optimizer is None:
-            self._check_nobody_steps()
+            self._check_not_stepped()
         if self._optimizer is None and is_autocast_to_float16():
             raise FailedPrecondition(
                 f"{self._name()} is trained under float16 autocast, whose losses are scaled (GradScaler), "
@@ -179,7 +179,7 @@ class Remote(nn.Module):
         for number, (table, parameter) in enumerate(zip(self._tables, parameters)):
             self._parameters[f"rows_of_{table}_{number}".replace(".", "_")] = parameter
 
-    def _check_nobody_steps(self) -> None:
+    def _check_not_stepped(self) -> None:
         """Refuses to push a table's gradients in backward() while an optimizer gathers others."""
         stepped: Mapping[str, Remote] = _stepped.get(self._ps, {})
         if any(table in stepped for table in self._tables):

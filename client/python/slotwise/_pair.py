@@ -1,8 +1,7 @@
-"""A model's file: dense weights and the server's checkpoint as one thing that exists or does not.
+"""A model's file, for `slotwise.torch.save` and `load`: dense weights and the server's checkpoint as one.
 
-`slotwise.torch.save` and `load` are made of this. The file is torch's own, with tensors, and a text
-of all other values (_plain_values.py): the state of the model, of its optimizers and of the loader,
-and a record of the server's checkpoint.
+The file is torch's own, with tensors, and a text of all other values (_plain_values.py): the state of the
+model, of its optimizers and of the loader, and a record of the server's checkpoint.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ class Remote:
     """The part of a model that is on a server.
 
     Attributes:
-        ps: the server.
         tables: the tables' names, sorted.
-        sessions: those that name the steps of its pushes, by id.
+        sessions: the sessions that name the steps of its pushes, by id.
         uses_own: whether some module's steps are of the client's own session.
     """
 
@@ -60,10 +58,9 @@ class Remote:
 
 
 def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -> Remote:
-    """Returns what the modules have on a server, given the client, tables and session of each.
+    """Returns the modules' part on a server, given the client, tables and session of each.
 
-    Raises:
-        InvalidArgument: there are none, or they are on several servers.
+    InvalidArgument: there are no modules, or they are on several servers.
     """
     found = list(modules)
     if not found:
@@ -95,7 +92,7 @@ def save(
     timeout: float | None,
 ) -> Checkpoint:
     """Writes a checkpoint and then the file that names it; `slotwise.torch.save` says the rest."""
-    encode(content, "what is saved")  # which refuses what cannot be, before there is a checkpoint
+    encode(content, "what is saved")  # refuses values that cannot be saved before there is a checkpoint
     target = Path(os.path.abspath(path))
     if target.is_dir():
         raise InvalidArgument(f"{target} is a folder")
@@ -115,7 +112,7 @@ def save(
         record = _record(details, remote, before)
         _publish(target, {"slotwise": record, **content})
     except BaseException:
-        # The file may name it already, if the folder's sync failed or somebody interrupts.
+        # The file may name the checkpoint already, if the folder's sync failed or was interrupted.
         if _checkpoint_named_by(target) != checkpoint.id:
             _release(ps, checkpoint.id)
         raise
@@ -125,12 +122,7 @@ def save(
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a file that `save` has written, whole.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DataLoss: it is damaged, or none of ours.
-    """
+    """Reads a whole file of `save`'s; FileNotFoundError, or DataLoss if it is damaged or none of `save`'s."""
     with open(path, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -158,14 +150,10 @@ def bring_back(
     all_tables: bool,
     timeout: float | None,
 ) -> None:
-    """Makes sure that the server has the state of the file's checkpoint, and resumes its session.
+    """Makes sure that the server has the state of the file's checkpoint, and resumes its sessions.
 
-    Args:
-        go_back: whether a server of another state loads the checkpoint.
-        all_tables: whether it then loads all tables, and names of steps, or the model's tables.
-
-    Raises:
-        FailedPrecondition: the server has another state; the message says which, and what to do.
+    The arguments are `slotwise.torch.load`'s. FailedPrecondition: the server has another state; the message
+    says which, and what to do.
     """
     ps, id = remote.ps, record["checkpoint"]
     missing = sorted(set(remote.tables) - set(record["tables"]))
@@ -197,7 +185,7 @@ def bring_back(
 
 
 def _resume(remote: Remote, record: dict[str, Any]) -> None:
-    """Goes on with the sessions that the file knows; others are younger, and stay as they are.
+    """Goes on with the sessions that the file knows; other sessions are younger, and stay as they are.
 
     A server that has loaded the model's tables alone knows later steps of a session than the file.
     """
@@ -215,7 +203,7 @@ def _resume(remote: Remote, record: dict[str, Any]) -> None:
 def _differences_of_tables(
     ps: Client, remote: Remote, record: dict[str, Any], *, with_lineages: bool
 ) -> list[str]:
-    """Returns in what the server's tables are not those of the record's checkpoint, in words."""
+    """Returns the differences between the server's tables and the record's, in words."""
     found = []
     for table in remote.tables:
         saved = record["tables"][table]
@@ -235,7 +223,7 @@ def _differences_of_tables(
 
 
 def _differences_of_sessions(ps: Client, record: dict[str, Any]) -> list[str]:
-    """Returns of which sessions the server knows other last steps than the record, in words."""
+    """Returns the differences between the sessions' last steps on the server and in the record, in words."""
     found = []
     for saved in record["sessions"]:
         last = ps.describe_session(Session(saved["id"], epoch=saved["epoch"])).last_step
@@ -316,7 +304,7 @@ def _checkpoint_named_by(path: Path) -> str | None:
 
 
 def _release(ps: Client, id: str | None) -> None:
-    """Releases a checkpoint that no file names any more; if that fails, says so, and goes on."""
+    """Releases a checkpoint that no file names any more; a failure is logged."""
     if id is None:
         return
     try:
@@ -328,7 +316,7 @@ def _release(ps: Client, id: str | None) -> None:
 
 
 def optimizers_of(given: Any) -> Sequence[torch.optim.Optimizer]:
-    """Returns none, one or several optimizers as a list."""
+    """Returns no, one or several optimizers as a list."""
     if given is None:
         return []
     return [given] if isinstance(given, torch.optim.Optimizer) else list(given)

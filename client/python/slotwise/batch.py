@@ -11,7 +11,7 @@ from slotwise.core import INT64, UINT32, Batch, TableShape, text
 from slotwise.errors import InvalidArgument
 from slotwise.options import TableOptions
 
-_MISSING = {"nan", "None", "<NA>", "NaT"}  # what NumPy, Python and pandas print for a value that is not there
+_MISSING = {"nan", "None", "<NA>", "NaT"}  # NumPy's, Python's and pandas' texts of a missing value
 
 
 def make_batch(
@@ -20,15 +20,9 @@ def make_batch(
     offsets: ArrayLike | None = None,
     weights: ArrayLike | None = None,
 ) -> Batch:
-    """Checks dtypes and shapes; InvalidArgument names the field and value. The core checks values.
+    """Returns a batch of `Client.lookup`'s keys, offsets and weights.
 
-    Args:
-        table: the table's options.
-        keys: integers as `as_keys` takes them, 1-D; without offsets also [samples, slots], or of
-            any shape in a table without a combiner.
-        offsets: None for one key a bag, or integers [samples * slots + 1] rising from 0 to
-            `len(keys)`. With several slots the end may be left out.
-        weights: None for all 1, or float32 of the keys' shape, finite.
+    Checks dtypes and shapes: InvalidArgument names the field and value. The core checks values.
     """
     array = _as_integers("keys", keys)
     flat = as_keys(array)
@@ -59,9 +53,8 @@ def make_batch(
 def as_keys(keys: ArrayLike) -> NDArray[np.uint64]:
     """Returns integers of any shape as uint64 [keys]; without a copy if contiguous uint64 or int64.
 
-    int64 is reinterpreted bit by bit. Narrower integers keep their values; below 0 they are
-    refused, because nobody can tell which of the upper bits they had. A list may have any integers
-    that fit into uint64 or int64.
+    int64 is reinterpreted bit by bit. Narrower integers keep their values, and are refused below 0, because
+    their upper bits are not known. A list may have any integers that fit into uint64 or int64.
     """
     array = _as_integers("keys", keys)
     if array.dtype.kind not in "iu":
@@ -93,10 +86,7 @@ def result_array(out: NDArray[np.float32] | None, shape: tuple[int, ...]) -> NDA
 def check_gradients(
     gradients: ArrayLike, batch: Batch, table: TableOptions | TableShape
 ) -> NDArray[np.float32]:
-    """Returns `gradients` as contiguous float32, or raises InvalidArgument.
-
-    The gradients have the shape of a lookup's result, or [samples, slots, dim].
-    """
+    """Returns `Client.push`'s gradients as contiguous float32, or raises InvalidArgument."""
     array = _as_array("gradients", gradients)
     if array.dtype != np.float32:
         raise InvalidArgument(f"gradients: dtype is {array.dtype}, not float32")
@@ -106,7 +96,7 @@ def check_gradients(
 
 
 def _as_array(name: str, given: ArrayLike) -> NDArray[Any]:
-    """Returns what was given as an array; an empty list, which has no type, as one of keys."""
+    """Returns an argument as an array; an empty list, which has no type, as uint64."""
     try:
         array = np.asarray(given)
     except ValueError as error:
@@ -117,10 +107,9 @@ def _as_array(name: str, given: ArrayLike) -> NDArray[Any]:
 
 
 def _as_integers(name: str, given: ArrayLike) -> NDArray[Any]:
-    """Returns what was given as an array, of uint64 if a list has integers that need it.
+    """Returns an argument as an array; a list of integers for int64 alone and for uint64 alone as uint64.
 
-    NumPy makes float64, or objects, of a list in which some integers fit into int64 alone and
-    others into uint64 alone.
+    NumPy makes float64, or objects, of such a list.
     """
     array = _as_array(name, given)
     if not isinstance(given, (list, tuple)) or array.dtype.kind not in "fO":
@@ -134,7 +123,7 @@ def _as_integers(name: str, given: ArrayLike) -> NDArray[Any]:
 
 
 def _way_to_keys(array: NDArray[Any]) -> str:
-    """Returns a sentence that says how what is no keys becomes keys."""
+    """Returns a sentence that says how such an array becomes keys."""
     elements = array.reshape(-1).tolist() if array.dtype.kind in "fO" else []
     if array.dtype.kind in "US" or any(isinstance(each, (str, bytes)) for each in elements):
         return "slotwise.hash_ids(texts) makes ids of texts"
@@ -162,10 +151,10 @@ def _as_weights(weights: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float3
 
 
 def _as_offsets(offsets: NDArray[Any], slots: int, keys: int) -> NDArray[Any]:
-    """Returns uint32 as it is, and other integers as int64; both are what the core reads.
+    """Returns offsets with their end as the core reads them: uint32 as it is, other integers as int64.
 
-    torch's offsets have no end unless asked to. With several slots their number tells that, and the end is
-    added. With one slot it does not, and the core refuses those that do not end at the number of keys.
+    torch's offsets have no end by default. With several slots their number tells so, and the end is added.
+    With one slot the number does not tell, and the core refuses offsets without an end.
     """
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
         raise InvalidArgument(

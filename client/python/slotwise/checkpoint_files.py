@@ -11,10 +11,10 @@
 
 `python3 -m slotwise.checkpoint_files --help` does the same from the command line.
 
-A delta is read with all that it builds on, from the folders beside its own. Sizes are always checked;
-checksums if the package xxhash is there. Nothing is ever whole in memory but the keys of deltas. Whatever
-cannot be trusted raises slotwise.DataLoss, naming the file. A server that runs removes old checkpoints: one
-that goes while it is read raises slotwise.NotFound, and one that is pinned stays.
+A delta is read with all that it builds on, from the folders beside its own. Sizes are always checked, and
+checksums if the package xxhash is there. Only the keys of deltas are whole in memory. A damaged file raises
+slotwise.DataLoss, naming the file. A running server removes old checkpoints that are not pinned: one that
+goes while it is read raises slotwise.NotFound.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from slotwise.options import TableInfo, TravelledRounds
 from slotwise.rows_calls import Rows
 
 PathLike = str | os.PathLike[str]
-# What a key of a torch.nn.EmbeddingBag's weight is: row i is key i, for so many; or of each key, its row.
+# The keys of a weight's rows: row i is key i, for so many rows; or each key's row.
 Indices = int | Mapping[int, int]
 
 _CHUNK_BYTES = 16 << 20
@@ -57,7 +57,7 @@ _VALUE_TYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 
 @contextmanager
 def _while_there(folders: Sequence[Path]) -> Iterator[None]:
-    """Says of what cannot be read whether these checkpoints went meanwhile: a removal renames them."""
+    """Makes errors NotFound if these checkpoints went meanwhile (a removal renames them), else DataLoss."""
     try:
         yield
     except (DataLoss, OSError) as error:
@@ -80,8 +80,8 @@ class CheckpointTable:
     """A table in a checkpoint.
 
     Attributes:
-        info: its options, steps and lineage, as `Client.describe_table` has them. Both learning
-            rates are what the schedule starts from, and there are no shards.
+        info: its options, steps and lineage, as `Client.describe_table` has them. Both learning rates are
+            the base rate, and there are no shards.
         state_names: the optimizer's arrays, in the order of `Rows.state`.
     """
 
@@ -149,7 +149,7 @@ class CheckpointFiles(Mapping[str, CheckpointTable]):
 
     Attributes:
         chain: the folders that it is read from, the base first.
-        manifest: what its own manifest.json says.
+        manifest: its own manifest.json.
     """
 
     def __init__(self, chain: list[Manifest], hasher: Any) -> None:
@@ -175,7 +175,7 @@ def open(folder: PathLike, *, verify: bool | None = None) -> CheckpointFiles:
     """Opens a checkpoint's folder.
 
     Args:
-        verify: whether to compare checksums of what is read. None: if the package xxhash is there.
+        verify: whether to compare checksums. None: if the package xxhash is there.
 
     Raises:
         NotFound: `folder` is no checkpoint's, or was removed meanwhile.
@@ -209,8 +209,7 @@ def export_parquet(
 ) -> dict[str, int]:
     """Writes each table of a checkpoint to `out`/TABLE.parquet, and returns their rows.
 
-    The files are those of `slotwise.rows.save_parquet`, and `load_parquet` reads them. Each appears
-    whole, by a rename.
+    The files are those of `slotwise.rows.save_parquet`.
 
     Raises:
         As `open`, and ImportError: there is no pyarrow.
@@ -230,20 +229,20 @@ def export_parquet(
 def copy(folder: PathLike, data: PathLike) -> list[str]:
     """Copies a checkpoint, and all that it builds on, to a new data folder.
 
-    A server that starts there has the checkpoint's state, under the lineages of before. The folder
-    appears whole, by a rename, once all is on the disk.
+    A server that starts there has the checkpoint's state, with the same lineages. The folder appears whole,
+    by a rename, once all is on the disk.
 
     Args:
-        folder: the checkpoint's, in the `checkpoints` of a data folder. A server may use that.
-        data: the new data folder, which is not there yet, or empty.
+        folder: the checkpoint's, in the `checkpoints` of a data folder, which a server may use.
+        data: the new data folder, which does not exist yet, or is empty.
 
     Returns:
-        The ids of what was copied, the base first.
+        The ids of the copied checkpoints, the base first.
 
     Raises:
-        As `open`; InvalidArgument: `data` is not empty, is no folder, or cannot be made; NotFound: the
-        old data folder has no lineage, or the checkpoint was removed meanwhile; ResourceExhausted: the
-        disk is full; FailedPrecondition: something else went wrong; the message names it.
+        As `open`; InvalidArgument: `data` is not empty, is no folder, or cannot be made; NotFound: the old
+        data folder has no lineage; ResourceExhausted: the disk is full; FailedPrecondition: something else
+        went wrong, which the message names.
     """
     source, target = Path(os.path.abspath(folder)), Path(os.path.abspath(data))
     chain = open(source).chain
@@ -302,18 +301,17 @@ def to_state_dict(
     """Returns tables as the weights of plain torch.nn.EmbeddingBag or Embedding modules.
 
     Args:
-        tables: of each table, its `num_embeddings`: the row of a key is its number; or a dict of
-            each key's row, of which the largest is the last row. Others' tables are left out.
-        absent: what rows of keys that the table does not have are filled with. (The server would
-            give a new key its initializer's values.)
+        tables: for each wanted table, its `num_embeddings`, where key i has row i; or a dict of each key's
+            row, of which the largest is the last row.
+        absent: fills the rows of keys that the table does not have. (The server would give a new key its
+            initializer's values.)
 
     Returns:
-        {"TABLE.weight": float32 tensor [num_embeddings, dim]}: what load_state_dict of a
-        torch.nn.ModuleDict of these modules takes.
+        {"TABLE.weight": float32 tensor [num_embeddings, dim]}, for load_state_dict of a torch.nn.ModuleDict.
 
     Raises:
-        As `open`; NotFound: there is no such table in the checkpoint; InvalidArgument: a key has no
-        row, because it is `num_embeddings` or larger, or not in the dict.
+        As `open`; NotFound: there is no such table in the checkpoint; InvalidArgument: a key has no row,
+        because it is `num_embeddings` or larger, or not in the dict.
     """
     import torch
 
@@ -338,8 +336,8 @@ def from_state_dict(ps: Any, state_dict: Mapping[str, Any], tables: Mapping[str,
         tables: as for `to_state_dict`. Rows without a key are not imported.
 
     Returns:
-        How many rows of each table were written. Rows get the state of new rows, and the logger
-        `slotwise` warns of that where the table's optimizer keeps some.
+        How many rows of each table were written. They get the state of new rows; the logger `slotwise` warns
+        if the table's optimizer keeps state.
 
     Raises:
         NotFound: there is no such weight, or table.
@@ -467,7 +465,7 @@ class _Link:
 def _rows_of(
     arrays: dict[str, NDArray[Any]], decided: NDArray[np.uint64], value_type: str, with_state: bool
 ) -> Iterator[Rows]:
-    """Yields the rows of a rank's files of keys that are not `decided`."""
+    """Yields the rows of a rank's files whose keys are not `decided`."""
     keys, values = arrays["keys"], arrays["rows"]
     states = [array for name, array in arrays.items() if name not in ("keys", "rows", "erased")]
     width = values.shape[1] + (sum(state.shape[1] for state in states) if with_state else 0)
@@ -489,7 +487,7 @@ def _rows_of(
 
 
 def _contains(sorted_keys: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Returns of each key whether it is among `sorted_keys`."""
+    """Returns for each key whether it is among `sorted_keys`."""
     if not len(sorted_keys):
         return np.zeros(len(keys), np.bool_)
     found = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)

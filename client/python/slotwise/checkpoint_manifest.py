@@ -42,7 +42,7 @@ _SCHEDULE = ("warmup_steps", "decay_start", "decay_steps", "decay_power", "end_l
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint's folder, its manifest's first line's checksum, and what the manifest says."""
+    """A checkpoint's folder, the checksum in its manifest's first line, and the manifest's content."""
 
     folder: Path
     checksum: str
@@ -57,7 +57,7 @@ def read_chain(folder: Path, hasher: Any) -> list[Manifest]:
 
     Raises:
         NotFound: there is no manifest in `folder`.
-        DataLoss: a link is missing, damaged or another one's; the message names it.
+        DataLoss: a link is missing, damaged or foreign; the message names the link.
     """
     if not (folder / _MANIFEST).is_file():
         raise NotFound(f"{folder} is no checkpoint: it has no {_MANIFEST}")
@@ -140,7 +140,7 @@ def _folds(checkpoints: Path, hasher: Any) -> list[Manifest]:
         try:
             manifest = _read(path.parent, hasher)
         except (DataLoss, InvalidArgument):
-            continue  # it stands for nothing
+            continue  # a broken base stands for nothing
         if manifest.says.get("folds") is not None:
             found.append(manifest)
     return found

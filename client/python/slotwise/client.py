@@ -38,26 +38,25 @@ def connect(
         addresses: host:port of one or more ranks; the port is 7070 if absent. "local" alone means a
             server of this process's own, which the first such call starts: `slotwise.serve`. Under
             torchrun the processes of a host have one, which their first starts.
-        timeout: seconds that this and every later call may take, retries included. `connect` waits
-            for a server that is still starting.
-        channels_per_rank: connections to each rank; large batches are spread over them. Where there
-            are many processors and no shared memory, 8 take a few times as much as 2.
-        wire_dtype: the type that looked-up values and gradients have on the wire, if a call does
-            not say: "float32", or "float16" or "bfloat16", which halve the bytes and round.
-        session: the one to go on with after a restart: `Client.resume`. None: a new one.
-        door: how lookups and pushes travel, to the same bytes: "best", the fastest way that there is;
-            "gpu", by memory of the GPU that is shared with a server on this host, for tensors of
-            `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU has the host's
-            memory in its place, and takes tensors that lie there); "shm", by memory that is shared with a
-            server on this host, or not at all (`Unavailable`); "tcp", by sockets wherever the server is; or
-            "grpc", for example through a proxy that speaks HTTP/2 alone. None: what the environment's
-            SLOTWISE_DOOR says, or "best".
-        credentials: who the client is, and whom it trusts. None: what the environment's
-            SLOTWISE_TOKEN_FILE, SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE, SLOTWISE_KEY_FILE,
-            SLOTWISE_SERVER_NAME and SLOTWISE_INSECURE ("1") say.
+        timeout: seconds that this and every later call may take, retries included. `connect` waits for a
+            server that is still starting.
+        channels_per_rank: connections to each rank; large batches are spread over them. With many processors
+            and no shared memory, 8 carry a few times as much as 2.
+        wire_dtype: the default type of looked-up values and gradients on the wire: "float32", or "float16" or
+            "bfloat16", which halve the bytes and round.
+        session: the session to go on with after a restart: `Client.resume`. None: a new one.
+        door: how lookups and pushes travel; all doors give the same bytes. "best": the fastest that there is.
+            "gpu": by memory of the GPU that is shared with a server on this host, for tensors of
+            `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU shares the host's
+            memory instead, and takes tensors that lie there). "shm": by memory that is shared with a server
+            on this host, or not at all (`Unavailable`). "tcp": by sockets, to any host. "grpc": for example
+            through a proxy that speaks HTTP/2 alone. None: the environment's SLOTWISE_DOOR, or "best".
+        credentials: who the client is, and whom it trusts. None: the environment's SLOTWISE_TOKEN_FILE,
+            SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE, SLOTWISE_KEY_FILE, SLOTWISE_SERVER_NAME and
+            SLOTWISE_INSECURE ("1").
 
     Raises:
-        Unavailable, DeadlineExceeded: nobody answered at any address within `timeout`.
+        Unavailable, DeadlineExceeded: no address answered within `timeout`.
         FailedPrecondition: the server has forgotten `session`.
         InvalidArgument: a file of `credentials` is not right, or the token would travel unencrypted.
         Unauthenticated: the server does not know who calls.
@@ -73,7 +72,7 @@ def connect(
         raise InvalidArgument(f"door is {door!r}, none of {', '.join(_DOORS)}")
     if addresses == ("local",):
         addresses = (local_server.shared_address(timeout, connect),)
-        credentials = Credentials()  # that server asks nobody, whatever the environment says of another
+        credentials = Credentials()  # that server asks for none, whatever the environment has for others
     native = core()
     seeds = (ctypes.c_char_p * len(addresses))(*map(text, addresses))
     options = ClientOptions(
@@ -99,10 +98,10 @@ def connect(
 class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     """A connection to a server's ranks, made by `slotwise.connect`.
 
-    Thread-safe: any number of threads may look up and push at once. gRPC does not survive a fork: in
-    a process forked from one that had connected, every call and `connect` raise FailedPrecondition.
-    Connect after the fork, or start processes (a `DataLoader`'s workers) by "spawn". The client is a
-    context manager that closes itself, as the end of the program does.
+    Thread-safe: any number of threads may look up and push at once. gRPC does not survive a fork: in a
+    process forked from one that had connected, every call and `connect` raise FailedPrecondition. Connect
+    after the fork, or start processes (a `DataLoader`'s workers) by "spawn". The client is a context manager
+    that closes itself, as the end of the program does.
 
     Attributes:
         session: the session that names the steps of pushes that name none; `resume` sets another.
@@ -144,8 +143,8 @@ class Client(EmbeddingCalls, RowsCalls, CheckpointCalls):
     def close(self) -> None:
         """Closes the connections; calls in flight in other threads raise. Closing again is harmless.
 
-        Pushes that `slotwise.torch` has in the background are waited for first, and an error of
-        theirs that nobody has heard of is raised when the connections are closed.
+        `close` first waits for pushes that `slotwise.torch` has in the background. Their error, if it was not
+        raised yet, is raised when the connections are closed.
         """
         if self._core.inherited:
             return

@@ -1,8 +1,8 @@
 """The client's core: libslotwise.so, by ctypes. include/slotwise/slotwise.h documents its functions.
 
-The core waits, retries, cuts and converts without the interpreter's lock. Every function that talks
-to a server starts a call, which ends once; its arrays must live until then, so a call's handle ends
-the call before it goes, and `keep` holds what the call reads and writes.
+The core waits, retries, cuts and converts without the interpreter's lock. Every function that talks to a
+server starts a call, which ends once. A call's arrays must live until the end, so `keep` holds them, and a
+call's handle ends the call before it goes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABI = 7
 RUNNING, OK = -1, 0
 TRAIN, EVAL = 0, 1
 UINT32, INT64 = 0, 1
-# The main thread looks for signals between waits of so many milliseconds.
+# The main thread looks for signals between waits of this many milliseconds.
 SLICE_MS = 50
 
 
@@ -75,8 +75,8 @@ class Batch(ctypes.Structure):
     """slotwise_batch: bags of keys of one table.
 
     Attributes:
-        shape: that of a lookup's result.
-        keep: the arrays that it points to, which are not copied.
+        shape: the shape of a lookup's result.
+        keep: the arrays that the batch points to, which are not copied.
     """
 
     shape: tuple[int, ...] = ()
@@ -101,7 +101,7 @@ class Batch(ctypes.Structure):
 
 
 class TableShape(ctypes.Structure):
-    """slotwise_table, with the table's name: what batches' arrays have to do with `TableOptions`."""
+    """slotwise_table, with the table's name: the options that decide the shapes of arrays."""
 
     name: str = ""
     _fields_ = (("dim", ctypes.c_uint32), ("slots", ctypes.c_uint32), ("pools", ctypes.c_int32))
@@ -151,13 +151,13 @@ class RowsView(ctypes.Structure):
 
 
 class Handle(ctypes.c_void_p):
-    """Something of the core's, which is freed with the handle."""
+    """An object of the core's, which is freed with the handle."""
 
     keep: Any = None
 
 
 class _Log:
-    """Lines of the core's, which a thread of ours gives to the logger.
+    """Passes the core's lines to the logger in a thread of ours.
 
     A handler of the user's may take its time, and may use the client: the core's threads must do neither.
     """
@@ -168,7 +168,7 @@ class _Log:
         self._thread: threading.Thread | None = None
 
     def add(self, _: Any, line: bytes) -> None:
-        """Is called in the core's threads."""
+        """Runs in the core's threads."""
         if not _LOG.isEnabledFor(logging.INFO):
             return
         self._lines.put(line.decode(errors="replace"))
@@ -190,7 +190,7 @@ class Core:
     """The core in this process. Thread-safe; a forked child loads its own."""
 
     def __init__(self, path: Path) -> None:
-        """Loads the library; raises ImportError if it is none, or another version's."""
+        """Loads the library; ImportError if it does not load, or is another version's."""
         try:
             self.library = ctypes.CDLL(str(path))
         except OSError as error:
@@ -274,7 +274,7 @@ class Core:
             setattr(self, {"import": "import_rows"}.get(name, name), function)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Tells mypy that there are functions."""
+        """Tells mypy that `_declare` sets functions."""
         raise AttributeError(f"slotwise_{name} is no function of the core's")
 
     def finish(self, call: Handle, keep: Any = None) -> Handle:
@@ -283,7 +283,7 @@ class Core:
         If a signal's handler raises meanwhile, as for Ctrl-C, the call is cancelled.
 
         Args:
-            keep: what must live until the call has ended.
+            keep: the objects that must live until the call has ended.
         """
         try:
             call.keep = keep
@@ -296,10 +296,7 @@ class Core:
         return call
 
     def wait_for(self, call: Handle) -> int:
-        """Waits until a call has ended, and returns its code.
-
-        If a signal's handler raises meanwhile, the call goes on.
-        """
+        """Waits for a call's end, and returns its code. If a signal's handler raises, the call goes on."""
         most = SLICE_MS if threading.current_thread() is threading.main_thread() else -1
         code = int(self.call_wait(call, most))
         while code == RUNNING:
@@ -330,7 +327,7 @@ class Core:
 
 
 def text(value: str) -> bytes:
-    """Returns a text as the core takes it; InvalidArgument if it cannot."""
+    """Returns a text as the core takes it; InvalidArgument if the core cannot."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{value!r} is no text")
     if "\0" in value:
@@ -361,7 +358,7 @@ def core_if_loaded() -> Core | None:
 
 
 def _leave_the_parents_alone() -> None:
-    """In a forked child: the parent's threads are not there, so nothing of its is touched."""
+    """Runs in a forked child, which leaves the parent's objects alone: their threads are not there."""
     global _core, _lock
     if _core is not None:
         _core.inherited = True

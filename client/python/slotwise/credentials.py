@@ -15,13 +15,13 @@ class Credentials:
     A connection keeps the certificates that it began with.
 
     Attributes:
-        token_file: the bearer token, the file's first line that is not empty; every call sends it.
-        ca_file: certificates in PEM of the authorities that the server's certificate may come from.
-            With it, all connections are by TLS.
-        certificate_file, key_file: the client's own certificate and key in PEM, for servers that ask
-            for one; they need ca_file.
-        server_name: the name in the server's certificate, where it is not the address's.
-        insecure: lets the token travel unencrypted to other hosts, where whoever listens can take it.
+        token_file: the bearer token that every call sends, the file's first line that is not empty.
+        ca_file: certificates in PEM of the authorities that may have issued the server's. With this file, all
+            connections are by TLS.
+        certificate_file, key_file: the client's own certificate and key in PEM, for servers that ask for one;
+            they need ca_file.
+        server_name: the name in the server's certificate, if the address has another.
+        insecure: lets the token travel unencrypted to other hosts, where listeners can take it.
     """
 
     token_file: str | os.PathLike[str] | None = None

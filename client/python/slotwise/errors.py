@@ -23,11 +23,10 @@ class StatusCode(enum.IntEnum):
 
 
 class Reason(enum.Enum):
-    """Why a call failed, more closely than by its code: what programs decide by.
+    """Why a call failed, more closely than by its code: programs decide by the reason.
 
-    docs/limits.md says what each means. A refusal that brought none, as a server's that is older than
-    reasons, has the first one of its code. `UNSPECIFIED`: the core knows a reason that this module
-    does not.
+    docs/limits.md explains each. A refusal without a reason, as of a server that is older than reasons, has
+    the first reason of its code. `UNSPECIFIED`: this module does not know the core's reason.
     """
 
     UNSPECIFIED = ""
@@ -73,11 +72,10 @@ class Error(Exception):
     """A call failed.
 
     Attributes:
-        code: the status code.
-        reason: more closely, why.
+        reason: why, more closely than by `code`.
         message: one sentence; for bad input it names the field and the value.
-        retry_after: of a ResourceExhausted, the seconds after which a busy server has room again;
-            None: the same call would be refused again.
+        retry_after: of a ResourceExhausted, the seconds after which a busy server has room again; None: the
+            same call would be refused again.
 
     INTERNAL, which has no subclass below, is raised as `Error` itself.
     """
@@ -114,7 +112,7 @@ class Unauthenticated(Error):
 
 
 class PermissionDenied(Error):
-    """The server knows who calls, and grants it no right to do that; nothing was changed."""
+    """The server knows who calls, and grants the caller no right to do that; nothing was changed."""
 
     code = StatusCode.PERMISSION_DENIED
     first_reason = Reason.NO_RIGHT
@@ -130,11 +128,9 @@ class AlreadyExists(Error):
 class ResourceExhausted(Error):
     """The table, or the disk for a checkpoint, is full, or the batch or table is too large.
 
-    Or the server stayed too busy until the timeout, or its journal's disk full: then, and only then,
-    `retry_after` says when the same call may find room.
-
-    A request that is refused has changed nothing. If the client had cut a lookup or an import into
-    several, the message says how much was done.
+    Or the server stayed too busy, or its journal's disk full, until the timeout: only then `retry_after` says
+    when the same call may find room. A refused request has changed nothing. If the client had cut a lookup or
+    an import into several requests, the message says how much was done.
     """
 
     code = StatusCode.RESOURCE_EXHAUSTED
@@ -144,8 +140,8 @@ class ResourceExhausted(Error):
 class FailedPrecondition(Error):
     """The step cannot be told from an applied one, or came before with other data.
 
-    Or the client is closed, or of another process; or a checkpoint is asked for while another one is
-    written, or from a server without a data folder.
+    Or the client is closed, or of another process; or a call for checkpoints came while another checkpoint
+    was written, or to a server without a data folder.
     """
 
     code = StatusCode.FAILED_PRECONDITION
@@ -153,10 +149,7 @@ class FailedPrecondition(Error):
 
 
 class DeadlineExceeded(Error):
-    """No answer came in time.
-
-    The caller does not know whether a push was applied; pushing again with the same step is safe.
-    """
+    """No answer came in time. A push may have been applied; pushing again with the same step is safe."""
 
     code = StatusCode.DEADLINE_EXCEEDED
     first_reason = Reason.TOO_LATE
@@ -172,10 +165,9 @@ class Unavailable(Error):
 class DataLoss(Error):
     """A checkpoint is damaged; or the table no longer has a step that this client saw acknowledged.
 
-    Of a checkpoint, the message names the file. Of a table: the server, or the table, was made anew
-    since, without those steps. The message says which steps are gone, and of a push, as which step
-    of the table as it is now it was applied. Every call that had begun before raises; later calls go
-    on with the table as it is.
+    For a checkpoint, the message names the file. For a table: the server, or the table, was made anew since,
+    without those steps. The message names the lost steps and, for a push, the step as which the new table
+    has applied it. Every call that had begun before raises; later calls go on with the new table.
     """
 
     code = StatusCode.DATA_LOSS
@@ -183,10 +175,7 @@ class DataLoss(Error):
 
 
 class Cancelled(Error):
-    """The caller cancelled the call.
-
-    The caller does not know whether a push was applied; pushing again with the same step is safe.
-    """
+    """The caller cancelled the call. As after DeadlineExceeded, a push may have been applied."""
 
     code = StatusCode.CANCELLED
     first_reason = Reason.CANCELLED

@@ -26,17 +26,17 @@ OnEnd = Callable[[Handle, int], None]
 
 
 class Future(concurrent.futures.Future[T], Generic[T]):
-    """The answer of a call that was started: `result()` waits for it, `await` does in a coroutine.
+    """The answer of a started call: `result()` waits for the answer, and so does `await` in a coroutine.
 
-    `cancel()` ends the call soon. A cancelled push may have been applied; pushing again with the
-    same step is safe. Leaving the future alone leaves the call alone. Callbacks run in one thread
-    of Slotwise's, so they should be short; they may not wait for another future.
+    `cancel()` ends the call soon. A cancelled push may have been applied; pushing again with the same step is
+    safe. A future that is dropped leaves the call alone. Callbacks run in one thread of Slotwise's, so they
+    should be short; they may not wait for another future.
     """
 
     def __init__(self) -> None:
-        """Is done by `lookup_async` and `push_async`."""
+        """Is called by `lookup_async` and `push_async`."""
         super().__init__()
-        self._calls: list[tuple[Handle, Callable[[Handle], None]]] = []  # of the core's, for this
+        self._calls: list[tuple[Handle, Callable[[Handle], None]]] = []  # the core's calls, to cancel
         self._process = os.getpid()
 
     def cancel(self) -> bool:
@@ -52,9 +52,9 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return asyncio.wrap_future(self).__await__()
 
     def runs_as(self, call: Handle, cancel_call: Callable[[Handle], None]) -> None:
-        """Tells of a call that `cancel` shall cancel; cancelling one that has ended does nothing."""
+        """Adds a call that `cancel` cancels; to cancel an ended call does nothing."""
         self._calls.append((call, cancel_call))
-        if self.cancelled():  # before it could know
+        if self.cancelled():  # before the call was added
             cancel_call(call)
         if self.done():
             self._calls.clear()
@@ -63,8 +63,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         """Waits for the answer, and returns or raises it.
 
         Raises:
-            RuntimeError: the future is not done, and this is a callback of a future's, or a
-                process that was forked since: nobody could ever answer.
+            RuntimeError: the future is not done, and no answer can come, because this is a future's callback
+                or a process that was forked since.
         """
         self._check_that_somebody_answers()
         return super().result(timeout)
@@ -75,7 +75,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         return super().exception(timeout)
 
     def answer(self, make: Callable[[], T]) -> None:
-        """Sets what `make` returns, or raises, unless the future was cancelled."""
+        """Sets the result or the error of `make`, unless the future was cancelled."""
         self._calls.clear()
         try:
             result = make() if not self.cancelled() else None
@@ -110,9 +110,9 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
 
 class Endings:
-    """Calls that are started here tell a thread of ours when they have ended.
+    """Starts calls, and tells of their ends in a thread of ours. Thread-safe.
 
-    Callbacks in the core's own threads would make those wait for the interpreter. Thread-safe.
+    Callbacks in the core's own threads would make those wait for the interpreter.
     """
 
     def __init__(self, core: Core) -> None:
@@ -126,11 +126,7 @@ class Endings:
         self._thread: threading.Thread | None = None
 
     def start(self, begin: Begin, keep: Any, on_end: OnEnd, data_type: int | None = None) -> Handle:
-        """Starts a call, and calls `on_end` once it has ended, in a thread of ours.
-
-        Args:
-            keep: what must live until the call has ended.
-        """
+        """Starts a call, keeps `keep` until its end, and then calls `on_end` in a thread of ours."""
         options = CallOptions(done=self._options.done, user=self._options.user)
         if data_type is not None:
             options.has_data_type, options.data_type = 1, data_type
@@ -161,7 +157,7 @@ class Endings:
             call, on_end = known
             try:
                 on_end(call, self._core.call_wait(call, -1))
-            except BaseException:  # of a callback of the user's, which must not stop the others
+            except BaseException:  # a user's callback must not stop the others
                 _LOG.exception("a future's callback raised")
             del known, call, on_end  # or they would live until the next call's end
 
@@ -179,10 +175,9 @@ def endings(core: Core) -> Endings:
 
 
 class StartedCall:
-    """A call on its way to being started, and then to its end.
+    """A call from before its start to its end.
 
-    Nothing that lives as long as the call's arrays refers to itself here, so that they go when the
-    last reference goes, and not when Python next looks for cycles.
+    There are no cycles of references, so that the call's arrays are freed with the last reference.
     """
 
     def __init__(
@@ -218,7 +213,7 @@ class StartedCall:
             self.future.runs_as(call, core.call_cancel)
         except Exception as error:
             self.future.fail(error)
-        except BaseException:  # a signal's handler raised, so nobody gets the future
+        except BaseException:  # a signal's handler raised, so the caller does not get the future
             self.future.cancel()
             raise
 

@@ -10,13 +10,13 @@ from slotwise.errors import InvalidArgument
 
 
 def positions(ids: ArrayLike, known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns where ids are among known ones: int64, of the shape of `ids`; `len(known)` for an unknown id.
+    """Returns the places of ids among known ones, int64 of the shape of `ids`; `len(known)` for unknown ids.
 
-    The positions are what a model takes that `slotwise.torch.export_module(model, ids="positions")` has made.
+    A model that `slotwise.torch.export_module(model, ids="positions")` has made takes these positions.
 
     Args:
-        ids: integers of any shape, as keys are given to `Client.lookup`.
-        known: int64 [rows], rising: the `ids` of a module of that model. It may be a file that is mapped into
+        ids: integers of any shape, as keys for `Client.lookup`.
+        known: int64 [rows], rising: the `ids` of a module of that model, or of a file that is mapped into
             memory (`np.load(path, mmap_mode="r")`).
 
     Raises:

@@ -20,10 +20,10 @@ Json = dict[str, Any]
 class Schedule:
     """The schedule of an optimizer's `lr` over the table's steps t = 1, 2, ...
 
-    Warm-up: while t <= warmup_steps the rate is lr * t / warmup_steps. Decay: with decay_steps > 0,
-    after step decay_start the rate is end_lr + (lr - end_lr) * (1 - d) ** decay_power, where d =
-    min(t - decay_start, decay_steps) / decay_steps. Otherwise the rate is lr, so the default
-    schedule changes nothing.
+    Warm-up: while t <= warmup_steps the rate is lr * t / warmup_steps. Decay: with decay_steps > 0, after
+    step decay_start the rate is end_lr + (lr - end_lr) * (1 - d) ** decay_power, where d =
+    min(t - decay_start, decay_steps) / decay_steps. Otherwise the rate is lr, so the default schedule
+    changes nothing.
 
     Attributes:
         warmup_steps: 0 means no warm-up.
@@ -111,9 +111,8 @@ class Adam:
     `torch.optim.Adam`, and with `decoupled_decay` too as by `AdamW`.
 
     Attributes:
-        corrected_epsilon: whether epsilon is added to the root of the corrected v, and not to that of v.
-        decoupled_decay: whether `weight_decay` shrinks the rows themselves, w -= lr * weight_decay * w, and
-            is no part of g.
+        corrected_epsilon: whether epsilon is added to the root of the corrected v, not to the root of v.
+        decoupled_decay: whether `weight_decay` shrinks the rows, w -= lr * weight_decay * w, apart from g.
     """
 
     lr: float

@@ -1,4 +1,4 @@
-"""Where the core and programs are that come with the client: in the wheel, or in the checkout."""
+"""Finds the core and the programs that come with the client, in the wheel or in the checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def find_core() -> Path:
-    """Returns where libslotwise.so is. Raises ImportError, with what to do, if it is nowhere."""
+    """Returns the path of libslotwise.so; ImportError, which says what to do, if there is none."""
     named = os.environ.get("SLOTWISE_CORE")
     if named:
         if not os.path.isfile(named):
@@ -31,10 +31,7 @@ def find_core() -> Path:
 
 
 def find_server(backend: str, ranks: int) -> Path:
-    """Returns the slotwise-server to start `ranks` times.
-
-    Raises FailedPrecondition, with what to do, if there is none.
-    """
+    """Returns the slotwise-server to start `ranks` times; FailedPrecondition if there is none."""
     named = os.environ.get("SLOTWISE_SERVER")
     if named:
         if not os.access(named, os.X_OK):
@@ -53,7 +50,7 @@ def find_server(backend: str, ranks: int) -> Path:
 
 
 def find_mpirun(ranks: int) -> str:
-    """Returns Open MPI's mpirun, which starts a server of several ranks."""
+    """Returns Open MPI's mpirun, which starts a server of several ranks; raises as `find_server`."""
     mpirun = shutil.which("mpirun")
     if mpirun is None:
         raise FailedPrecondition(
@@ -64,7 +61,7 @@ def find_mpirun(ranks: int) -> str:
 
 
 def run_ctl() -> None:
-    """Becomes slotwise-ctl, with this process's arguments: the command that the wheel installs."""
+    """Becomes slotwise-ctl with this process's arguments, for the command that the wheel installs."""
     found = _in_wheel("slotwise-ctl") or _newest_built("client/ctl/slotwise-ctl", ("cuda", "cpu"))
     if found is None:
         sys.exit("slotwise-ctl is not built: run ./dev build in the checkout")

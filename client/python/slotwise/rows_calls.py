@@ -36,12 +36,11 @@ class RowsCalls(AdminCalls):
     ) -> Iterator[Rows]:
         """Yields a table's rows, in chunks of about 1 MiB and in no order, from all ranks at once.
 
-        Every row is whole, but all rows belong to one step only if nobody pushes meanwhile. The
-        caller may leave the iterator early.
+        Every row is whole, but if clients push meanwhile, the rows may be of several steps. The caller may
+        leave the iterator early.
 
         Args:
-            keys: uint64 or int64, of any shape: exports only those of these keys that have a row.
-                None: exports all rows.
+            keys: uint64 or int64, of any shape: exports the rows of those keys that have one. None: all rows.
             with_state: whether to export the optimizer's state too.
 
         Raises:
@@ -89,16 +88,16 @@ class RowsCalls(AdminCalls):
     ) -> int:
         """Writes the rows of keys: absent keys get a row, and other keys' rows are overwritten.
 
-        An import is not a step. The rows are sent in messages of about 1 MiB, spread over the ranks; each
-        message is applied whole or not at all. After an exception some messages may have been applied, and
-        the error's message says how many rows were written for sure; importing all rows again does no harm.
+        An import is not a step. The rows are sent in messages of about 1 MiB, each of which is applied whole
+        or not at all. After an exception some messages may have been applied, and the error's message says
+        how many rows were written for sure; importing all rows again does no harm.
 
         Args:
             keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
             values: float32 [rows, dim], finite.
             state: float32 [rows, state size] as `export_rows` yields it. None: the state of new rows.
-            table_steps: raises the table's count of applied steps to this, so that Adam and the
-                schedule continue where the imported model was.
+            table_steps: raises the table's count of applied steps to this, so that Adam and the schedule
+                continue from the imported model.
 
         Returns:
             How many rows were written.
@@ -149,8 +148,7 @@ class RowsCalls(AdminCalls):
 def _copy(address: int | None, element: type[np.generic], *shape: int) -> NDArray[Any]:
     """Returns a copy of the core's memory.
 
-    The element's type is NumPy's own: NumPy asks Python what a type of ctypes is, and goes on with
-    `object` if a signal's handler raises meanwhile.
+    `element` is NumPy's: for a type of ctypes NumPy takes `object` if a signal's handler raises meanwhile.
     """
     copied = np.empty(shape, dtype=element)
     if address is not None and copied.nbytes:

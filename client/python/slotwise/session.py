@@ -17,10 +17,9 @@ class Step:
     Attributes:
         session: random 64 bits, the same for all trainers that share the step.
         number: the session's own count.
-        trainer, trainers: whose share of the step this is: 0 .. trainers - 1.
-        parts: how many parts every trainer's share of a table is cut into. 0 means as many as the
-            batch needs, which only a lone trainer may choose, because several trainers must agree on
-            the step's number of parts.
+        trainer, trainers: the trainer whose share of the step this is, 0 .. trainers - 1.
+        parts: how many parts every trainer's share of a table is cut into, on which trainers must agree. 0:
+            as many as the batch needs, for a lone trainer.
         epoch: the server's when the session was drawn; 0 if that is not known.
         mean: whether gradients are divided by `trainers` before they are sent.
     """
@@ -39,14 +38,14 @@ class SessionInfo:
     """What a server knows of a session.
 
     Attributes:
-        known: some applied step of it is known.
-        last_step: the largest number of its applied steps; 0 if none is known. Pushes that were in
-            flight side by side may leave smaller numbers out.
-        epoch: the latest that its applied steps carried; 0 if none is known.
-        may_be_forgotten: it is not known, and the server has forgotten sessions of its epoch: its
-            steps would be refused.
-        tables: the largest number by table, of those that still exist; "" for steps of several.
-        incarnation: of the server that says so: `Topology.incarnation`.
+        known: whether the server knows an applied step of the session.
+        last_step: the largest number of its applied steps; 0 if none is known. Pushes that were in flight
+            together may leave smaller numbers out.
+        epoch: the latest epoch of its applied steps; 0 if none is known.
+        may_be_forgotten: whether the session is not known and the server has forgotten sessions of its epoch:
+            its steps would be refused.
+        tables: the largest number by table that still exists; "" for steps of several tables.
+        incarnation: the server's, as in `Topology`.
     """
 
     known: bool
@@ -60,10 +59,9 @@ class SessionInfo:
 class Session:
     """Counts the steps of one trainer, or of one of several that train in step.
 
-    Every client has a session of its own, which a lone trainer needs no other than. Data-parallel
-    trainers share `id` and `epoch` (one trainer draws them and sends them to all), and each trainer
-    pushes the same number of times, in the same order. The server then sums one push of every
-    trainer into one optimizer step::
+    Every client has a session of its own, which suffices for a lone trainer. Data-parallel trainers share
+    `id` and `epoch` (one trainer draws them and sends them to all), and each trainer pushes the same number
+    of times, in the same order. The server then sums one push of every trainer into one optimizer step::
 
         session = slotwise.torch.shared_session(ps)  # in a process group of torch.distributed
 
@@ -72,20 +70,19 @@ class Session:
             drawn.id, epoch=drawn.epoch, trainer=rank, trainers=world_size, gradients="mean"
         )
 
-    Where each trainer's loss is the mean over its own batch, as under DistributedDataParallel, take
-    `gradients="mean"`; where it is the trainer's part of one loss of all, "sum".
+    If each trainer's loss is the mean over its own batch, as under DistributedDataParallel, take
+    `gradients="mean"`; if each loss is a part of one loss of all trainers, "sum".
 
-    A trainer that was started again goes on with its session if it has kept `id` and `epoch`:
-    `Client.resume`.
+    A trainer that was started again and has kept `id` and `epoch` goes on with its session: `Client.resume`.
 
-    The epoch says how old the session is. A server remembers the sessions that pushed last, tens of
-    thousands of them; once it has forgotten some, it refuses a session that it does not know and
-    whose epoch does not show that it is new, because its steps may have been applied before.
-
-    Attributes:
-        id, epoch: what all trainers share.
+    The epoch says how old the session is. A server remembers the tens of thousands of sessions that pushed
+    last. Once it has forgotten some, it refuses an unknown session unless the epoch shows that the session is
+    new, because its steps may have been applied before.
 
     Thread-safe.
+
+    Attributes:
+        id, epoch: shared by all trainers.
     """
 
     def __init__(
@@ -106,12 +103,11 @@ class Session:
             trainer: this trainer's number, 0 .. trainers - 1; gradients are summed in this order.
             trainers: how many trainers share the session.
             parts: how many parts a push's batch, or each table's, is cut into, the same for all trainers.
-                None means: chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts`
-                if one trainer's batch of a table exceeds the server's largest request.
+                None: chosen batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if one
+                trainer's batch of a table exceeds the server's largest request.
             epoch: `Topology.epoch` when the id was drawn; 0 if that is not known.
             last: the number of the last step that was drawn before.
-            gradients: what the trainers' gradients become: "sum", or "mean", for which each
-                trainer divides its own by `trainers` before it sends them.
+            gradients: "sum", or "mean", for which each trainer divides its gradients by `trainers`.
         """
         if not 0 <= trainer < trainers:
             raise InvalidArgument(f"trainer is {trainer}, not in 0 .. trainers - 1 = {trainers - 1}")
@@ -141,7 +137,7 @@ class Session:
         return int.from_bytes(os.urandom(8), "little")
 
     def go_on_behind(self, last: int) -> None:
-        """Makes the next step's number `last` + 1, which no other data may have had."""
+        """Makes the next step's number `last` + 1, under which no other data was pushed."""
         if not 0 <= last < (1 << 64) - 1:
             raise InvalidArgument(f"last is {last}, not 0 to 2**64 - 2")
         with self._lock:
@@ -155,16 +151,12 @@ class Session:
         return Step(self.id, number, self._trainer, self._trainers, self._parts, self.epoch, self._mean)
 
     def next_of(self, parts_wanted: Callable[[int], int]) -> Step:
-        """Is Slotwise's own: returns the next step, of a push whose size is known.
-
-        Args:
-            parts_wanted: returns how many parts of so many bytes this trainer's share has.
-        """
+        """Is Slotwise's own: returns the next step; `parts_wanted` counts a share's parts of n bytes."""
         return self.next()
 
     @property
     def divisor(self) -> int:
-        """What this trainer's gradients are divided by before they are sent."""
+        """The number that divides this trainer's gradients before they are sent."""
         return self._trainers if self._mean else 1
 
     @property

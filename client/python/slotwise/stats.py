@@ -1,4 +1,4 @@
-"""What a server's ranks count of lookups and pushes (`Client.stats`)."""
+"""Counts of lookups and pushes by a server's ranks (`Client.stats`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import zip_longest
 
 @dataclass(frozen=True)
 class Durations:
-    """How many calls took how long.
+    """A histogram of calls' durations.
 
     Attributes:
         sum_ns: of all durations, in nanoseconds.
-        buckets: how many calls took so long, in the buckets of `DurationStats` of admin.proto.
+        buckets: the calls in each bucket of `DurationStats` of admin.proto.
     """
 
     sum_ns: int = 0
@@ -28,10 +28,7 @@ class Durations:
         return self.sum_ns / max(self.count, 1) / 1e9
 
     def quantile(self, q: float) -> float:
-        """Returns the seconds that a share `q` (0 to 1) did not exceed, to within a quarter.
-
-        It is 0 if nothing is counted.
-        """
+        """Returns the seconds that a share `q` (0 to 1) did not exceed, to within a quarter; 0: no calls."""
         rank, below = q * self.count, 0
         for bucket, here in enumerate(self.buckets):
             if here and below + here >= rank:
@@ -46,14 +43,14 @@ class CallStats:
     """Lookups, or pushes; a call of several tables counts as one.
 
     Attributes:
-        calls: that were answered; `samples` (of each of their tables) and `keys` are theirs.
-        bytes_in: of all calls' messages; `bytes_out` of their replies.
-        refusals: how many calls were refused, by the code's name; "BUSY" is "RESOURCE_EXHAUSTED"
-            with a time to try again. After that and "UNAVAILABLE", clients try again.
-        latency: of calls that were answered, from when their bytes were at the rank until their
-            replies were with its operating system.
-        stages: the same time by stages, which follow each other: "decode", "inbox", "round",
-            "exchange", "journal", "encode" and "send" (admin.proto says what each is).
+        calls: the answered calls; `samples` (of each of their tables) and `keys` are theirs.
+        bytes_in, bytes_out: of all calls' messages, and of their replies.
+        refusals: the refused calls by the code's name; "BUSY" is "RESOURCE_EXHAUSTED" with a time to try
+            again. After "BUSY" and "UNAVAILABLE", clients try again.
+        latency: of answered calls, from the arrival of their bytes at the rank until their replies were with
+            its operating system.
+        stages: the same time by consecutive stages: "decode", "inbox", "round", "exchange", "journal",
+            "encode" and "send" (explained in admin.proto).
     """
 
     calls: int
@@ -68,23 +65,23 @@ class CallStats:
 
 @dataclass(frozen=True)
 class RankStats:
-    """What one rank has counted since it started, and what waits there now.
+    """A rank's counts since it started, and what waits there now.
 
     Attributes:
         incarnation: drawn when the server started.
         started: when the rank began to count, in seconds since 1970; `uptime_ns` is how long ago.
-        rounds: that the rank took part in, of all operations.
-        calls_under_way: now, of all kinds.
-        inbox_requests: that wait to be announced to other ranks.
-        announced_requests: that were, and have no answer yet.
+        rounds: of all operations that the rank took part in.
+        calls_under_way: of all kinds, now.
+        inbox_requests: those that wait to be announced to other ranks.
+        announced_requests: those that were announced and have no answer yet.
         inbox_bytes: of requests and replies; at most `max_inbox_bytes`.
         received_bytes: of calls over the data transport whose requests are not made yet; at most
             `max_received_bytes`.
-        shared_bytes: of memory that clients on the rank's host have; at most `max_shared_bytes`.
-        gpu_arena_bytes: of the rank's device's memory that clients on its host have, until their
-            processes are gone; at most `max_gpu_arena_bytes`.
+        shared_bytes: memory that clients on the rank's host share; at most `max_shared_bytes`.
+        gpu_arena_bytes: memory of the rank's device that clients on its host share, until their processes
+            are gone; at most `max_gpu_arena_bytes`.
         data_connections: of the data transport.
-        busy_ns: for how long the rank has been at the same round.
+        busy_ns: how long the rank has been at the same round.
     """
 
     rank: int
@@ -109,10 +106,9 @@ class RankStats:
     busy_ns: int
 
     def since(self, before: RankStats) -> RankStats:
-        """Returns what was counted after `before`, an earlier reading of the same rank.
+        """Returns the counts after `before`, an earlier reading; all counts if the rank was restarted since.
 
-        Its `uptime_ns` is the time between the two. If the rank was started again since, that is
-        all that it has counted.
+        `uptime_ns` is the time between the two readings.
         """
         if (before.incarnation, before.rank) != (self.incarnation, self.rank):
             return self

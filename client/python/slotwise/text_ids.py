@@ -17,17 +17,15 @@ from slotwise.errors import InvalidArgument
 def hash_ids(values: str | Sequence[Any] | NDArray[Any], *, seed: int = 0) -> NDArray[np.uint64]:
     """Returns the keys of texts: uint64, of the shape of `values`.
 
-    A text's key is XXH3's 64-bit hash, with `seed`, of its bytes in UTF-8; every XXH3 library computes the
-    same.
+    A text's key is XXH3's 64-bit hash, with `seed`, of its bytes in UTF-8, as every XXH3 library computes it.
     Two of n different texts have one key with a probability of about n * n / 2**65: 3e-4 of 100 million.
 
     Args:
-        values: a text; or a list, an array, or a column of texts, of any shape. `bytes` are hashed as they
-            are.
+        values: a text; or a list, array or column of texts, of any shape. `bytes` are hashed as they are.
         seed: 0 to 2**64 - 1. Features with seeds of their own may share a table, and no rows.
 
     Raises:
-        slotwise.InvalidArgument: something is no text, for example None or NaN; names it and where it is.
+        slotwise.InvalidArgument: a value is no text, as None or NaN; the message names it and its place.
     """
     if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 1 << 64:
         raise InvalidArgument(f"seed is {seed}: must be 0 to 2**64 - 1")

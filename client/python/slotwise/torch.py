@@ -1,37 +1,36 @@
 """Torch modules whose rows live on the server.
 
-The server's optimizer updates the rows, so the modules have no parameters. One outermost `backward()`
-is one step of all tables that were looked up for its loss, by however many `forward()`s of however
-many modules: all that a table gets back is one gradient, as in torch. The step is applied when
-`backward()` returns; `backward()` raises the push's errors. One that raises otherwise pushes nothing,
-nor does `torch.autograd.grad`; a second `backward()` over a graph is a second step. In `train()` mode a
-lookup gives new keys rows; in `eval()` mode it inserts nothing, and its result takes no gradient.
+The server's optimizer updates the rows, so the modules have no parameters. One outermost `backward()` is one
+step of all tables that were looked up for its loss, by any number of `forward()`s and modules, whose
+gradients of a table are added up, as in torch. The step is applied when `backward()` returns; `backward()`
+raises the push's errors. A `backward()` that raises another error pushes nothing, nor does
+`torch.autograd.grad`; a second `backward()` over a graph is a second step. In `train()` mode a lookup gives
+new keys rows; in `eval()` mode it inserts nothing, and its result takes no gradient.
 
-What would train something else is refused (`FailedPrecondition`): `create_graph=True` through a
-lookup, a `backward()` inside another one, as torch's reentrant checkpointing has, replicas of
-`DataParallel`, training under float16 autocast, whose scaled gradients the rows would get, and
-tracing, scripting or exporting a model, which would make constants of rows. Torch's non-reentrant
-checkpointing gets the rows of the first time when it computes anew; of several forwards of the same
-keys, those of the newest that was not computed anew yet, as passes go backwards.
+Calls that would train something else are refused (`FailedPrecondition`): `create_graph=True` through a
+lookup; a `backward()` inside another one, as of torch's reentrant checkpointing; replicas of `DataParallel`;
+training under float16 autocast, whose scaled gradients the rows would get; and tracing, scripting or
+exporting a model, which would make constants of rows. When torch's non-reentrant checkpointing computes a
+forward anew, it gets the rows of the first time; of several forwards of the same keys, the rows of the
+newest that was not computed anew yet, as passes go backwards.
 
-Two limits. A `backward()` that a hook begins on a GPU's thread of autograd is not seen to be inside
-another one, and makes a step of its own. Torch before 2.1 does not name its passes, so each thread of
-autograd has its own there: a pass over lookups of a GPU and of the CPU is two steps, and trainers in
-several threads cannot share a GPU.
+Two limits. A `backward()` that a hook begins on a GPU's thread of autograd is not seen to be inside another
+one, and makes a step of its own. Torch before 2.1 does not name its passes, so each thread of autograd has
+its own pass: lookups of a GPU and of the CPU make two steps, and trainers in several threads cannot share a
+GPU.
 
-`Prefetch` goes around a loader: it looks the next batches' rows up while the trainer computes, and
-pushes in the background. A module made with `in_flight=True` pushes in the background without it.
-Then the next `forward()` of its tables waits for the push, and raises its error; so do `flush()`,
-`save`, `load`, `adopt`, `release`, `Client.close` and the client's calls that read or change whole
-tables. A client's pushes in the background are applied one after the other, so trainers in one
-process that share a step have a client each.
+`Prefetch` wraps a loader: it looks the next batches' rows up while the trainer computes, and pushes in the
+background. A module made with `in_flight=True` pushes in the background without `Prefetch`: then the next
+`forward()` of its tables waits for the push, and raises its error; so do `flush()`, `save`, `load`, `adopt`,
+`release`, `Client.close` and the client's calls that read or change whole tables. A client's pushes in the
+background are applied one after the other, so trainers in one process that share a step have a client each.
 
-So the modules' `state_dict()` is empty: `save` writes the rest of the model and the server's checkpoint as
-one, and `load` brings both back. Modules cannot be copied or pickled, and do not survive a fork, because
-they hold connections. Thread-safe as `Client` is.
+The modules' `state_dict()` is empty: `save` writes the rest of the model and the server's checkpoint as one,
+and `load` brings both back. Modules cannot be copied or pickled, and do not survive a fork, because they hold
+connections. Thread-safe as `Client` is.
 
-A model that has torch's own embeddings already need not be written anew: `adopt` moves their weights to
-tables, and `release` brings them back. `export_module` makes a plain torch copy of a model, to serve it.
+`adopt` moves the weights of torch's own embeddings in a model to tables, and `release` brings them back.
+`export_module` makes a plain torch copy of a model, to serve it.
 """
 
 from __future__ import annotations
@@ -81,32 +80,28 @@ def save(
     delta: bool = False,
     timeout: float | None = None,
 ) -> Checkpoint:
-    """Saves a model whole: its own weights in a file, and with it the server's checkpoint of its rows.
+    """Saves a model whole: its own weights in a file, and its rows in a checkpoint of the server.
 
-    The file names the checkpoint and appears, or replaces the one before, in one step, once both are
-    on disk. After a crash there is the old pair or the new one, and never one's file with the other's
-    rows. The checkpoint is pinned (`Client.pin_checkpoint`) until another `save` replaces the file;
-    to delete the file, release the checkpoint too. One trainer saves, while nobody pushes.
+    The file names the checkpoint. Once both are on disk, the file appears, or replaces the file before, in
+    one step: after a crash there is the old pair or the new one. The checkpoint is pinned
+    (`Client.pin_checkpoint`) until another `save` replaces the file; to delete the file, release the
+    checkpoint too. One trainer saves, while no trainer pushes.
 
     Args:
         path: the file.
         model: has modules of this module, or adopted ones, all of one client.
         optimizer: of the model's own weights: one, or several.
-        loader_state: what else the trainer needs to go on: where its data is, schedulers' states.
-            It may have dicts, lists, tuples, sets, deques, numbers, texts, bytes, tensors, NumPy's arrays,
-            and what torch's schedulers have in their `state_dict()`.
-        delta: whether the checkpoint has only what has changed, as in `Client.save`.
+        loader_state: what else the trainer needs to go on: its place in the data, schedulers' states. It may
+            have dicts, lists, tuples, sets, deques, numbers, texts, bytes, tensors, NumPy's arrays, and all
+            that torch's schedulers have in their `state_dict()`.
+        delta: whether the checkpoint has only changes, as in `Client.save`.
         timeout: seconds to wait for the checkpoint; None: a day.
-
-    Returns:
-        The checkpoint.
 
     Raises:
         slotwise.InvalidArgument: the model has no module of this module and no adopted one, or modules of
-            several clients; or something that is to be saved is of another kind; names it.
-        slotwise.FailedPrecondition: the server has no data folder; or somebody has pushed meanwhile.
-        slotwise.Error, OSError: the checkpoint, or the file, could not be written. The file is then
-            as it was.
+            several clients; or a value of another kind, which the message names.
+        slotwise.FailedPrecondition: the server has no data folder; or a trainer has pushed meanwhile.
+        slotwise.Error, OSError: the checkpoint, or the file, could not be written. The file is as it was.
     """
     remote = _remote_of(model)
     remote.ps._pushes.wait()
@@ -132,26 +127,26 @@ def load(
 ) -> Any:
     """Brings back what `save` has written, and returns its `loader_state`.
 
-    The server must have the state of the file's checkpoint: the tables' lineages and steps, and the
-    session's last step, are compared. What is compared does not show rows that were imported or erased
-    since. Then the client goes on with the session that the file names, so that the next push is the step
-    behind the last one. Modules that were given a session go on with it if it has the same id.
+    The server must have the state of the file's checkpoint: the tables' lineages and steps, and the session's
+    last step, are compared, which does not show rows that were imported or erased since. Then the client goes
+    on with the session that the file names, so that the next push is the step behind the last one. Modules
+    that were given a session go on with it if it has the same id.
 
     Args:
         path: the file.
         model, optimizer: as they were saved; their weights and states are overwritten.
-        go_back: a server of another state loads the model's tables from the file's checkpoint
-            (`Client.load`): what anybody has pushed to them since is lost. All other tables stay as
-            they are. The session goes on behind its newest step.
-        all_tables: with `go_back`, the server loads all tables of the checkpoint, and its names of
-            steps, in the place of all that it has.
-        timeout: seconds to wait for that; None: a day.
+        go_back: whether a server of another state loads the model's tables from the file's checkpoint
+            (`Client.load`), which loses all later pushes to them. All other tables stay as they are. The
+            session goes on behind its newest step.
+        all_tables: with `go_back`, the server replaces all that it has with all tables of the checkpoint and
+            its names of steps.
+        timeout: seconds to wait for the load; None: a day.
 
     Raises:
         FileNotFoundError: there is no such file.
         slotwise.DataLoss: the file is damaged, or not one of `save`'s.
-        slotwise.FailedPrecondition: the server has another state, and was not to go back. The message
-            says in what it differs, and how to come by the right one. Nothing was changed.
+        slotwise.FailedPrecondition: the server has another state, without `go_back`. The message names the
+            differences and the ways to the right state. Nothing was changed.
         slotwise.InvalidArgument: there are other tables, weights or optimizers than were saved.
     """
     content = _pair.read(path)
@@ -178,10 +173,10 @@ def load(
 
 
 def _own_state(model: nn.Module) -> Any:
-    """Returns what a model's state_dict() has beside what tables have."""
+    """Returns a model's state_dict() without the weights that tables have."""
     state = model.state_dict()
     for name in names_of_adopted(model):
-        state.pop(name, None)  # of a layer that has the weight, too
+        state.pop(name, None)  # also for layers that share the weight
     return state
 
 

@@ -13,7 +13,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def trace(traceparent: str | None) -> Iterator[None]:
-    """Calls that this thread starts inside belong to a trace, whose id the server's log names.
+    """Makes calls that this thread starts in the body part of a trace, whose id the server's log names.
 
     With OpenTelemetry:
 
@@ -22,11 +22,11 @@ def trace(traceparent: str | None) -> Iterator[None]:
         with slotwise.trace(carrier.get("traceparent")):
             ps.push("ads", keys, offsets, gradients)
 
-    It is the thread's, not a task's: between `with` and a call's start, nothing may be awaited. Pushes
-    that go in the background (`in_flight=True`, `Prefetch`) have no trace.
+    The trace is the thread's, not a task's: between `with` and a call's start, nothing may be awaited. Pushes
+    in the background (`in_flight=True`, `Prefetch`) have no trace.
 
     Args:
-        traceparent: as the W3C's Trace Context writes it. What is none is not sent; None: no trace.
+        traceparent: as the W3C's Trace Context writes it; other texts are not sent. None: no trace.
     """
     before = getattr(_thread, "traceparent", b"")
     now = b"" if traceparent is None else traceparent.encode("ascii", "replace").replace(b"\0", b"?")
