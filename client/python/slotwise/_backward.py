@@ -50,12 +50,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Part:
-    """What one forward() of a module gets back.
-
-    Attributes:
-        number: its place among all forwards of the process.
-        lookups: what was looked up, at least of each table that has a gradient.
-    """
+    """The gradients of one forward(), by table, and the tables' lookups; `number` orders all forwards."""
 
     number: int
     module: Any
@@ -124,10 +119,7 @@ class _Pass:
         self.ended = False
 
     def push(self) -> None:
-        """Pushes a step of each client and session, or gives the parts to the modules' optimizers.
-
-        Autograd calls this at the pass's end.
-        """
+        """Pushes a step of each client and session, or gives optimizers their parts, at the pass's end."""
         self.ended = True
         parts, self.parts = sorted(self.parts, key=lambda part: part.number), []
         steps: dict[tuple[int, int], list[Part]] = {}

@@ -241,13 +241,7 @@ def _shape_of(feature: str, table: str, options: TableOptions) -> str:
 def bags_of(
     table: TableOptions, keys: Tensor, offsets: Tensor | None, weights: Tensor | None, padding: int | None
 ) -> Lookup:
-    """Returns the lookup of bags that are given as torch's modules take them.
-
-    Args:
-        keys: 1-D; or without offsets bags of one size, [samples, keys] or [samples, slots, keys].
-        weights: floats of any type.
-        padding: a key that is left out; None: there is none.
-    """
+    """Returns the lookup of bags that are given as `EmbeddingBag.forward` takes them, without the padding."""
     if weights is not None and weights.is_floating_point():
         weights = weights.to(torch.float32)
     is_pooled, several = table.combiner != "none", table.slots > 1

@@ -102,11 +102,7 @@ class GpuDoor:
         train: bool,
         behind: Started | None = None,
     ) -> Started:
-        """Starts a lookup, which `finish_lookup` waits for.
-
-        Args:
-            behind: a push that the lookup sees. If the push fails, the lookup is not sent, and `Cancelled`.
-        """
+        """Starts a lookup that sees the push `behind`. If the push fails, the lookup ends as `Cancelled`."""
         batches = [_batch_of(options[table], *tensors) for table, tensors in lookups.items()]
         self._ps._usable()
         after = None if behind is None else behind.handle
@@ -140,10 +136,9 @@ class GpuDoor:
         """Starts a push, which `finish_push` waits for.
 
         Args:
-            looked_up: the states that tables' rows were read of. Of a table that is missing, the client's
-                latest lookup counts.
-            rates: the learning rates of this step, of tables that have one.
             step: has a name if the client may go another way, because an earlier try may have arrived.
+            looked_up: the states that rows were read of; of other tables, the client's latest lookup's.
+            rates: the learning rates of this step, of tables that have one.
         """
         batches = []
         for table, gradient in gradients.items():

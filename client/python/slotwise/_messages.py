@@ -14,10 +14,8 @@ T = TypeVar("T")
 def read(kind: type[T], message: dict[str, Any], **given: Any) -> T:
     """Returns the dataclass `kind` of a message whose fields have the same names.
 
-    A field that the message lacks has protobuf's default: 0, "", False, or empty.
-
-    Args:
-        given: values of fields that the message does not have, or has otherwise.
+    A field that the message lacks has protobuf's default: 0, "", False, or empty. Fields that are `given` are
+    not read.
     """
     hints = _hints(cast(Hashable, kind))
     values = {

@@ -120,7 +120,7 @@ class Optimizer(torch.optim.Optimizer):
         """Adds a group of dense weights.
 
         Raises:
-            slotwise.InvalidArgument: there is no optimizer of dense weights.
+            slotwise.InvalidArgument: there is no `dense`.
         """
         if len(self._own_groups) < len(self._rows):
             return super().add_param_group(param_group)
@@ -191,7 +191,7 @@ class Optimizer(torch.optim.Optimizer):
         """Takes what `state_dict` returned.
 
         Raises:
-            slotwise.InvalidArgument: it is of other tables, or of an optimizer with or without `dense`.
+            slotwise.InvalidArgument: it is of other tables, or has dense weights though `dense` is None.
         """
         groups = state_dict["param_groups"]
         own = [group for group in groups if "table" in group]
@@ -235,14 +235,9 @@ class Optimizer(torch.optim.Optimizer):
             lookups = part.found.owned or own_clones(part.lookups, part.gradients)
             for table, gradient in part.gradients.items():
                 owned: Lookups = {table: lookups[table]}
-                self._rows[id(part.tables.ps), table].gather(
-                    replace(
-                        part,
-                        lookups=owned,
-                        gradients={table: gradient.detach().clone()},
-                        found=replace(part.found, owned=owned),
-                    )
-                )
+                gradients, found = {table: gradient.detach().clone()}, replace(part.found, owned=owned)
+                own = replace(part, lookups=owned, gradients=gradients, found=found)
+                self._rows[id(part.tables.ps), table].gather(own)
 
     def _check_sessions(self) -> list[list[Rows]]:
         """Returns the tables of each client, which make a step."""

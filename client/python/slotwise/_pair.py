@@ -23,6 +23,7 @@ from slotwise._plain_values import decode, encode
 from slotwise.checkpoint_calls import Checkpoint, CheckpointDetails
 from slotwise.client import Client
 from slotwise.errors import DataLoss, Error, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.rows import sync
 from slotwise.session import Session, SessionInfo
 
 _LOG = logging.getLogger("slotwise")
@@ -58,10 +59,7 @@ class Remote:
 
 
 def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -> Remote:
-    """Returns the modules' part on a server, given the client, tables and session of each.
-
-    InvalidArgument: there are no modules, or they are on several servers.
-    """
+    """Returns the part of modules on one server; InvalidArgument if there are none, or several servers."""
     found = list(modules)
     if not found:
         raise InvalidArgument(
@@ -285,11 +283,7 @@ def _publish(target: Path, content: dict[str, Any]) -> None:
         with contextlib.suppress(FileNotFoundError):  # it may be in its place already
             os.unlink(fresh)
         raise
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
 
 
 def _checkpoint_named_by(path: Path) -> str | None:

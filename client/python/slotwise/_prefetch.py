@@ -195,9 +195,7 @@ class Iteration:
 
     Attributes:
         trains: whether it is under way and its lookups insert rows.
-        in_flight: the client's pushes.
-        batch: the number of the newest batch that the trainer has asked for.
-        given: that batch.
+        batch, given: the newest batch that the trainer has asked for: its number, and the batch.
     """
 
     def __init__(
@@ -288,10 +286,7 @@ class Iteration:
             )
 
     def find(self, module: Remote, lookups: Lookups) -> Found | None:
-        """Waits for the rows of a forward(), and returns them, or raises the lookup's or a push's error.
-
-        None: no rows were looked up for it.
-        """
+        """Waits for the rows of a forward(), or the lookup's or a push's error; None: none were looked up."""
         with self._changed:
             there = self._current.get(id(module))
         mode = self._trains[id(module)]

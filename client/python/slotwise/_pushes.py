@@ -29,8 +29,7 @@ class _Begun:
     """A push that is under way without a thread.
 
     Attributes:
-        tables: the tables that it pushes to.
-        started: what `under_way` returns.
+        started: the push, as `under_way` returns it.
         wait: returns when the push has ended. Calling it again is harmless.
         finish: does what the push's end asks for, or raises its error. After an interrupt it is called again.
     """

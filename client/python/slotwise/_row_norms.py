@@ -17,11 +17,7 @@ RowGradients = tuple[Tensor, Tensor]
 
 
 def summed(table: TableOptions, parts: Sequence[tuple[tuple[Tensor | None, ...], Tensor]]) -> RowGradients:
-    """Returns the gradients of the rows that lookups have pooled, each row once.
-
-    Args:
-        parts: for each lookup the keys, offsets and weights, and its result's gradient.
-    """
+    """Returns the gradients of pooled rows, each row once, from lookups and their results' gradients."""
     device = parts[0][1].device
     keys_of, bags_of, factors_of, gradients_of = [], [], [], []
     bags_before, has_factors = 0, False
@@ -61,8 +57,7 @@ def over_trainers(group: Any, mine: Tensor) -> list[Tensor]:
 def summed_over(group: Any, of_tables: Sequence[RowGradients]) -> list[RowGradients] | None:
     """Returns the sums over all trainers of a process group, equal for all; None if no trainer has rows.
 
-    A collective of the group, of the same tables in all trainers. A trainer's rows travel once to every other
-    trainer.
+    A collective, of the same tables in all trainers. A trainer's rows travel once to every other trainer.
     """
     home, device = of_tables[0][0].device, _device_of(group)
     rows = torch.tensor([len(keys) for keys, _ in of_tables], dtype=torch.int64, device=device)

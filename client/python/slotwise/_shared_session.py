@@ -86,10 +86,7 @@ def shared_session(
 
 
 class Board:
-    """Messages between trainers of a group, by the store of their process group.
-
-    They are no collectives: other threads may be amid those of DistributedDataParallel.
-    """
+    """Messages between trainers by their group's store: other threads may be amid the group's collectives."""
 
     def __init__(self, group: Any) -> None:
         c10d: Any = distributed.distributed_c10d

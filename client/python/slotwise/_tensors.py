@@ -15,12 +15,7 @@ Lookups = dict[str, Lookup]  # by table
 
 
 def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequence[int]) -> Lookup:
-    """Returns several lookups of a table as one, in their order.
-
-    Args:
-        lookups: they go to the device of the first one's keys.
-        bags: how many bags each lookup has.
-    """
+    """Returns lookups of so many bags each as one, in their order, on the device of the first one's keys."""
     first_keys = lookups[0][0]
     assert first_keys is not None
     device = first_keys.device
@@ -50,10 +45,7 @@ def joined_lookups(table: TableOptions, lookups: Sequence[Lookup], bags: Sequenc
 
 
 def joined(table: TableOptions, parts: Sequence[tuple[Lookup, Tensor]]) -> tuple[Lookup, Tensor]:
-    """Returns several lookups of a table, each with its result's gradient, as one, in their order.
-
-    They go to the devices of the first lookup's keys and gradient.
-    """
+    """Returns lookups, and their results' gradients, as one, on the first one's devices, in their order."""
     device = parts[0][1].device
     gradients = [gradient.detach().to(device).reshape(-1, table.slots * table.dim) for _, gradient in parts]
     bags = [len(gradient) * table.slots for gradient in gradients]
@@ -86,14 +78,10 @@ def own_clones(lookups: Lookups, tables: Iterable[str]) -> Lookups:
 
 
 def copies(lookups: Lookups, beside: torch.cuda.Stream | None = None) -> tuple[Lookups, Callable[[], None]]:
-    """Copies tensors, and does not wait for a GPU.
+    """Copies tensors to the CPU, or by the stream `beside` on its GPU, and does not wait for a GPU.
 
-    Args:
-        beside: a stream whose GPU has all tensors, and keeps the copies; None: the copies go to the CPU.
-
-    Returns:
-        The copies, contiguous, and a function that waits until they can be read, on the CPU or in the order
-        of `beside`.
+    Returns the copies, contiguous, and a function that waits until they can be read on the CPU; the copies of
+    `beside` can be read in its order.
     """
     if beside is not None:
         now = torch.cuda.current_stream(beside.device)

@@ -170,12 +170,8 @@ class CheckpointCalls(AdminCalls):
             DataLoss, ResourceExhausted: its manifest is damaged, or longer than a message may be.
         """
         reply = self._ask("DescribeCheckpoint", {"id": id})
-        return CheckpointDetails(
-            _listed(reply["checkpoint"]),
-            tuple(reply.get("chain", [])),
-            reply["folder"],
-            json.loads(reply["manifest"]),
-        )
+        listed, manifest = _listed(reply["checkpoint"]), json.loads(reply["manifest"])
+        return CheckpointDetails(listed, tuple(reply.get("chain", [])), reply["folder"], manifest)
 
     def verify(self, id: str, *, timeout: float | None = None) -> Verification:
         """Makes a rank read every file of a checkpoint and of those that it builds on.

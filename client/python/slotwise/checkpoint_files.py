@@ -262,7 +262,7 @@ def copy(folder: PathLike, data: PathLike) -> list[str]:
                 _copy_all(link, fresh / "checkpoints" / link.name)
             _sync_all(fresh)
             os.rename(fresh, target)
-            _sync(target.parent)
+            rows_module.sync(target.parent)
         except OSError as error:
             _refuse_if_gone(chain, error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -283,16 +283,8 @@ def _copy_all(folder: Path, target: Path) -> None:
 def _sync_all(folder: Path) -> None:
     for place, _, names in os.walk(folder):
         for name in names:
-            _sync(Path(place, name))
-        _sync(Path(place))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            rows_module.sync(Path(place, name))
+        rows_module.sync(place)
 
 
 def to_state_dict(

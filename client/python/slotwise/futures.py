@@ -66,12 +66,12 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             RuntimeError: the future is not done, and no answer can come, because this is a future's callback
                 or a process that was forked since.
         """
-        self._check_that_somebody_answers()
+        self._check_answerable()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the answer, and returns its error, or None; raises as `result`."""
-        self._check_that_somebody_answers()
+        self._check_answerable()
         return super().exception(timeout)
 
     def answer(self, make: Callable[[], T]) -> None:
@@ -97,7 +97,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         except (concurrent.futures.InvalidStateError, RuntimeError):
             pass  # it was cancelled meanwhile, or its user has ended it
 
-    def _check_that_somebody_answers(self) -> None:
+    def _check_answerable(self) -> None:
         if self.done():
             return
         if threading.current_thread().name == _THREAD:

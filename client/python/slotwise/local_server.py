@@ -422,17 +422,9 @@ def _open_log(log: Path | None) -> tuple[Path, int]:
 
 
 def _environment(ours: os._Environ[str]) -> dict[str, str]:
-    """Returns the server's environment.
-
-    It lacks the variables of a trainer that mpirun started, by which the server would take itself for one of
-    the trainers.
-    """
-    environment = dict(ours)
-    if any(name in environment for name in _LAUNCHED_BY_MPI):
-        for name in list(environment):
-            if name.startswith(_MPI_PREFIXES):
-                del environment[name]
-    return environment | _MPI_ENVIRONMENT
+    """Returns the server's environment: mpirun's variables would make the server one of the trainers."""
+    left_out = _MPI_PREFIXES if any(name in ours for name in _LAUNCHED_BY_MPI) else ()
+    return {name: value for name, value in ours.items() if not name.startswith(left_out)} | _MPI_ENVIRONMENT
 
 
 def _children(pid: int) -> list[int]:

@@ -299,13 +299,21 @@ def new_file(target: Path) -> Iterator[Path]:
     os.close(handle)
     try:
         yield Path(name)
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
+        sync(name)
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, target)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def sync(path: PathLike) -> None:
+    """Flushes a file, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

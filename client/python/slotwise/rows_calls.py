@@ -49,14 +49,8 @@ class RowsCalls(AdminCalls):
         """
         core = self._settled()
         wanted = None if keys is None else as_keys(keys)
-        rows = core.export(
-            self._client,
-            text(table),
-            bool(with_state),
-            None if wanted is None else address_of(wanted),
-            0 if wanted is None else len(wanted),
-            None,
-        )
+        address, count = (None, 0) if wanted is None else (address_of(wanted), len(wanted))
+        rows = core.export(self._client, text(table), bool(with_state), address, count, None)
         view = RowsView()
         while True:
             self._usable()  # the caller may have forked since the last rows

@@ -118,10 +118,9 @@ class Session:
         if id is None and trainers > 1:
             raise InvalidArgument("id: several trainers need one session id that they share")
         self.id = self.new_id() if id is None else id
-        if not 0 <= self.id < 1 << 64:
-            raise InvalidArgument(f"id is {id}, not a 64-bit number")
-        if not 0 <= epoch < 1 << 64:
-            raise InvalidArgument(f"epoch is {epoch}, not a 64-bit number")
+        for name, value in (("id", self.id), ("epoch", epoch)):
+            if not 0 <= value < 1 << 64:
+                raise InvalidArgument(f"{name} is {value}, not a 64-bit number")
         self.epoch = epoch
         self._trainer = trainer
         self._trainers = trainers

@@ -190,10 +190,7 @@ def _make(ps: Client, tables: list[AdoptedTable], attach: bool, created: list[Ad
 
 
 def _find_made(ps: Client, tables: list[AdoptedTable], made: list[str], trainers: Trainers) -> None:
-    """Finds the tables that the first trainer has found or, as `made` names them, has made.
-
-    FailedPrecondition: they do not fit this trainer's replica.
-    """
+    """Finds the tables that the first trainer found or `made`; FailedPrecondition if they do not fit here."""
     for table in tables:
         try:
             if trainers.number > 0:

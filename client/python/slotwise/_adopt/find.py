@@ -46,10 +46,7 @@ class FoundWeight:
 
 
 def find_weights(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[FoundWeight]:
-    """Returns the weights of all `nn.Embedding`s and `nn.EmbeddingBag`s of a model.
-
-    InvalidArgument: one of them cannot be adopted; the message names module and setting.
-    """
+    """Returns the weights of all embeddings of a model; InvalidArgument names what cannot be adopted."""
     names = _names_in_collections(model)
     found: dict[int, FoundWeight] = {}
     for path, module in model.named_modules():

@@ -231,10 +231,8 @@ class AdoptedEmbeddingBag(_Adopted, nn.EmbeddingBag):
 
         Raises:
             ValueError, NotImplementedError: as `nn.EmbeddingBag` does.
-            IndexError: an index is not below `num_embeddings`, or below 0.
             slotwise.InvalidArgument: `per_sample_weights` require a gradient.
-            slotwise.FailedPrecondition: the model is traced or exported.
-            slotwise.Error: the lookup failed.
+            IndexError, slotwise.Error: as `AdoptedEmbedding.forward`.
         """
         self._refuse_recording(input)
         weights = self._check_weights(input, per_sample_weights)

@@ -105,15 +105,8 @@ def table_optimizer(
             return ours.RowWiseAdaGrad(lr, epsilon, begin, decay)
         return ours.AdaGrad(lr, epsilon, begin, decay)
     beta1, beta2 = map(float, group["betas"])
-    return ours.Adam(
-        lr,
-        beta1,
-        beta2,
-        epsilon,
-        decay,
-        corrected_epsilon=kind.lazy,
-        decoupled_decay=isinstance(optimizer, torch.optim.AdamW),
-    )
+    decoupled = isinstance(optimizer, torch.optim.AdamW)
+    return ours.Adam(lr, beta1, beta2, epsilon, decay, corrected_epsilon=kind.lazy, decoupled_decay=decoupled)
 
 
 def as_float32(optimizer: ours.Optimizer) -> ours.Optimizer:
@@ -167,12 +160,7 @@ def state_widths(optimizer: torch.optim.Optimizer, dim: int) -> list[int]:
 def make_state(
     optimizer: torch.optim.Optimizer, begun: Mapping[str, Any], tensors: list[Tensor], steps: int
 ) -> dict[str, Any]:
-    """Returns the weight's state as `optimizer` would have it after so many steps.
-
-    Args:
-        begun: the state when the weight was adopted.
-        tensors: as `state_tensors` returns them.
-    """
+    """Returns the weight's state, `begun` at adoption, as `optimizer` would have it after so many steps."""
     if not begun and not steps:
         return {}
     kind = _kind(optimizer)

@@ -31,12 +31,7 @@ class _Replaced(NamedTuple):
 
 
 class _Push(NamedTuple):
-    """A push whose outcome is not known yet; the same gradients go again under the same name.
-
-    Attributes:
-        gradients: in the tables' order.
-        versions: how often each gradient had been written to.
-    """
+    """A push whose outcome is not known yet; the same gradients, of the same versions, go again as `step`."""
 
     step: Step
     gradients: list[Tensor | None]

@@ -92,10 +92,7 @@ class AdoptedTable:
             self._begun = dict(optimizer.state.get(weight, {}))
 
     def create(self) -> None:
-        """Makes the table and fills it with the weight's rows and their optimizer's state.
-
-        slotwise.Error: the server refused the table or the rows. The table may then exist.
-        """
+        """Makes the table, with the weight's rows and the optimizer's state; an error may leave a table."""
         rows, dim = self.weight.shape
         self.ps.create_table(
             self.name,
@@ -253,10 +250,7 @@ class AdoptedTable:
         return self._fetch(with_state=False)[0]
 
     def fetch_with_state(self) -> tuple[Tensor, dict[str, Any]]:
-        """Returns the rows, and the weight's state as the optimizer would have it, {} if there is none.
-
-        The state lies on the weight's device.
-        """
+        """Returns the rows, and the state as the optimizer would have it, on the weight's device, or {}."""
         if self.optimizer is None or not optimizers.has_state(self.optimizer):
             return self.fetch(), dict(self._begun)
         steps = self.ps.describe_table(self.name).steps
@@ -265,10 +259,7 @@ class AdoptedTable:
         return values, optimizers.make_state(self.optimizer, self._begun, tensors, steps)
 
     def store(self, values: Tensor) -> None:
-        """Overwrites the rows with values of the weight's shape, and keeps their optimizer's state.
-
-        Writes to the weight, and other weights of its modules, are undone.
-        """
+        """Overwrites the rows, keeps their optimizer's state, and undoes writes to the weight or modules."""
         for keys in self._chunks():
             chunks = list(self.ps.export_rows(self.name, keys, with_state=True))
             found = np.concatenate([np.zeros(0, np.uint64), *(chunk.keys for chunk in chunks)])
@@ -292,19 +283,12 @@ class AdoptedTable:
             )
 
     def store_state(self, state: Mapping[str, Any]) -> None:
-        """Overwrites the state of the rows' optimizer, and keeps the rows.
-
-        Args:
-            state: the weight's state as the optimizer has it; {}: that of new rows.
-        """
+        """Overwrites the optimizer's state of the rows, and keeps the rows; {}: the state of new rows."""
         if self.optimizer is not None and optimizers.has_state(self.optimizer):
             self._store(self.fetch(), state)
 
     def rate(self, group: Mapping[str, Any]) -> float:
-        """Returns the learning rate that the optimizer's group has now.
-
-        InvalidArgument: another setting has changed, which a table's optimizer cannot follow.
-        """
+        """Returns the group's learning rate; InvalidArgument if another of its settings has changed."""
         assert self.optimizer is not None
         wanted = optimizers.table_optimizer(self.name, self.optimizer, group, self._how.lazy)
         if replace(wanted, lr=1.0) != replace(self._applied, lr=1.0):

@@ -16,13 +16,10 @@ _Result = TypeVar("_Result")
 
 
 class Trainers:
-    """The trainers of this process's process group, or this one alone if there is no group of several.
-
-    All of them do the same, in the same order.
+    """The trainers of this process's group, or this one alone. All call the same methods in the same order.
 
     Attributes:
-        count: how many trainers there are.
-        number: this trainer's, 0 .. count - 1.
+        count, number: how many trainers there are, and this trainer's number, 0 .. count - 1.
     """
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,7 +69,8 @@ def export_module(
     for module in modules:
         _check(module)
     wanted = _ids_by_table(modules, {table.name for table in adopted}, tables or {})
-    for ps in {id(each): each for each in _clients(modules, adopted)}.values():
+    clients = [*(module._ps for module in modules), *(table.ps for table in adopted)]
+    for ps in dict.fromkeys(clients):
         ps._usable()
         ps._pushes.wait()
     for table in adopted:
@@ -92,14 +93,9 @@ def _check(module: Remote) -> None:
             f"they do a module of the model"
         )
     kind = next((each for each in _KINDS if isinstance(module, each)), None)
-    if (
-        kind is None
-        or "forward" in vars(module)
-        or any(
-            getattr(type(module), name) is not getattr(kind, name)
-            for name in ("forward", "lookups_of", "__call__")
-        )
-    ):
+    kept = ("forward", "lookups_of", "__call__")
+    is_changed = kind is None or "forward" in vars(module)
+    if is_changed or any(getattr(type(module), name) is not getattr(kind, name) for name in kept):
         raise InvalidArgument(
             f"{module._name()} has a forward() of its own, which its copy would not have: put a module of "
             f"slotwise.torch into yours, instead of deriving from it"
@@ -134,14 +130,10 @@ def _array(ids: Any) -> Any:
     return ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else ids
 
 
-def _clients(modules: list[Remote], adopted: Iterable[Any]) -> list[Client]:
-    return [*(module._ps for module in modules), *(table.ps for table in adopted)]
-
-
 def _stand_ins(
     modules: list[Remote], wanted: Mapping[str, NDArray[np.uint64]], takes_positions: bool
 ) -> dict[int, Any]:
-    """Returns the copy's objects in place of modules, clients and optimizers, by the id of each."""
+    """Returns the copy's objects in the place of modules, clients and optimizers, by the id of each."""
     paddings: dict[str, set[int]] = {}
     clients: dict[str, Client] = {}
     memo: dict[int, Any] = {}

@@ -110,8 +110,7 @@ class ServedEmbeddingBag(nn.Module):
     Attributes:
         table: the rows, which other modules of the copy may share.
         feature: the feature's name; of an `EmbeddingBag` the table's.
-        dim, slots, padding_idx: as the original's.
-        combiner: the table's.
+        dim, slots, padding_idx, combiner: as the original's or its table's.
     """
 
     __jit_unused_properties__ = ["ids"]

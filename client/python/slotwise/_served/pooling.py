@@ -91,11 +91,7 @@ def shares(counts: Tensor, weights: Optional[Tensor], combiner: str) -> Tensor:
 def sum_fused(rows: Tensor, positions: Tensor, offsets: Tensor, weights: Optional[Tensor]) -> Tensor:
     """Returns the sums of bags of rows, [bags, dim], without a copy of every key's row.
 
-    Args:
-        rows: [rows, dim].
-        positions: int64 [keys].
-        offsets: int64 [bags + 1], with their end.
-        weights: of the type of `rows`, [keys], or None.
+    The rows are [rows, dim], positions int64 [keys], offsets int64 [bags + 1], weights [keys] of rows' type.
     """
     # torch.nn.functional's function warns of a trace. 0 is the mode "sum"; the last True means that offsets
     # have their end.
