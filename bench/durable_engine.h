@@ -27,7 +27,12 @@ namespace slotwise::bench {
 
 // This is what the trainer's table and steps are like.
 struct TrainerOptions : BatchOptions {
-  TrainerOptions() : BatchOptions{.rows = 100'000, .dim = 16, .hot = 1, .batch = 64} {}
+  TrainerOptions() {
+    rows = 100'000;
+    dim = 16;
+    hot = 1;
+    batch = 64;
+  }
 
   std::string data;  // the folder in which everything is made; empty: the system's for temporary files
 };
