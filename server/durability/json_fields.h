@@ -28,19 +28,19 @@ namespace slotwise {
 
 class JsonFields {
  public:
-  using json = nlohmann::json;
-  using ordered_json = nlohmann::ordered_json;
+  using Json = nlohmann::json;
+  using OrderedJson = nlohmann::ordered_json;
 
   template <class T>
-  static ordered_json Write(T value, const auto& list) {
-    ordered_json object;
+  static OrderedJson Write(T value, const auto& list) {
+    OrderedJson object;
     std::string none;
     Visit(&object, kNothing, "", none, value, list);
     return object;
   }
   // Returns the first complaint, or nothing. `where` names the object in it: "options", or empty.
   template <class T>
-  static std::string Read(const json& object, const std::string& where, T& value, const auto& list) {
+  static std::string Read(const Json& object, const std::string& where, T& value, const auto& list) {
     std::string error;
     Visit(nullptr, object, where, error, value, list);
     return error;
@@ -51,20 +51,20 @@ class JsonFields {
   void Number(const std::string& name, T& number, std::uint64_t least = 0,
               std::uint64_t most = std::numeric_limits<T>::max()) {
     std::uint64_t wide = number;
-    if (!Field(name, wide, &json::is_number_unsigned) || wide < least || wide > most)
+    if (!Field(name, wide, &Json::is_number_unsigned) || wide < least || wide > most)
       Complain(name, "is no whole number from " + std::to_string(least) + " to " + std::to_string(most));
     number = static_cast<T>(wide);
   }
   void HexNumber(const std::string& name, std::uint64_t& number);
   void Float(const std::string& name, float& number);
   void Flag(const std::string& name, bool& flag) {  // false is left out
-    if (Has(name, flag) && !Field(name, flag, &json::is_boolean)) Complain(name, "is neither true nor false");
+    if (Has(name, flag) && !Field(name, flag, &Json::is_boolean)) Complain(name, "is neither true nor false");
   }
   void Text(const std::string& name, std::string& text) {
-    if (!Field(name, text, &json::is_string)) Complain(name, "is no string");
+    if (!Field(name, text, &Json::is_string)) Complain(name, "is no string");
   }
-  void Array(const std::string& name, json& array) {
-    if (!Field(name, array, &json::is_array)) Complain(name, "is no array");
+  void Array(const std::string& name, Json& array) {
+    if (!Field(name, array, &Json::is_array)) Complain(name, "is no array");
   }
   // The version of a checked text's format. The checksum, which the writer of the text adds, may be there.
   void Version(std::uint64_t version);
@@ -94,11 +94,11 @@ class JsonFields {
   void Objects(const std::string& name, std::vector<T>& values, const auto& list,
                std::size_t most = std::numeric_limits<std::size_t>::max()) {
     if (to_) {
-      ordered_json& written = (*to_)[name] = ordered_json::array();
+      OrderedJson& written = (*to_)[name] = OrderedJson::array();
       for (T& value : values) Visit(&written.emplace_back(), kNothing, "", error_, value, list);
       return;
     }
-    const json& array = Find(name);
+    const Json& array = Find(name);
     if (!array.is_array()) Complain(name, "is no array");
     if (array.size() > most) Complain(name, "has more than " + std::to_string(most) + " elements");
     for (std::size_t i = 0; i < array.size() && reads(); ++i)
@@ -114,12 +114,12 @@ class JsonFields {
   void Complain(const std::string& name, const std::string& what);
 
  private:
-  JsonFields(ordered_json* to, const json& from, std::string where, std::string& error)
+  JsonFields(OrderedJson* to, const Json& from, std::string where, std::string& error)
       : to_(to), from_(from), where_(std::move(where)), error_(error) {}
 
   template <class T>
-  static void Visit(ordered_json* to, const json& from, const std::string& where, std::string& error,
-                    T& value, const auto& list) {
+  static void Visit(OrderedJson* to, const Json& from, const std::string& where, std::string& error, T& value,
+                    const auto& list) {
     JsonFields fields(to, from, where, error);
     if (!from.is_object()) fields.Complain("", "is no object");
     list(fields, value);
@@ -130,21 +130,21 @@ class JsonFields {
 
   // Returns false if what is read is of another type.
   template <class T>
-  bool Field(const std::string& name, T& value, bool (json::*is_type)() const) {
+  bool Field(const std::string& name, T& value, bool (Json::*is_type)() const) {
     if (to_) (*to_)[name] = value;
-    const json& found = Find(name);
+    const Json& found = Find(name);
     if ((found.*is_type)()) found.get_to(value);
     return to_ || (found.*is_type)();
   }
   // A writer finds null.
-  const json& Find(const std::string& name);
+  const Json& Find(const std::string& name);
   std::string Path(const std::string& name) const {
     return where_ + (where_.empty() || name.empty() ? "" : ".") + name;
   }
 
-  static const json kNothing;
-  ordered_json* const to_;  // null in a reader
-  const json& from_;
+  static const Json kNothing;
+  OrderedJson* const to_;  // null in a reader
+  const Json& from_;
   const std::string where_;
   std::string& error_;
   std::set<std::string> known_;

@@ -282,11 +282,13 @@ def test_a_model_is_not_recorded_with_the_rows_of_one_batch(fake_ps: slotwise.Cl
     ours = nn.Sequential(zeros(fake_ps, slotwise.SGD(lr=1.0)), nn.Linear(1, 1))
     with pytest.raises(slotwise.FailedPrecondition, match="cannot be replicated by torch.nn.DataParallel"):
         ours[0]._replicate_for_data_parallel()
-    with pytest.raises(slotwise.FailedPrecondition, match="traced, scripted or exported, .*export_module"):
+    # The exporter of torch 2.9 and later raises an error of its own, which quotes ours.
+    error = Exception if how == "onnx" else slotwise.FailedPrecondition
+    with pytest.raises(error, match="traced, scripted or exported, .*export_module"):
         RECORDERS[how](ours, torch.tensor([1, 2]))
     adopted = nn.Sequential(nn.EmbeddingBag(9, 2), nn.Linear(2, 1))
     st.adopt(adopted, fake_ps, torch.optim.SGD(adopted.parameters(), lr=0.1))
-    with pytest.raises(slotwise.FailedPrecondition, match="module of table 0 cannot be traced, scripted or"):
+    with pytest.raises(error, match="module of table 0 cannot be traced, scripted or"):
         RECORDERS[how](adopted, torch.tensor([[1, 2]]))
     st.release(adopted)
 
