@@ -11,9 +11,14 @@
 #include "kernels/backend/concept.h"
 #include "kernels/body/long_sums.h"
 #include "kernels/body/update.h"
-#include "kernels/row_groups.inl"
 
 namespace slotwise {
+
+// Segments whose number the host has not asked for yet: segments.segments is not set.
+struct Groups {
+  body::Segments segments;
+  const std::uint32_t* size;  // one: how many segments there are
+};
 
 template <Backend B>
 class LongSums {

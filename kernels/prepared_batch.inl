@@ -70,7 +70,7 @@ class PreparedBatch {
     if (!MayTakeAllForNew()) AskForAbsent();
   }
 
-  // REQUIRES: AskForNew. Makes room for the rows that Insert will add, and says how many they are.
+  // REQUIRES: AskForNew. Makes room for the rows that BeginInsert will add, and says how many they are.
   // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
   // it was then.
   Result<NewRows> MakeRoom() {
@@ -118,7 +118,7 @@ class PreparedBatch {
     mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
   }
 
-  // REQUIRES: Insert. The keys that it gave rows. Waits. Throws std::bad_alloc.
+  // REQUIRES: FinishInsert. The keys that got rows. Waits. Throws std::bad_alloc.
   std::vector<Key> InsertedKeys() { return store_.NewKeys(queue_, added_); }
 
   // REQUIRES: FindRows or FinishInsert. Writes the sum of the rows of each of the bags [bags.first,
@@ -186,7 +186,7 @@ class PreparedBatch {
   typename B::template Scratch<std::uint32_t> absent_;        // the places of kept keys without a row
   typename B::template Answer<std::uint32_t> size_;           // of the kept keys, where a device counts them
   typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
-  std::uint32_t added_ = 0;                                   // keys that Insert gave rows
+  std::uint32_t added_ = 0;                                   // keys that got rows
   std::uint32_t absent_size_ = 0;  // of absent keys; of all keys, if they were not searched for
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;

@@ -91,14 +91,14 @@ class RowStore {
     if (changes_) changes_->Grow(queue, rows_.rows());
   }
 
-  // Reserves scratch for Add of n keys. Throws std::bad_alloc.
+  // Reserves scratch for BeginAdd of n keys. Throws std::bad_alloc.
   void ReserveAdd(Queue& queue, std::uint32_t n) {
     lost_.Reserve(queue, n);
     new_keys_.Reserve(queue, n);
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives back what Add and Erase work in. REQUIRES: no batch needs it any more.
+  // Gives back what BeginAdd and Erase work in. REQUIRES: no batch needs it any more.
   void FreeScratch() {
     lost_ = {};
     new_keys_ = {};
@@ -139,7 +139,7 @@ class RowStore {
     return count;
   }
 
-  // The keys that the last Add gave rows, `count` of them, in no order. Waits. Throws std::bad_alloc.
+  // The keys that the last FinishAdd gave rows, `count` of them, in no order. Waits. Throws std::bad_alloc.
   std::vector<Key> NewKeys(Queue& queue, std::uint32_t count) {
     std::vector<Key> keys(count);
     B::CopyOut(queue, keys.data(), new_keys_.data(), count);

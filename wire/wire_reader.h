@@ -21,6 +21,9 @@
 
 namespace slotwise {
 
+// The bytes of a message, as gRPC has them: in slices, of which none is copied.
+using MessageBytes = grpc::ByteBuffer;
+
 // Says where the array with a field number goes.
 struct ArrayField {
   int number = 0;

@@ -14,6 +14,7 @@
 #include "server/intake/sampled_squares.h"
 #include "slotwise/batch.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/wire_reader.h"
 
 namespace slotwise {
 namespace {
@@ -280,6 +281,29 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
   request.batch.values = std::move(gradients.words);
   request.batch.value_type = *type;
   return request;
+}
+
+Result<CheckedLookup> DecodeLookup(const MessageBytes& bytes, const FindTable& find_table,
+                                   ArrayPool* arrays) {
+  v1::LookupRequest message;
+  BatchArrays batch(arrays);
+  const std::array fields{ReadInto(v1::LookupRequest::kKeysFieldNumber, batch.keys),
+                          ReadInto(v1::LookupRequest::kOffsetsFieldNumber, batch.offsets),
+                          ReadInto(v1::LookupRequest::kWeightsFieldNumber, batch.weights)};
+  if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
+  return CheckLookup(message, std::move(batch), find_table);
+}
+
+Result<PushRequest> DecodePush(const MessageBytes& bytes, const FindTable& find_table, ArrayPool* arrays) {
+  v1::PushRequest message;
+  BatchArrays batch(arrays);
+  WireNumbers gradients{.pool = arrays};
+  const std::array fields{ReadInto(v1::PushRequest::kKeysFieldNumber, batch.keys),
+                          ReadInto(v1::PushRequest::kOffsetsFieldNumber, batch.offsets),
+                          ReadInto(v1::PushRequest::kWeightsFieldNumber, batch.weights),
+                          ReadInto(v1::PushRequest::kGradientsFieldNumber, gradients)};
+  if (Status status = ReadMessage(bytes, fields, message); !status.ok()) return status;
+  return CheckPush(message, std::move(batch), std::move(gradients), find_table);
 }
 
 Status WithPlace(std::string_view field, std::size_t index, const Status& why) {

@@ -17,6 +17,7 @@
 #include "server/intake/wire_array.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/embedding.pb.h"
+#include "wire/wire_reader.h"
 
 namespace slotwise {
 
@@ -49,6 +50,14 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 // Sets every field but `done` and `caller`.
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
+
+// Decode a message from its bytes, and check it. Keys, weights and gradients are read into memory of `arrays`,
+// if given: straight from the bytes to where the device reads them. INVALID_ARGUMENT: the bytes are not a valid
+// message.
+Result<CheckedLookup> DecodeLookup(const MessageBytes& bytes, const FindTable& find_table,
+                                   ArrayPool* arrays = nullptr);
+Result<PushRequest> DecodePush(const MessageBytes& bytes, const FindTable& find_table,
+                               ArrayPool* arrays = nullptr);
 
 // Returns the steps that a message names as acknowledged to its client.
 Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message);

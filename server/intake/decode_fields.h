@@ -1,4 +1,4 @@
-// Checks fields that several kinds of request share. Errors name the field and the value, as decode.h says.
+// Checks fields that several kinds of request share. Errors name the field and the value, as check.h says.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_INTAKE_DECODE_FIELDS_H_
 #define SLOTWISE_SERVER_INTAKE_DECODE_FIELDS_H_

@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "server/intake/check.h"
 #include "server/rpc/call.h"
-#include "server/rpc/decode.h"
 #include "server/rpc/take_request.h"
 #include "slotwise/v1/embedding.pb.h"
 #include "wire/hand_over.h"

@@ -13,9 +13,9 @@
 #include <memory>
 
 #include "server/engine/engine.h"
+#include "server/intake/check.h"
 #include "server/intake/embedding_calls.h"
 #include "server/rpc/call.h"
-#include "server/rpc/decode.h"
 #include "server/rpc/watched_gate.h"
 #include "slotwise/v1/embedding.grpc.pb.h"
 

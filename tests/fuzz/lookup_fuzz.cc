@@ -1,6 +1,6 @@
 // Lookups as the server decodes them: v1.LookupRequest.
 #include "client/cpp/batch_exchange.h"
-#include "server/rpc/decode.h"
+#include "server/intake/check.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace slotwise::fuzz {

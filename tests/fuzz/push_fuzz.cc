@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "client/cpp/batch_exchange.h"
-#include "server/rpc/decode.h"
+#include "server/intake/check.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace slotwise::fuzz {

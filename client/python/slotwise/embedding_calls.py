@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slotwise.batch import address_of, check_gradients, make_batch, result_array
-from slotwise.core import EVAL, TRAIN, Batch, CallOptions, Handle, LookedUp, TableShape, text
+from slotwise.core import EVAL, TRAIN, Batch, CallOptions, Handle, LookedUp, NamedStep, TableShape, text
 from slotwise.errors import InvalidArgument
 from slotwise.futures import Begin, Future, StartedCall
 from slotwise.session import Step
-from slotwise.session_calls import SessionCalls
+from slotwise.session_calls import STEP_FIELDS, OwnSession, SessionCalls
 
 # `lookup`'s keys, offsets and weights.
 Bags = (
@@ -282,6 +282,18 @@ class EmbeddingCalls(SessionCalls):
         core, named, native = self._core, self._named(step), _natives(batches)
         return lambda call: core.push(self._client, native, len(batches), states, rates, named, gpu, call)
 
+    def _named(self, step: Step | None) -> NamedStep | None:
+        """Returns the step as the core takes it; None: the next of the core's own session."""
+        if step is None and not isinstance(self.session, OwnSession):
+            step = self.session.next()
+        return None if step is None else _native_step(step)
+
+    def _divisor(self, step: Step | None) -> int:
+        """Returns what the gradients of a step are divided by; None: a step of this client's session."""
+        if step is None:
+            return self.session.divisor
+        return step.trainers if isinstance(step, Step) and step.mean else 1
+
     def _run(self, begin: Begin, wire_dtype: str | None, keep: Any) -> Handle:
         """Runs a call to its end; `keep` must live until then."""
         core, options = self._usable(), None
@@ -359,6 +371,16 @@ def rates_of(tables: Collection[str], rates: Mapping[str, float | None]) -> Any:
         return None
     each = (rates.get(table) for table in tables)
     return (ctypes.c_float * len(tables))(*(math.nan if rate is None else rate for rate in each))
+
+
+def _native_step(step: Step) -> NamedStep:
+    if not isinstance(step, Step):
+        raise InvalidArgument(f"step is {step!r}, not a Step")
+    for name, bits in STEP_FIELDS.items():
+        value = getattr(step, name)
+        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
+            raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
+    return NamedStep(*(getattr(step, name) for name in STEP_FIELDS))
 
 
 def _natives(batches: Sequence[Batch]) -> Any:

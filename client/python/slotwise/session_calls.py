@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
-
 from slotwise._messages import read
 from slotwise.admin_calls import AdminCalls
 from slotwise.core import Core, Handle, NamedStep
@@ -13,11 +11,11 @@ from slotwise.errors import FailedPrecondition, InvalidArgument
 from slotwise.session import Session, SessionInfo, Step
 
 # The fields of a step as the core takes it, and their bits.
-_STEP_FIELDS = {"session": 64, "number": 64, "trainer": 32, "trainers": 32, "parts": 32, "epoch": 64}
+STEP_FIELDS = {"session": 64, "number": 64, "trainer": 32, "trainers": 32, "parts": 32, "epoch": 64}
 
 
 class SessionCalls(AdminCalls):
-    """Describes sessions, and names the steps of pushes."""
+    """Describes sessions, and goes on with them."""
 
     def __init__(self, core: Core, client: Handle) -> None:
         super().__init__(core, client)
@@ -66,18 +64,6 @@ class SessionCalls(AdminCalls):
         self.session = session
         return info
 
-    def _named(self, step: Step | None) -> NamedStep | None:
-        """Returns the step as the core takes it; None: the next of the core's own session."""
-        if step is None and not isinstance(self.session, OwnSession):
-            step = self.session.next()
-        return None if step is None else _native_step(step)
-
-    def _divisor(self, step: Step | None) -> int:
-        """Returns what the gradients of a step are divided by; None: a step of this client's session."""
-        if step is None:
-            return self.session.divisor
-        return step.trainers if isinstance(step, Step) and step.mean else 1
-
 
 class OwnSession(Session):
     """A client's own session, which the client renews once a server has forgotten it."""
@@ -101,14 +87,4 @@ class OwnSession(Session):
         """Returns the next step."""
         step = NamedStep()
         self._core.client_next_step(self._client, ctypes.byref(step))
-        return Step(*(getattr(step, name) for name in _STEP_FIELDS))
-
-
-def _native_step(step: Step) -> NamedStep:
-    if not isinstance(step, Step):
-        raise InvalidArgument(f"step is {step!r}, not a Step")
-    for name, bits in _STEP_FIELDS.items():
-        value = getattr(step, name)
-        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
-            raise InvalidArgument(f"step.{name} is {value!r}, not a {bits}-bit number")
-    return NamedStep(*(getattr(step, name) for name in _STEP_FIELDS))
+        return Step(*(getattr(step, name) for name in STEP_FIELDS))
