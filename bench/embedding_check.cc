@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -63,8 +64,10 @@ double FirstStep(const OptimizerOptions& o, double w, double g, double squares) 
       const double z = g - size / rate * w;
       return -z / ((static_cast<double>(o.ftrl_beta) + size) / rate);
     }
+    default:
+      throw std::invalid_argument("this bench has no formula of " + std::string(ToString(o.kind)) +
+                                  " to check results by");
   }
-  return w;
 }
 
 double First(const TableOptions& options, std::uint32_t row, std::uint32_t j) {

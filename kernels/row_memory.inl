@@ -16,7 +16,6 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/rows.h"
-#include "kernels/dispatch.h"
 #include "kernels/shard.h"
 
 namespace slotwise {
@@ -44,9 +43,9 @@ class RowMemory {
       : max_rows_(max_rows),
         dim_(options.dim),
         floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
-        stride_(HasSharedState(options) ? options.dim : floats_),
+        stride_(KeepsOneFloatARow(options.optimizer.kind) ? options.dim : floats_),
         records_(queue, max_rows * stride_) {
-    if (HasSharedState(options)) shared_.emplace(queue, max_rows);
+    if (KeepsOneFloatARow(options.optimizer.kind)) shared_.emplace(queue, max_rows);
   }
 
   body::RowsRef Ref() const {
@@ -81,13 +80,6 @@ class RowMemory {
   }
 
  private:
-  static bool HasSharedState(const TableOptions& options) {
-    bool shares = false;
-    WithOptimizer(options.optimizer, {},
-                  [&]<class Optimizer>(const Optimizer&) { shares = Optimizer::kSharesState; });
-    return shares;
-  }
-
   std::uint64_t max_rows_;
   std::uint32_t dim_;
   std::uint32_t floats_;

@@ -185,11 +185,7 @@ class RowStore {
   }
 
   // The optimizer's state of a new row is all this.
-  float initial_state() const {
-    const OptimizerKind kind = options_.optimizer.kind;
-    const bool accumulates = kind == OptimizerKind::kAdaGrad || kind == OptimizerKind::kRowWiseAdaGrad;
-    return accumulates ? options_.optimizer.initial_accumulator : 0.0F;
-  }
+  float initial_state() const { return FirstState(options_.optimizer); }
 
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {

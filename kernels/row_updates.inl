@@ -10,9 +10,9 @@
 #include <cstdint>
 
 #include "kernels/backend/concept.h"
+#include "kernels/body/optimizer.h"
 #include "kernels/body/pool.h"
 #include "kernels/body/update.h"
-#include "kernels/dispatch.h"
 #include "kernels/long_sums.inl"
 #include "kernels/prepared_batch.inl"
 #include "kernels/row_store.inl"
@@ -187,8 +187,8 @@ class RowUpdates {
     const auto sums = long_sums_.Sum(queue, source, dim_);
     const body::Segments& segments = sums.segments;
     step_rows_ += segments.segments;
-    WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
-      const body::OptimizerRule<Optimizer> rule{optimizer, CoupledDecay(optimizer_)};
+    body::WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
+      const body::OptimizerRule<Optimizer> rule{optimizer, body::CoupledDecay(optimizer_)};
       B::ForEachRun(queue, segments.segments, dim_,
                     body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, rows, rule});
       B::ForEachTile(

@@ -4,6 +4,8 @@
 #ifndef SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
 #define SLOTWISE_WIRE_TABLE_OPTIONS_PROTO_H_
 
+#include <google/protobuf/message.h>
+
 #include <vector>
 
 #include "slotwise/status.h"
@@ -21,6 +23,20 @@ TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors
 
 // Writes out every field, defaults too, so that FromProto gives `options` back.
 v1::TableOptions ToProto(const TableOptions& options);
+
+// Visits options (table_options.h), and writes each one's value to its field of a message, which has it: see
+// schema_check.cc.
+class OptionWriter {
+ public:
+  explicit OptionWriter(google::protobuf::Message& to) : to_(to) {}
+
+  // T: float, bool, std::uint32_t, std::uint64_t or Combiner.
+  template <class T>
+  void operator()(const Option<T>& option, const T& value) const;
+
+ private:
+  google::protobuf::Message& to_;
+};
 
 }  // namespace slotwise
 

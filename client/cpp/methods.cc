@@ -2,7 +2,6 @@
 // called, and what a client does besides for some of them.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +16,7 @@
 #include "client/cpp/messages.h"
 #include "slotwise/client.h"
 #include "slotwise/v1/admin.pb.h"
+#include "wire/json.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise {
@@ -37,15 +37,6 @@ constexpr std::array kLongMethods{LongMethod{"SaveCheckpoint"}, LongMethod{"Veri
 // Returns a message of a type that this library has, empty.
 std::unique_ptr<pb::Message> Make(const pb::Descriptor* type) {
   return std::unique_ptr<pb::Message>(pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
-}
-
-std::string Print(const pb::Message& message) {
-  pb::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  const auto status = pb::util::MessageToJsonString(message, &json, options);
-  if (!status.ok()) throw std::logic_error("a message has no JSON: " + std::string(status.message()));
-  return json;
 }
 
 }  // namespace
@@ -116,14 +107,13 @@ Result<std::string> Client::Ask(std::string_view method, const std::string& requ
                            client::kAdminService + " does not have");
   }
   const auto asked = Make(found->input_type());
-  const auto parsed = pb::util::JsonStringToMessage(request, asked.get());
-  if (!parsed.ok()) {
-    return InvalidArgument("the request is no JSON of a " + found->input_type()->full_name() + ": " +
-                           std::string(parsed.message()));
+  if (const Status parsed = FromJson(request, *asked); !parsed.ok()) {
+    return parsed.InWords("the request is no JSON of a " + found->input_type()->full_name() + ": " +
+                          parsed.message());
   }
   const auto reply = Make(found->output_type());
   if (Status status = impl_->Ask(call, method, *asked, *reply, rank); !status.ok()) return status;
-  return Print(*reply);
+  return ToJson(*reply);
 }
 
 std::optional<TableOptions> Client::KnownTable(std::string_view table) const { return impl_->Known(table); }

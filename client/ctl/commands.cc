@@ -89,7 +89,7 @@ Result<Answer> ShowTables(Client& client) {
   Answer answer{.json = {{"tables", ordered_json::array()}}, .text = {}};
   TextTable text({"NAME", ">DIM", ">SLOTS", "COMBINER", "OPTIMIZER", ">LEARNING RATE", ">MAX ROWS"});
   for (const TableOptions& table : *tables) {
-    answer.json["tables"].push_back(ToJson(table));
+    answer.json["tables"].push_back(OptionsJson(table));
     text.Add({table.name.str(), std::to_string(table.dim), std::to_string(table.slots),
               std::string(ToString(table.combiner)), std::string(ToString(table.optimizer.kind)),
               FloatText(table.optimizer.learning_rate), CountText(table.max_rows)});
@@ -101,7 +101,7 @@ Result<Answer> ShowTables(Client& client) {
 Result<Answer> Create(Client& client, const TableOptions& options) {
   const auto made = client.CreateTable(options);
   if (!made.ok()) return made.status();
-  return Answer{.json = {{"created", made->created}, {"options", ToJson(made->options)}},
+  return Answer{.json = {{"created", made->created}, {"options", OptionsJson(made->options)}},
                 .text = made->options.name.str() + (made->created ? " is made\n" : " was there already\n")};
 }
 
@@ -117,7 +117,7 @@ Result<Answer> Describe(Client& client, const std::string& table) {
   const auto info = client.DescribeTable(table);
   if (!info.ok()) return info.status();
   Answer answer{
-      .json = {{"options", ToJson(info->options)},
+      .json = {{"options", OptionsJson(info->options)},
                {"steps", info->steps},
                {"learning_rate", FloatJson(info->learning_rate)},
                {"base_learning_rate", FloatJson(info->base_learning_rate)},

@@ -196,19 +196,19 @@ void Commands::AddCreate() {
           "a regular file of at most 1 MiB: a TableOptions in protobuf text format; flags change what "
           "it says")
       ->check(CLI::ExistingFile);
-  create->add_option("--dim", options.dim, "elements a row");
-  create->add_option("--slots", options.slots, "bags a sample (1)");
-  create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
   create->add_option("--optimizer", options.optimizer,
                      "sgd (default), adagrad, ..., or as 'adam { beta1: 0.8 }'");
-  create->add_option("--learning-rate", options.learning_rate, "above 0");
   create->add_option("--initializer", options.initializer, "as 'uniform { low: -0.1 high: 0.1 }'");
-  create->add_option("--seed", options.seed, "of first values (0)")->check(NotBelowZero());
-  create->add_option("--initial-rows", options.initial_rows, "rows to make room for at once")
-      ->check(NotBelowZero());
-  create->add_option("--max-rows", options.max_rows, "the most rows over all ranks (2^30)")
-      ->check(NotBelowZero());
-  create->add_option("--max-load", options.max_load, "at most this share of the cells is taken (0.5)");
+  create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
+  ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
+    std::string flag = "--" + std::string(option.name);
+    std::ranges::replace(flag, '_', '-');
+    const std::function<void(const T&)> note = [&options, set](const T& value) {
+      options.set.emplace_back([set, value](slotwise::v1::TableOptions& table) { set(table, value); });
+    };
+    CLI::Option* const added = create->add_option_function<T>(flag, note, std::string(option.help));
+    if constexpr (std::is_unsigned_v<T>) added->check(NotBelowZero());
+  });
   Bind(create, [this]() -> Result<Answer> {
     const auto table = OptionsOf(flags_.create);
     if (!table.ok()) return table.status();

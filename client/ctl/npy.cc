@@ -10,10 +10,6 @@
 namespace slotwise::ctl {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kHeaderBytes = 128;
-// The magic, the version and the dictionary's length, which has 2 bytes, or 4 from version 2.0 on.
-constexpr std::size_t kPreamble = 10;
 constexpr std::uint32_t kLargestDictionary = 1 << 16;
 
 std::string_view Trim(std::string_view text) {
@@ -53,15 +49,6 @@ std::uint64_t ElementBytes(std::string_view type) { return type == "<u8" ? 8 : 4
 
 }  // namespace
 
-std::string NpyHeader(std::string_view type, const NpyShape& shape) {
-  std::string header(kMagic);
-  header += {'\x01', '\x00', static_cast<char>(kHeaderBytes - kPreamble), '\x00'};
-  header += "{'descr': '" + std::string(type) + "', 'fortran_order': False, 'shape': (" +
-            std::to_string(shape.rows) + ", " + (shape.width ? std::to_string(*shape.width) : "") + "), }";
-  header.resize(kHeaderBytes - 1, ' ');
-  return header + '\n';
-}
-
 Result<NpyShape> ParseNpyDictionary(std::string_view dictionary, std::string_view type) {
   const std::string_view text = Trim(dictionary);
   if (!text.starts_with('{') || !text.ends_with('}')) return InvalidArgument("the header has no dictionary");
@@ -99,14 +86,14 @@ Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type
   auto file = RegularFile::Open(path);
   if (!file.ok()) return file.status();
   NpyReader reader(path, std::move(*file));
-  std::uint64_t begins = kPreamble;
+  std::uint64_t begins = kNpyPreambleBytes;
   const auto refuse = [&](const std::string& why) {
     return InvalidArgument(path + " is no array of rows: " + why);
   };
 
-  std::array<char, kPreamble> preamble{};
+  std::array<char, kNpyPreambleBytes> preamble{};
   if (!reader.file_.Read(std::as_writable_bytes(std::span(preamble))) ||
-      std::string_view(preamble.data(), kMagic.size()) != kMagic)
+      std::string_view(preamble.data(), kNpyMagic.size()) != kNpyMagic)
     return refuse("not a .npy file");
   const auto byte = [](char c) { return std::uint32_t{static_cast<unsigned char>(c)}; };
   std::uint32_t length = byte(preamble[8]) | byte(preamble[9]) << 8;

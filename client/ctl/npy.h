@@ -13,27 +13,17 @@
 #include <string_view>
 
 #include "client/ctl/regular_file.h"
+#include "slotwise/npy_header.h"
 #include "slotwise/status.h"
 
 namespace slotwise::ctl {
-
-// The shape in a file's header. `width`: numbers a row, or none for an array of one dimension.
-struct NpyShape {
-  std::uint64_t rows = 0;
-  std::optional<std::uint64_t> width;
-
-  friend bool operator==(const NpyShape&, const NpyShape&) = default;
-};
-
-// Returns the header of a file of `type` ("<u8", "<f4"): version 1.0, 128 bytes.
-std::string NpyHeader(std::string_view type, const NpyShape& shape);
 
 // Parses the shape in a header's dictionary, as NumPy writes it: "{'descr': '<f4', 'fortran_order': False,
 // 'shape': (3, 4), }".
 // INVALID_ARGUMENT: the dictionary has another type or order, or cannot be parsed.
 Result<NpyShape> ParseNpyDictionary(std::string_view dictionary, std::string_view type);
 
-// Writes rows of `type`. Close writes the number of rows into the header, because nobody knows it earlier.
+// Writes rows of `type`. Close writes the number of rows into the header, which is known then alone.
 class NpyWriter {
  public:
   NpyWriter(const std::string& path, std::string type, std::optional<std::uint64_t> width);

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "client/ctl/regular_file.h"
-#include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
 namespace {
@@ -101,13 +100,7 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   }
   if (!status.ok()) return status;
   if (!flags.name.empty()) options.set_name(flags.name);
-  if (flags.dim) options.set_dim(*flags.dim);
-  if (flags.slots) options.set_slots(*flags.slots);
-  if (flags.learning_rate) options.mutable_optimizer()->set_learning_rate(*flags.learning_rate);
-  if (flags.seed) options.mutable_initializer()->set_seed(*flags.seed);
-  if (flags.initial_rows) options.set_initial_rows(*flags.initial_rows);
-  if (flags.max_rows) options.set_max_rows(*flags.max_rows);
-  if (flags.max_load) options.set_max_load(*flags.max_load);
+  for (const auto& set : flags.set) set(options);
   return FromProto(options);
 }
 

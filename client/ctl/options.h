@@ -4,29 +4,51 @@
 #ifndef SLOTWISE_CLIENT_CTL_OPTIONS_H_
 #define SLOTWISE_CLIENT_CTL_OPTIONS_H_
 
-#include <cstdint>
-#include <optional>
+#include <google/protobuf/message.h>
+
+#include <functional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "slotwise/status.h"
 #include "slotwise/table_options.h"
+#include "slotwise/v1/admin.pb.h"
+#include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
 
 struct CreateFlags {
   std::string name = {};
-  std::string file = {};  // a .pbtxt of TableOptions that the flags below change; empty: no file
-  std::optional<std::uint32_t> dim = {};
-  std::optional<std::uint32_t> slots = {};
+  std::string file = {};         // a .pbtxt of TableOptions that the flags below change; empty: no file
   std::string combiner = {};     // "sum"
   std::string optimizer = {};    // "adam", or "adam { beta1: 0.8 }"
   std::string initializer = {};  // "uniform { low: -0.1 high: 0.1 }"
-  std::optional<float> learning_rate = {};
-  std::optional<std::uint64_t> seed = {};
-  std::optional<std::uint64_t> initial_rows = {};
-  std::optional<std::uint64_t> max_rows = {};
-  std::optional<float> max_load = {};
+  // What every other flag sets: an option of the table, of its optimizer or of its initializer.
+  std::vector<std::function<void(v1::TableOptions&)>> set = {};
 };
+
+// Calls add(option, set) for every option that is a number: `set(options, value)` writes it to the message.
+template <class Add>
+void ForEachFlag(const Add& add) {
+  TableOptions table;
+  const auto visit = [&add](auto part) {
+    return [&add, part]<class T>(const Option<T>& option, const T& /*value*/) {
+      if constexpr (std::is_arithmetic_v<T>) {
+        add(option, [option, part](v1::TableOptions& options, T value) {
+          OptionWriter(part(options))(option, value);
+        });
+      }
+    };
+  };
+  ForEachOption(table, visit([](v1::TableOptions& o) -> google::protobuf::Message& { return o; }));
+  ForEachOption(table.optimizer, visit([](v1::TableOptions& o) -> google::protobuf::Message& {
+                  return *o.mutable_optimizer();
+                }));
+  ForEachOption(table.initializer, visit([](v1::TableOptions& o) -> google::protobuf::Message& {
+                  return *o.mutable_initializer();
+                }));
+}
 
 // Returns INVALID_ARGUMENT, naming the flag, or the file and line, if the flags make no valid options.
 Result<TableOptions> OptionsOf(const CreateFlags& flags);

@@ -35,7 +35,7 @@ RankPart PartOf(const PlanFlags& flags, const Shape& shape) {
 std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint64_t rows,
                           std::uint64_t (*ahead)(std::uint64_t)) {
   const std::uint32_t state = StateFloats(shape.optimizer, flags.dim);
-  const bool shares = shape.optimizer == OptimizerKind::kRowWiseAdaGrad;
+  const bool shares = KeepsOneFloatARow(shape.optimizer);
   const std::uint64_t stride = flags.dim + (shares ? 0 : state);
   const auto bytes = [&](std::uint64_t floats) {
     return sizing::RoundUpToPieces(ahead(floats) * sizeof(float));
@@ -139,8 +139,7 @@ Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
 
 // A rank's keys, starts and rows, and a file for each vector of state.
 std::uint64_t CheckpointBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
-  const bool shares = shape.optimizer == OptimizerKind::kRowWiseAdaGrad;
-  const std::uint64_t states = shares ? 1 : StateFloats(shape.optimizer, flags.dim) / flags.dim;
+  const std::uint64_t states = StatesOf(shape.optimizer).size();
   const std::uint64_t of_rank =
       (3 + states) * sizing::kNpyHeaderBytes + (sizing::kBuckets + 1) * sizeof(std::uint64_t);
   return flags.rows * (sizeof(Key) + part.row_bytes) + flags.ranks * of_rank;

@@ -1,12 +1,11 @@
 #include "client/ctl/saved_table.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "client/ctl/regular_file.h"
+#include "wire/json.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
@@ -20,8 +19,7 @@ constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;  // as the server t
 
 Result<TableOptions> ParseOptions(const std::string& text, const std::string& table) {
   v1::TableOptions wire;
-  if (const auto parsed = google::protobuf::util::JsonStringToMessage(text, &wire); !parsed.ok())
-    return InvalidArgument(std::string(parsed.message()));
+  if (Status parsed = FromJson(text, wire); !parsed.ok()) return parsed;
   wire.set_name(table);
   return FromProto(wire);
 }

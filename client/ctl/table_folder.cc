@@ -12,6 +12,7 @@
 #include "client/ctl/npy.h"
 #include "client/ctl/repeated_key.h"
 #include "client/ctl/saved_table.h"
+#include "wire/json.h"
 #include "wire/table_options_proto.h"
 
 namespace slotwise::ctl {
@@ -75,7 +76,7 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
     if (state) state->Append(chunk.keys.size(), std::as_bytes(chunk.state));
   }
   rows = keys.rows();
-  ordered_json said{{"options", ToJson(options)}, {"steps", info.steps}};
+  ordered_json said{{"options", OptionsJson(options)}, {"steps", info.steps}};
   // 0 comes from a server that does not say.
   const float base = info.base_learning_rate;
   if (base != 0 && base != options.optimizer.learning_rate) said["learning_rate"] = base;
@@ -167,12 +168,8 @@ Status SameRows(const char* file, const NpyReader& reader, const NpyReader& keys
 
 }  // namespace
 
-ordered_json ToJson(const TableOptions& options) {
-  google::protobuf::util::JsonPrintOptions print;
-  print.preserve_proto_field_names = true;
-  std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(ToProto(options), &text, print);
-  return status.ok() ? ordered_json::parse(text) : ordered_json();
+ordered_json OptionsJson(const TableOptions& options) {
+  return ordered_json::parse(ToJson(ToProto(options)));
 }
 
 Result<std::uint64_t> ExportTable(Client& client, const std::string& table, const fs::path& folder,

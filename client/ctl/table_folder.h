@@ -18,7 +18,7 @@
 namespace slotwise::ctl {
 
 // Writes options as protobuf's own JSON does: 64-bit numbers are strings.
-nlohmann::ordered_json ToJson(const TableOptions& options);
+nlohmann::ordered_json OptionsJson(const TableOptions& options);
 
 // Writes `table` to `folder`. The folder appears whole, by a rename, and replaces a table saved there
 // earlier. Returns how many rows were written. ALREADY_EXISTS: `folder` exists and holds no saved table.

@@ -1,5 +1,10 @@
 // TableOptions say what a table is: its shape, how it pools bags, how it learns, and how a new row begins.
 //
+// The lists below (ForEachOption, ForEachConstant, StatesOf) are the only ones of options, of optimizers' and
+// initializers' constants and of optimizers' state. Messages, checks, checkpoints and errors go by the lists,
+// under the names of proto/slotwise/v1/admin.proto. wire/schema_check.cc fails the build if the lists and the
+// messages differ. CONTRIBUTING.md has the recipes for another optimizer and another option.
+//
 // `TableOptions` is trivially copyable, so that one rank can send it to the others as bytes. Two tables with
 // equal options answer the same inputs with the same bytes, on any backend and any number of ranks.
 // Thread-safety: plain values.
@@ -7,7 +12,10 @@
 #define SLOTWISE_TABLE_OPTIONS_H_
 
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -15,7 +23,14 @@
 
 #include "slotwise/status.h"
 
+// A kind that one of the switches below leaves out does not compile.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+
 namespace slotwise {
+
+// What ToString returns of a number that is no kind.
+inline constexpr std::string_view kUnknown = "unknown";
 
 // A table's name has 1 to 255 of the characters A-Z a-z 0-9 _ . - / . None of the parts between its slashes
 // is empty or begins with '.' or '-', so that a name is also a path that stays in its folder.
@@ -155,60 +170,262 @@ Status ValidateStepRate(float learning_rate, const TableOptions& table);
 // Returns the first option, other than the name, that differs, as "dim is 16, not 8"; empty if none does.
 std::string FirstDifference(const TableOptions& there, const TableOptions& asked);
 
-// Returns "sum", "mean", "sqrtn" or "none"; "sgd", "adagrad", "rowwise_adagrad", ...
-std::string_view ToString(Combiner combiner);
-std::string_view ToString(OptimizerKind kind);
+// Returns "sum", "mean", "sqrtn" or "none".
+constexpr std::string_view ToString(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::kSum:
+      return "sum";
+    case Combiner::kMean:
+      return "mean";
+    case Combiner::kSqrtn:
+      return "sqrtn";
+    case Combiner::kNone:
+      return "none";
+  }
+  return kUnknown;
+}
+
+// Returns the optimizer's name in admin.proto: "sgd", "adagrad", "rowwise_adagrad", ...
+constexpr std::string_view ToString(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return "sgd";
+    case OptimizerKind::kAdaGrad:
+      return "adagrad";
+    case OptimizerKind::kAdam:
+      return "adam";
+    case OptimizerKind::kMomentum:
+      return "momentum";
+    case OptimizerKind::kNesterov:
+      return "nesterov";
+    case OptimizerKind::kRowWiseAdaGrad:
+      return "rowwise_adagrad";
+    case OptimizerKind::kRmsProp:
+      return "rmsprop";
+    case OptimizerKind::kFtrl:
+      return "ftrl";
+  }
+  return kUnknown;
+}
+
+// Returns "uniform", "normal" or "constant".
+constexpr std::string_view ToString(InitializerKind kind) {
+  switch (kind) {
+    case InitializerKind::kUniform:
+      return "uniform";
+    case InitializerKind::kNormal:
+      return "normal";
+    case InitializerKind::kConstant:
+      return "constant";
+  }
+  return kUnknown;
+}
 
 // Returns all kinds of one of these enumerations, in their order. The numbers of kinds go from 0 up to the
-// first that ToString, which does not compile without a name for each kind, calls "unknown".
+// first without a name.
 template <class T>
-std::vector<T> EveryKind() {
+constexpr std::vector<T> EveryKind() {
   std::vector<T> kinds;
-  for (T kind{}; ToString(kind) != "unknown"; kind = static_cast<T>(static_cast<int>(kind) + 1))
+  for (T kind{}; ToString(kind) != kUnknown; kind = static_cast<T>(static_cast<int>(kind) + 1))
     kinds.push_back(kind);
   return kinds;
 }
-std::string_view ToString(InitializerKind kind);  // "uniform", "normal" or "constant"
 
-// Returns how many floats an optimizer keeps beside each row of `dim` values: vectors of `dim`, but one float
-// for RowWiseAdaGrad.
-constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kRowWiseAdaGrad:
-      return 1;
-    case OptimizerKind::kAdaGrad:
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kNesterov:
-    case OptimizerKind::kRmsProp:
-      return dim;
-    case OptimizerKind::kAdam:
-    case OptimizerKind::kFtrl:
-      return 2 * dim;
+// The values that an option may have.
+struct Range {
+  double least = 0;
+  double most = std::numeric_limits<double>::max();
+  bool above_least = false;    // `least` itself is refused
+  bool below_most = false;     // `most` itself is refused
+  std::string_view rule = {};  // what a refusal says; empty: "must be LEAST to MOST"
+
+  // False for NaN.
+  constexpr bool Has(double value) const {
+    return value >= least && value <= most && !(above_least && value == least) &&
+           !(below_most && value == most);
   }
-  return 0;
+};
+inline constexpr double kLargestFloat = std::numeric_limits<float>::max();
+inline constexpr Range kFinite{.least = -kLargestFloat, .most = kLargestFloat, .rule = "must be finite"};
+inline constexpr Range kNotNegative{.most = kLargestFloat, .rule = "must be finite and not negative"};
+inline constexpr Range kAbove0{
+    .most = kLargestFloat, .above_least = true, .rule = "must be finite and above 0"};
+inline constexpr Range kBelow1{.most = 1, .below_most = true, .rule = "must be at least 0 and below 1"};
+
+// What is known of an option.
+template <class T>
+struct Option {
+  std::string_view name;  // of its field in admin.proto
+  T otherwise = {};       // the value where a message does not say
+  Range range = {};
+  std::string_view help = {};  // what slotwise-ctl says of its flag
+};
+
+template <class T, class Of>
+concept MaybeConst = std::same_as<std::remove_const_t<T>, Of>;
+
+// Calls visit(Option, value) for every option of a table beside its name, its optimizer and its initializer.
+template <MaybeConst<TableOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  constexpr TableOptions kNew;
+  visit(Option<std::uint32_t>{"dim", 0, {1, TableOptions::kMaxDim}, "elements a row"}, o.dim);
+  visit(Option<std::uint32_t>{"slots", kNew.slots, {1, TableOptions::kMaxSlots}, "bags a sample (1)"},
+        o.slots);
+  visit(Option<Combiner>{"combiner", kNew.combiner, {}, "sum (default), mean, sqrtn or none"}, o.combiner);
+  visit(Option<std::uint64_t>{"initial_rows", 0, {}, "rows to make room for at once"}, o.initial_rows);
+  visit(
+      Option<std::uint64_t>{
+          "max_rows", kNew.max_rows, {1, TableOptions::kMaxMaxRows}, "the most rows over all ranks (2^30)"},
+      o.max_rows);
+  visit(Option<float>{"max_load",
+                      kNew.max_load,
+                      {TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad},
+                      "at most this share of the cells is taken (0.5)"},
+        o.max_load);
 }
 
-// Returns where a row's sums or means of squares begin in its state. They are never negative, and they reach
-// to the state's end. Returns StateFloats(kind, dim) for an optimizer that keeps no squares.
-constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
-  switch (kind) {
-    case OptimizerKind::kAdaGrad:
-    case OptimizerKind::kRowWiseAdaGrad:
-    case OptimizerKind::kRmsProp:
-      return 0;
-    case OptimizerKind::kAdam:
-    case OptimizerKind::kFtrl:
-      return dim;
+// The same for what every optimizer has, ...
+template <MaybeConst<OptimizerOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  visit(Option<float>{"learning_rate", 0, kAbove0, "above 0"}, o.learning_rate);
+  visit(Option<float>{"weight_decay", 0, kNotNegative,
+                      "times a touched row's weights, added to the gradient (0)"},
+        o.weight_decay);
+}
+// ... for a schedule, ...
+template <MaybeConst<ScheduleOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  visit(Option<std::uint64_t>{"warmup_steps"}, o.warmup_steps);
+  visit(Option<std::uint64_t>{"decay_start"}, o.decay_start);
+  visit(Option<std::uint64_t>{"decay_steps"}, o.decay_steps);
+  visit(Option<float>{"decay_power", 2.0F, kAbove0}, o.decay_power);
+  visit(Option<float>{"end_learning_rate", 0, kNotNegative}, o.end_learning_rate);
+}
+// ... and for what every initializer has.
+template <MaybeConst<InitializerOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  visit(Option<std::uint64_t>{"seed", 0, {}, "of first values (0)"}, o.seed);
+}
+
+// Calls visit(Option, value) for the constants of the optimizer's kind. Epsilon must be above 0, because a
+// row whose gradient is 0 divides by √0 + ε.
+template <MaybeConst<OptimizerOptions> T, class Visit>
+constexpr void ForEachConstant(T& o, const Visit& visit) {
+  switch (o.kind) {
     case OptimizerKind::kSgd:
+      return;
     case OptimizerKind::kMomentum:
     case OptimizerKind::kNesterov:
-      return StateFloats(kind, dim);
+      return visit(Option<float>{"momentum", 0.9F, kBelow1}, o.momentum);
+    case OptimizerKind::kAdaGrad:
+    case OptimizerKind::kRowWiseAdaGrad:
+      visit(Option<float>{"initial_accumulator", 0, kNotNegative}, o.initial_accumulator);
+      return visit(Option<float>{"epsilon", 1e-10F, kAbove0}, o.epsilon);
+    case OptimizerKind::kRmsProp:
+      visit(Option<float>{"beta", 0.99F, kBelow1}, o.beta2);
+      return visit(Option<float>{"epsilon", 1e-8F, kAbove0}, o.epsilon);
+    case OptimizerKind::kAdam:
+      visit(Option<float>{"beta1", 0.9F, kBelow1}, o.beta1);
+      visit(Option<float>{"beta2", 0.999F, kBelow1}, o.beta2);
+      visit(Option<float>{"epsilon", 1e-8F, kAbove0}, o.epsilon);
+      visit(Option<bool>{"corrected_epsilon"}, o.corrected_epsilon);
+      return visit(Option<bool>{"decoupled_decay"}, o.decoupled_decay);
+    case OptimizerKind::kFtrl:
+      visit(Option<float>{"lambda1", 0, kNotNegative}, o.lambda1);
+      visit(Option<float>{"lambda2", 0, kNotNegative}, o.lambda2);
+      return visit(Option<float>{"beta", 1.0F, kAbove0}, o.ftrl_beta);
   }
-  return 0;
+}
+
+// The same for the constants of the initializer's kind.
+template <MaybeConst<InitializerOptions> T, class Visit>
+constexpr void ForEachConstant(T& o, const Visit& visit) {
+  switch (o.kind) {
+    case InitializerKind::kUniform:
+      visit(Option<float>{"low", 0, kFinite}, o.low);
+      return visit(Option<float>{"high", 0, kFinite}, o.high);
+    case InitializerKind::kNormal:
+      visit(Option<float>{"mean", 0, kFinite}, o.mean);
+      return visit(Option<float>{"deviation", 0, kNotNegative}, o.deviation);
+    case InitializerKind::kConstant:
+      return visit(Option<float>{"value", 0, kFinite}, o.mean);
+  }
+}
+
+// One array of an optimizer's state: dim floats a row, or one float a row.
+struct StateArray {
+  std::string_view name;                      // of its file in a checkpoint: rank-<r>.<name>.npy
+  bool is_square = false;                     // it has sums or means of squares, which are never negative
+  bool one_a_row = false;                     // one float a row; such an optimizer has no other array
+  float OptimizerOptions::*begins = nullptr;  // the value of a new row; null: 0
+};
+
+namespace states {
+inline constexpr std::array<StateArray, 1> kVelocity{{{.name = "v"}}};
+inline constexpr std::array<StateArray, 1> kStep{{{.name = "a"}}};
+inline constexpr std::array<StateArray, 1> kSquares{
+    {{.name = "s", .is_square = true, .begins = &OptimizerOptions::initial_accumulator}}};
+inline constexpr std::array<StateArray, 1> kSquareOfRow{
+    {{.name = "s", .is_square = true, .one_a_row = true, .begins = &OptimizerOptions::initial_accumulator}}};
+inline constexpr std::array<StateArray, 1> kMeanOfSquares{{{.name = "v", .is_square = true}}};
+inline constexpr std::array<StateArray, 2> kMoments{{{.name = "m"}, {.name = "v", .is_square = true}}};
+inline constexpr std::array<StateArray, 2> kFtrl{{{.name = "z"}, {.name = "n", .is_square = true}}};
+}  // namespace states
+
+// Returns the arrays of an optimizer's state, in the order in which a row has them: squares are last.
+constexpr std::span<const StateArray> StatesOf(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return {};
+    case OptimizerKind::kAdaGrad:
+      return states::kSquares;
+    case OptimizerKind::kAdam:
+      return states::kMoments;
+    case OptimizerKind::kMomentum:
+      return states::kVelocity;
+    case OptimizerKind::kNesterov:
+      return states::kStep;
+    case OptimizerKind::kRowWiseAdaGrad:
+      return states::kSquareOfRow;
+    case OptimizerKind::kRmsProp:
+      return states::kMeanOfSquares;
+    case OptimizerKind::kFtrl:
+      return states::kFtrl;
+  }
+  return {};
+}
+
+// Returns how many floats an optimizer keeps beside each row of `dim` values.
+constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
+  std::uint32_t floats = 0;
+  for (const StateArray& state : StatesOf(kind)) floats += state.one_a_row ? 1 : dim;
+  return floats;
+}
+
+// Returns where a row's sums or means of squares begin in its state. They reach to the state's end. Returns
+// StateFloats(kind, dim) for an optimizer that keeps no squares.
+constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
+  std::uint32_t begin = 0;
+  for (const StateArray& state : StatesOf(kind)) {
+    if (state.is_square) return begin;
+    begin += state.one_a_row ? 1 : dim;
+  }
+  return begin;
+}
+
+// Whether the optimizer keeps one float a row.
+constexpr bool KeepsOneFloatARow(OptimizerKind kind) {
+  return !StatesOf(kind).empty() && StatesOf(kind).front().one_a_row;
+}
+
+// Returns what all of a new row's state is.
+constexpr float FirstState(const OptimizerOptions& optimizer) {
+  const std::span<const StateArray> states = StatesOf(optimizer.kind);
+  return states.empty() || states.front().begins == nullptr ? 0.0F : optimizer.*states.front().begins;
 }
 
 }  // namespace slotwise
+
+#pragma GCC diagnostic pop
 
 #endif  // SLOTWISE_TABLE_OPTIONS_H_

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -14,9 +13,6 @@
 
 #include "slotwise/status.h"
 #include "slotwise/table_errors.h"
-
-// A kind that one of these switches leaves out does not compile; checkpoints know kinds by ToString alone.
-#pragma GCC diagnostic error "-Wswitch"
 
 namespace slotwise {
 namespace {
@@ -55,132 +51,131 @@ std::string Quoted(std::string_view name) {
   return text + "\"";
 }
 
-Status NotNegative(std::string_view field, float value) {
-  if (std::isfinite(value) && value >= 0) return {};
-  return Refuse(field, Text(value), "must be finite and not negative");
-}
-
-Status Above0(std::string_view field, float value) {
-  if (std::isfinite(value) && value > 0) return {};
-  return Refuse(field, Text(value), "must be finite and above 0");
-}
-
-Status Below1(std::string_view field, float value) {
-  if (value >= 0 && value < 1) return {};
-  return Refuse(field, Text(value), "must be at least 0 and below 1");
-}
-
-Status FirstBad(std::initializer_list<Status> checks) {
-  for (const Status& status : checks) {
-    if (!status.ok()) return status;
+// How a value is said in errors.
+template <class T>
+std::string Said(const T& value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return Text(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(value);
+  } else {
+    return std::string(ToString(value));
   }
-  return {};
 }
 
-Status ValidateSchedule(const OptimizerOptions& o) {
-  const ScheduleOptions& schedule = o.schedule;
-  constexpr std::string_view kEnd = "optimizer.schedule.end_learning_rate";
-  // Also of a rate that never falls: NaN would make a table differ from itself.
-  if (Status status = FirstBad({Above0("optimizer.schedule.decay_power", schedule.decay_power),
-                                NotNegative(kEnd, schedule.end_learning_rate)});
-      !status.ok()) {
-    return status;
+template <class T>
+Status CheckRange(std::string_view path, const Option<T>& option, const T& value) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, std::uint32_t> ||
+                std::is_same_v<T, std::uint64_t>) {
+    const Range& range = option.range;
+    if (range.Has(static_cast<double>(value))) return {};
+    const auto bound = [](double of) { return Said(static_cast<T>(of)); };
+    const std::string rule = range.rule.empty() ? "must be " + bound(range.least) + " to " + bound(range.most)
+                                                : std::string(range.rule);
+    return Refuse(std::string(path) + std::string(option.name), Said(value), rule);
+  } else {
+    return {};
   }
-  if (schedule.decay_steps == 0) return {};
-  if (schedule.decay_start < schedule.warmup_steps) {
-    return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
-                  "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
+}
+
+// Returns a visitor of options that notes the first one that has no value that it may have.
+auto NoteFirst(std::string_view path, Status& first) {
+  return [path, &first]<class T>(const Option<T>& option, const T& value) {
+    if (first.ok()) first = CheckRange(path, option, value);
+  };
+}
+
+template <class Kind>
+Status NoKind(std::string_view field, Kind kind) {
+  std::string rule = "must be ";
+  const std::vector<Kind> kinds = EveryKind<Kind>();
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (i > 0) rule += i + 1 < kinds.size() ? ", " : " or ";
+    rule += std::to_string(i) + " (" + std::string(ToString(kinds[i])) + ")";
   }
-  if (o.kind != OptimizerKind::kFtrl || schedule.end_learning_rate > 0) return {};
-  return Refuse(kEnd, Text(schedule.end_learning_rate),
-                "must be above 0 in a table of ftrl with decay_steps, because ftrl divides by the rate");
+  return Refuse(field, std::to_string(static_cast<int>(kind)), rule);
+}
+
+// Options by their paths in messages, the kinds before their constants.
+using OptionTexts = std::vector<std::pair<std::string, std::string>>;
+
+OptionTexts TextsOf(const TableOptions& options) {
+  OptionTexts texts;
+  const auto add_to = [&texts](std::string_view path) {
+    return [&texts, path]<class T>(const Option<T>& option, const T& value) {
+      texts.emplace_back(std::string(path) + std::string(option.name), Said(value));
+    };
+  };
+  ForEachOption(options, add_to(""));
+  texts.emplace_back("optimizer", ToString(options.optimizer.kind));
+  ForEachOption(options.optimizer, add_to("optimizer."));
+  ForEachOption(options.optimizer.schedule, add_to("optimizer.schedule."));
+  ForEachConstant(options.optimizer, add_to("optimizer."));
+  texts.emplace_back("initializer", ToString(options.initializer.kind));
+  ForEachOption(options.initializer, add_to("initializer."));
+  ForEachConstant(options.initializer, add_to("initializer."));
+  return texts;
 }
 
 Status ValidateOptimizer(const OptimizerOptions& o) {
-  if (Status status = FirstBad({ValidateLearningRate(o.learning_rate),
-                                NotNegative("optimizer.weight_decay", o.weight_decay), ValidateSchedule(o)});
-      !status.ok()) {
-    return status;
+  const ScheduleOptions& schedule = o.schedule;
+  Status first;
+  ForEachOption(o, NoteFirst("optimizer.", first));
+  // Also of a rate that never falls: NaN would make a table differ from itself.
+  ForEachOption(schedule, NoteFirst("optimizer.schedule.", first));
+  if (!first.ok()) return first;
+  if (schedule.decay_steps > 0 && schedule.decay_start < schedule.warmup_steps) {
+    return Refuse("optimizer.schedule.decay_start", std::to_string(schedule.decay_start),
+                  "must not be below warmup_steps, which is " + std::to_string(schedule.warmup_steps));
   }
-  // Epsilon must be above 0, because a row whose gradient is 0 divides by √0 + ε.
-  const Status epsilon = Above0("optimizer.epsilon", o.epsilon);
-  switch (o.kind) {
-    case OptimizerKind::kSgd:
-      return {};
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kNesterov:
-      return Below1("optimizer.momentum", o.momentum);
-    case OptimizerKind::kAdaGrad:
-    case OptimizerKind::kRowWiseAdaGrad:
-      return FirstBad({NotNegative("optimizer.initial_accumulator", o.initial_accumulator), epsilon});
-    case OptimizerKind::kRmsProp:
-      return FirstBad({Below1("optimizer.beta", o.beta2), epsilon});
-    case OptimizerKind::kAdam:
-      return FirstBad({Below1("optimizer.beta1", o.beta1), Below1("optimizer.beta2", o.beta2), epsilon});
-    case OptimizerKind::kFtrl:
-      return FirstBad({NotNegative("optimizer.lambda1", o.lambda1),
-                       NotNegative("optimizer.lambda2", o.lambda2), Above0("optimizer.beta", o.ftrl_beta)});
+  if (schedule.decay_steps > 0 && o.kind == OptimizerKind::kFtrl && !(schedule.end_learning_rate > 0)) {
+    return Refuse("optimizer.schedule.end_learning_rate", Text(schedule.end_learning_rate),
+                  "must be above 0 in a table of ftrl with decay_steps, because ftrl divides by the rate");
   }
-  return Refuse("optimizer.kind", std::to_string(static_cast<int>(o.kind)), "must be 0 (sgd) to 7 (ftrl)");
-}
-
-Status ValidateUniform(const InitializerOptions& initializer) {
-  if (!std::isfinite(initializer.low))
-    return Refuse("initializer.low", Text(initializer.low), "must be finite");
-  if (!std::isfinite(initializer.high))
-    return Refuse("initializer.high", Text(initializer.high), "must be finite");
-  if (initializer.low > initializer.high) {
-    return Refuse("initializer.low", Text(initializer.low),
-                  "must not be above initializer.high, which is " + Text(initializer.high));
-  }
-  if (!std::isfinite(initializer.high - initializer.low)) {
-    return Refuse("initializer.high", Text(initializer.high),
-                  "its distance from initializer.low must be finite, and that is " + Text(initializer.low));
-  }
-  return {};
+  if (ToString(o.kind) == kUnknown) return NoKind<OptimizerKind>("optimizer.kind", o.kind);
+  ForEachConstant(o, NoteFirst("optimizer.", first));
+  return first;
 }
 
 // A row's first values are rows like others, so all of them must be finite.
-Status ValidateNormal(const InitializerOptions& initializer) {
-  constexpr std::string_view kDeviation = "initializer.deviation";
-  constexpr float kFarthest = 5.295F;  // no first value is more than 5.2947 deviations away from the mean
-  if (Status status = NotNegative(kDeviation, initializer.deviation); !status.ok()) return status;
-  if (std::isfinite(std::fabs(initializer.mean) + kFarthest * initializer.deviation)) return {};
-  return Refuse(kDeviation, Text(initializer.deviation),
-                "first values, up to " + Text(kFarthest) +
-                    " deviations away from initializer.mean, must be " + "finite, and the mean is " +
-                    Text(initializer.mean));
-}
-
-Status ValidateInitializer(const InitializerOptions& initializer) {
-  switch (initializer.kind) {
-    case InitializerKind::kUniform:
-      return ValidateUniform(initializer);
-    case InitializerKind::kNormal:
-    case InitializerKind::kConstant:
-      if (!std::isfinite(initializer.mean)) {
-        const bool normal = initializer.kind == InitializerKind::kNormal;
-        return Refuse(normal ? "initializer.mean" : "initializer.value", Text(initializer.mean),
-                      "must be finite");
-      }
-      return ValidateNormal(initializer);
+Status ValidateInitializer(const InitializerOptions& o) {
+  if (ToString(o.kind) == kUnknown) return NoKind<InitializerKind>("initializer.kind", o.kind);
+  Status first;
+  ForEachConstant(o, NoteFirst("initializer.", first));
+  if (!first.ok()) return first;
+  if (o.kind == InitializerKind::kUniform) {
+    if (o.low > o.high) {
+      return Refuse("initializer.low", Text(o.low),
+                    "must not be above initializer.high, which is " + Text(o.high));
+    }
+    if (!std::isfinite(o.high - o.low)) {
+      return Refuse("initializer.high", Text(o.high),
+                    "its distance from initializer.low must be finite, and that is " + Text(o.low));
+    }
   }
-  return Refuse("initializer.kind", std::to_string(static_cast<int>(initializer.kind)),
-                "must be 0 (uniform), 1 (normal) or 2 (constant)");
+  constexpr float kFarthest = 5.295F;  // no first value is more than 5.2947 deviations away from the mean
+  if (o.kind == InitializerKind::kNormal && !std::isfinite(std::fabs(o.mean) + kFarthest * o.deviation)) {
+    return Refuse("initializer.deviation", Text(o.deviation),
+                  "first values, up to " + Text(kFarthest) +
+                      " deviations away from initializer.mean, must be finite, and the mean is " +
+                      Text(o.mean));
+  }
+  return {};
 }
 
 }  // namespace
 
-Status ValidateLearningRate(float learning_rate) { return Above0("optimizer.learning_rate", learning_rate); }
+Status ValidateLearningRate(float learning_rate) {
+  return CheckRange("optimizer.", Option<float>{"learning_rate", 0, kAbove0}, learning_rate);
+}
 
 Status ValidateStepRate(float learning_rate, const TableOptions& table) {
   const OptimizerOptions& optimizer = table.optimizer;
-  const bool divides = optimizer.kind == OptimizerKind::kFtrl;
-  if (Status status =
-          divides ? Above0("learning_rate", learning_rate) : NotNegative("learning_rate", learning_rate);
-      !status.ok()) {
+  const Range& range = optimizer.kind == OptimizerKind::kFtrl ? kAbove0 : kNotNegative;  // ftrl divides by it
+  if (Status status = CheckRange("", Option<float>{"learning_rate", 0, range}, learning_rate); !status.ok())
     return status;
-  }
   if (optimizer.schedule.warmup_steps == 0 && optimizer.schedule.decay_steps == 0) return {};
   return Refuse("learning_rate", Text(learning_rate),
                 "must be left out for table " + table.name.str() + ", whose schedule decides it");
@@ -211,30 +206,20 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   const auto add = [&errors](Status status) {
     if (!status.ok()) errors.push_back(std::move(status));
   };
-  const auto check_range = [&add](std::string_view field, std::uint64_t value, std::uint64_t most) {
-    if (value < 1 || value > most)
-      add(Refuse(field, std::to_string(value), "must be 1 to " + std::to_string(most)));
-  };
   add(ValidateTableName(options.name.view()));
-  check_range("dim", options.dim, TableOptions::kMaxDim);
-  check_range("slots", options.slots, TableOptions::kMaxSlots);
-  if (options.combiner > Combiner::kNone) {
-    add(Refuse("combiner", std::to_string(static_cast<int>(options.combiner)),
-               "must be 0 (sum), 1 (mean), 2 (sqrtn) or 3 (none)"));
-  }
+  ForEachOption(options, [&add]<class T>(const Option<T>& option, const T& value) {
+    add(CheckRange("", option, value));
+  });
+  if (ToString(options.combiner) == kUnknown) add(NoKind<Combiner>("combiner", options.combiner));
   if (options.combiner == Combiner::kNone && options.slots > 1) {
     add(Refuse("slots", std::to_string(options.slots), "must be 1 in a table without a combiner"));
   }
   add(ValidateOptimizer(options.optimizer));
   add(ValidateInitializer(options.initializer));
-  check_range("max_rows", options.max_rows, TableOptions::kMaxMaxRows);
   if (options.initial_rows > options.max_rows) {
     add(Refuse("initial_rows", std::to_string(options.initial_rows),
                "must not be above max_rows, which is " + std::to_string(options.max_rows)));
   }
-  const bool may_load =
-      options.max_load >= TableOptions::kLeastMaxLoad && options.max_load <= TableOptions::kMostMaxLoad;
-  if (!may_load) add(Refuse("max_load", Text(options.max_load), "must be 0.0625 to 0.9375"));  // nor NaN
   return errors;
 }
 
@@ -244,106 +229,13 @@ Status Validate(const TableOptions& options) {
 }
 
 std::string FirstDifference(const TableOptions& there, const TableOptions& asked) {
-  std::string difference;
-  const auto compare = [&](std::string_view option, auto is, auto wanted) {
-    if (is == wanted || !difference.empty()) return;
-    const auto text = [](auto value) {
-      if constexpr (std::is_floating_point_v<decltype(value)>) {
-        return Text(value);
-      } else if constexpr (std::is_same_v<decltype(value), bool>) {
-        return std::string(value ? "true" : "false");
-      } else if constexpr (std::is_integral_v<decltype(value)>) {
-        return std::to_string(value);
-      } else {
-        return std::string(ToString(value));
-      }
-    };
-    difference = std::string(option) + " is " + text(is) + ", not " + text(wanted);
-  };
-  compare("dim", there.dim, asked.dim);
-  compare("slots", there.slots, asked.slots);
-  compare("combiner", there.combiner, asked.combiner);
-  const OptimizerOptions& is = there.optimizer;
-  const OptimizerOptions& o = asked.optimizer;
-  compare("optimizer", is.kind, o.kind);
-  compare("optimizer.learning_rate", is.learning_rate, o.learning_rate);
-  compare("optimizer.weight_decay", is.weight_decay, o.weight_decay);
-  compare("optimizer.epsilon", is.epsilon, o.epsilon);
-  compare("optimizer.initial_accumulator", is.initial_accumulator, o.initial_accumulator);
-  compare("optimizer.momentum", is.momentum, o.momentum);
-  compare("optimizer.beta1", is.beta1, o.beta1);
-  compare(o.kind == OptimizerKind::kRmsProp ? "optimizer.beta" : "optimizer.beta2", is.beta2, o.beta2);
-  compare("optimizer.corrected_epsilon", is.corrected_epsilon, o.corrected_epsilon);
-  compare("optimizer.decoupled_decay", is.decoupled_decay, o.decoupled_decay);
-  compare("optimizer.beta", is.ftrl_beta, o.ftrl_beta);
-  compare("optimizer.lambda1", is.lambda1, o.lambda1);
-  compare("optimizer.lambda2", is.lambda2, o.lambda2);
-  const ScheduleOptions& schedule = is.schedule;
-  compare("optimizer.schedule.warmup_steps", schedule.warmup_steps, o.schedule.warmup_steps);
-  compare("optimizer.schedule.decay_start", schedule.decay_start, o.schedule.decay_start);
-  compare("optimizer.schedule.decay_steps", schedule.decay_steps, o.schedule.decay_steps);
-  compare("optimizer.schedule.decay_power", schedule.decay_power, o.schedule.decay_power);
-  compare("optimizer.schedule.end_learning_rate", schedule.end_learning_rate, o.schedule.end_learning_rate);
-  const InitializerOptions& first = there.initializer;
-  compare("initializer", first.kind, asked.initializer.kind);
-  compare("initializer.seed", first.seed, asked.initializer.seed);
-  compare("initializer.low", first.low, asked.initializer.low);
-  compare("initializer.high", first.high, asked.initializer.high);
-  const bool normal = first.kind == InitializerKind::kNormal;
-  compare(normal ? "initializer.mean" : "initializer.value", first.mean, asked.initializer.mean);
-  compare("initializer.deviation", first.deviation, asked.initializer.deviation);
-  compare("initial_rows", there.initial_rows, asked.initial_rows);
-  compare("max_rows", there.max_rows, asked.max_rows);
-  compare("max_load", there.max_load, asked.max_load);
-  return difference;
-}
-
-std::string_view ToString(InitializerKind kind) {
-  switch (kind) {
-    case InitializerKind::kUniform:
-      return "uniform";
-    case InitializerKind::kNormal:
-      return "normal";
-    case InitializerKind::kConstant:
-      return "constant";
+  const OptionTexts is = TextsOf(there);
+  const OptionTexts wanted = TextsOf(asked);
+  // The constants of two kinds differ in number, behind the kinds.
+  for (std::size_t i = 0; i < std::min(is.size(), wanted.size()); ++i) {
+    if (is[i] != wanted[i]) return is[i].first + " is " + is[i].second + ", not " + wanted[i].second;
   }
-  return "unknown";
-}
-
-std::string_view ToString(Combiner combiner) {
-  switch (combiner) {
-    case Combiner::kSum:
-      return "sum";
-    case Combiner::kMean:
-      return "mean";
-    case Combiner::kSqrtn:
-      return "sqrtn";
-    case Combiner::kNone:
-      return "none";
-  }
-  return "unknown";
-}
-
-std::string_view ToString(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return "sgd";
-    case OptimizerKind::kAdaGrad:
-      return "adagrad";
-    case OptimizerKind::kAdam:
-      return "adam";
-    case OptimizerKind::kMomentum:
-      return "momentum";
-    case OptimizerKind::kNesterov:
-      return "nesterov";
-    case OptimizerKind::kRowWiseAdaGrad:
-      return "rowwise_adagrad";
-    case OptimizerKind::kRmsProp:
-      return "rmsprop";
-    case OptimizerKind::kFtrl:
-      return "ftrl";
-  }
-  return "unknown";
+  return {};
 }
 
 }  // namespace slotwise

@@ -18,6 +18,8 @@
 #include <utility>
 
 #include "kernels/body/portable.h"
+#include "kernels/step_scalars.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise::body {
 
@@ -183,6 +185,53 @@ struct FiniteSteps {
     ((w[A * dim] = Choose(finite != 0, after[A], before[A])), ...);
   }
 };
+
+// The weight decay that is part of a row's gradient.
+inline float CoupledDecay(const OptimizerOptions& options) {
+  const bool decoupled = options.kind == OptimizerKind::kAdam && options.decoupled_decay;
+  return decoupled ? 0.0F : options.weight_decay;
+}
+
+// Returns the optimizer, which keeps as many states as slotwise/table_options.h lists for its kind.
+template <OptimizerKind kKind, class Optimizer>
+constexpr Optimizer Of(Optimizer optimizer) {
+  static_assert(Optimizer::kStates + (Optimizer::kSharesState ? 1 : 0) == StatesOf(kKind).size());
+  static_assert(Optimizer::kSharesState == KeepsOneFloatARow(kKind));
+  return optimizer;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wswitch"
+
+// Calls use(optimizer): the one of the above that `options` name, with the numbers of the step. Each backend
+// compiles a body once for each optimizer, and a batch chooses once.
+template <class Use>
+void WithOptimizer(const OptimizerOptions& options, const StepScalars& scalars, Use use) {
+  using Kind = OptimizerKind;
+  const OptimizerOptions& o = options;
+  const float rate = scalars.learning_rate;
+  switch (o.kind) {
+    case Kind::kSgd:
+      return use(Of<Kind::kSgd>(Sgd{rate}));
+    case Kind::kMomentum:
+      return use(Of<Kind::kMomentum>(Momentum{rate, o.momentum}));
+    case Kind::kNesterov:
+      return use(Of<Kind::kNesterov>(Nesterov{rate, o.momentum}));
+    case Kind::kAdaGrad:
+      return use(Of<Kind::kAdaGrad>(AdaGrad{rate, o.epsilon}));
+    case Kind::kRowWiseAdaGrad:
+      return use(Of<Kind::kRowWiseAdaGrad>(RowWiseAdaGrad{rate, o.epsilon}));
+    case Kind::kRmsProp:
+      return use(Of<Kind::kRmsProp>(RmsProp{rate, o.beta2, o.epsilon}));
+    case Kind::kAdam:
+      return use(Of<Kind::kAdam>(
+          Adam{scalars.adam_rate, scalars.adam_keep, o.beta1, o.beta2, scalars.adam_epsilon}));
+    case Kind::kFtrl:
+      return use(Of<Kind::kFtrl>(Ftrl{rate, o.lambda1, o.lambda2, o.ftrl_beta}));
+  }
+}
+
+#pragma GCC diagnostic pop
 
 }  // namespace slotwise::body
 

@@ -157,7 +157,7 @@ Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> record
   const TableOptions& options = table_->options;
   const std::uint32_t state = StateFloats(options.optimizer.kind, options.dim);
   if (Status status = ReadColumns(kValues, begin, 0, options.dim, records, read); !status.ok()) return status;
-  const auto states = static_cast<std::uint32_t>(StateNames(options.optimizer.kind).size());
+  const auto states = static_cast<std::uint32_t>(StatesOf(options.optimizer.kind).size());
   for (std::uint32_t i = 0; i < states; ++i) {
     const std::uint32_t width = state / states;
     if (Status status = ReadColumns(kFirstState + i, begin, options.dim + i * width, width, records, read);

@@ -90,7 +90,7 @@ Status TableWriter::AppendPiece(std::span<const float> records) {
   };
   take(0, options.dim);
   if (Status status = AppendValues(column_); !status.ok()) return status;
-  const std::size_t states = StateNames(options.optimizer.kind).size();
+  const std::size_t states = StatesOf(options.optimizer.kind).size();
   for (std::size_t i = 0; i < states; ++i) {
     take(options.dim + i * (state / states), state / states);
     if (Status status = writers_[kFirstState + i].Append(std::as_bytes(std::span(column_))); !status.ok())

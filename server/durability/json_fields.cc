@@ -70,13 +70,23 @@ void JsonFields::Float(const std::string& name, float& number) {
   if (!fits || double{number} != exact) Complain(name, "is no finite float32");
 }
 
-void JsonFields::Version(std::uint64_t version) {
+void JsonFields::ObjectText(const std::string& name, std::string& text) {
+  if (to_) (*to_)[name] = ordered_json::parse(text);
+  const json& found = Find(name);
+  if (!found.is_object()) return Complain(name, "is no object");
+  text = found.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::uint64_t JsonFields::Version(std::uint64_t version, std::uint64_t oldest) {
   known_.insert("checksum");
   std::uint64_t said = version;
   Number("format_version", said);
-  if (said != version)
-    Complain("format_version", "is " + std::to_string(said) + ", and this version of Slotwise reads " +
+  if (said < oldest || said > version) {
+    const std::string all = oldest == version ? "" : std::to_string(oldest) + " to ";
+    Complain("format_version", "is " + std::to_string(said) + ", and this version of Slotwise reads " + all +
                                    std::to_string(version));
+  }
+  return said;
 }
 
 Result<std::string> ReadCheckedText(FileSystem& files, const std::string& path) {

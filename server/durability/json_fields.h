@@ -66,8 +66,11 @@ class JsonFields {
   void Array(const std::string& name, Json& array) {
     if (!Field(name, array, &Json::is_array)) Complain(name, "is no array");
   }
-  // The version of a checked text's format. The checksum, which the writer of the text adds, may be there.
-  void Version(std::uint64_t version);
+  // An object that has a text of its own, which is not looked at here.
+  void ObjectText(const std::string& name, std::string& text);
+  // Writes the version of a checked text's format, or returns the one that is read, which may be one since
+  // `oldest`. The checksum, which the writer of the text adds, may be there.
+  std::uint64_t Version(std::uint64_t version, std::uint64_t oldest);
   // One of an enumeration's kinds, by name.
   template <class T>
   void Kind(const std::string& name, T& kind) {

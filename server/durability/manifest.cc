@@ -9,7 +9,7 @@
 #include "server/durability/bounds.h"
 #include "server/durability/hex.h"
 #include "server/durability/json_fields.h"
-#include "server/durability/table_options_text.h"
+#include "server/durability/options_text.h"
 
 namespace slotwise {
 namespace {
@@ -107,11 +107,22 @@ void ListOwners(JsonFields& fields, BucketOwners& owners, std::uint32_t ranks) {
     fields.Complain("bucket_owners", "has " + std::to_string(next) + " buckets, not 4096");
 }
 
-void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest) {
+void ListOptions(JsonFields& fields, TableOptions& options, std::uint64_t format_version) {
+  if (format_version < kManifestVersion) return fields.Object("options", options, ListFlatOptions);
+  std::string text = fields.reads() ? "" : OptionsText(options);
+  fields.ObjectText("options", text);
+  if (!fields.reads()) return;
+  const Result<TableOptions> read = OptionsFromText(text);
+  if (!read.ok()) return fields.Complain("options", "cannot make a table: " + read.status().message());
+  options = *read;
+}
+
+void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest,
+               std::uint64_t format_version) {
   std::uint32_t id = Value(table.id);
   fields.Number("id", id, 1);
   table.id = TableId{id};
-  fields.Object("options", table.options, ListTableOptions);
+  ListOptions(fields, table.options, format_version);
   fields.HexNumber("lineage", table.lineage);
   if (table.lineage == 0) fields.Complain("lineage", "is 0, which no table has");
   fields.Number("steps", table.steps, 0, kMaxSteps);
@@ -155,7 +166,7 @@ void CheckOrigin(JsonFields& fields, const Manifest& manifest) {
 
 void ListManifest(JsonFields& fields, Manifest& manifest) {
   if (fields.reads()) fields.HexNumber("checksum", manifest.checksum);
-  fields.Version(kManifestVersion);
+  const std::uint64_t format_version = fields.Version(kManifestVersion, kOldestManifestVersion);
   ListId(fields, manifest.id);
   std::string kind = manifest.is_delta() ? "delta" : "base";
   fields.Text("kind", kind);
@@ -185,7 +196,7 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
   CheckFile(fields, "ledger", manifest.ledger, std::string(kLedgerName), manifest.ledger.bytes);
   std::set<std::string, std::less<>> names;
   const auto list_table = [&](JsonFields& of, TableEntry& table) {
-    ListTable(of, table, manifest);
+    ListTable(of, table, manifest, format_version);
     if (Value(table.id) >= manifest.next_table_id) of.Complain("id", "is not below next_table_id");
     if (!names.empty() && of.reads() && table.id <= std::prev(manifest.tables.end(), 2)->id)
       of.Complain("id", "is not above the id before it");

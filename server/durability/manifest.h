@@ -24,7 +24,9 @@
 
 namespace slotwise {
 
-inline constexpr std::uint64_t kManifestVersion = 1;
+// Version 1, which 0.1.0 wrote, has other options of tables (options_text.h).
+inline constexpr std::uint64_t kManifestVersion = 2;
+inline constexpr std::uint64_t kOldestManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLedgerName = "ledger.bin";
 inline constexpr std::uint32_t kMaxTablesInCheckpoint = 65536;

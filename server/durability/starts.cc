@@ -36,7 +36,7 @@ void ListGroup(JsonFields& fields, ServerStarts& some) {
 }
 
 void ListStarts(JsonFields& fields, std::vector<ServerStarts>& starts) {
-  fields.Version(kFormatVersion);
+  fields.Version(kFormatVersion, kFormatVersion);
   fields.Objects("starts", starts, ListGroup, kMostStarts);
 }
 

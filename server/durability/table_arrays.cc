@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "slotwise/npy_header.h"
+
 namespace slotwise {
 namespace {
 
@@ -24,15 +26,7 @@ std::uint64_t ArrayFile::row_bytes() const {
   return element_bytes * width.value_or(1);
 }
 
-std::string ArrayFile::header() const {
-  constexpr std::size_t kPreambleBytes = 10;
-  std::string header = "\x93NUMPY";
-  header += {'\x01', '\x00', static_cast<char>(kNpyHeaderBytes - kPreambleBytes), '\x00'};
-  header += "{'descr': '" + std::string(type) + "', 'fortran_order': False, 'shape': (" +
-            std::to_string(rows) + ", " + (width ? std::to_string(*width) : "") + "), }";
-  header.resize(kNpyHeaderBytes - 1, ' ');
-  return header + '\n';
-}
+std::string ArrayFile::header() const { return NpyHeader(type, {.rows = rows, .width = width}); }
 
 std::vector<ArrayFile> TableArrays::All() const {
   std::vector<ArrayFile> all = {keys, starts, values};
@@ -57,37 +51,13 @@ TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t
                      .states = {},
                      .erased = {},
                      .erased_starts = {}};
-  const OptimizerKind kind = options.optimizer.kind;
-  const auto names = StateNames(kind);
-  for (const std::string_view name : names) {
-    const auto width = StateFloats(kind, options.dim) / static_cast<std::uint32_t>(names.size());
-    arrays.states.push_back(file(name, "<f4", rows, width));
-  }
+  for (const StateArray& state : StatesOf(options.optimizer.kind))
+    arrays.states.push_back(file(state.name, "<f4", rows, state.one_a_row ? 1 : options.dim));
   if (erased) {
     arrays.erased = file("erased", "<u8", *erased);
     arrays.erased_starts = file("erased-starts", "<u8", kBucketCount + 1);
   }
   return arrays;
-}
-
-std::vector<std::string_view> StateNames(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return {};
-    case OptimizerKind::kAdaGrad:
-    case OptimizerKind::kRowWiseAdaGrad:
-      return {"s"};
-    case OptimizerKind::kNesterov:
-      return {"a"};
-    case OptimizerKind::kMomentum:
-    case OptimizerKind::kRmsProp:
-      return {"v"};
-    case OptimizerKind::kAdam:
-      return {"m", "v"};
-    case OptimizerKind::kFtrl:
-      return {"z", "n"};
-  }
-  return {};
 }
 
 std::string TableFolder(TableId table) { return "table-" + std::to_string(Value(table)); }

@@ -3,7 +3,7 @@
 //   rank-<r>.keys.npy           <u8 [rows]              in bucket order: by bucket, and ascending in a bucket
 //   rank-<r>.starts.npy         <u8 [kBucketCount + 1]  where each bucket's rows begin, and the number of all
 //   rank-<r>.rows.npy           <f4 [rows][dim]         or <f2, or <u2: upper halves of float32 (bfloat16)
-//   rank-<r>.<state>.npy        <f4 [rows][width]       one for each name of StateNames
+//   rank-<r>.<state>.npy        <f4 [rows][width]       one for each of StatesOf(the optimizer)
 //   rank-<r>.erased.npy         <u8 [erased]            deltas: keys that were erased, in bucket order
 //   rank-<r>.erased-starts.npy  <u8 [kBucketCount + 1]
 //
@@ -69,10 +69,6 @@ struct TableArrays {
 // REQUIRES: rows <= kMaxRowsPerShard, erased <= TableOptions::kMaxMaxRows.
 TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t rank, std::uint64_t rows,
                      std::optional<std::uint64_t> erased);
-
-// Returns the names of a row's vectors of state, in their order in a record, as docs/semantics.md has them:
-// {"m", "v"} for Adam. All vectors have the same width: StateFloats(kind, dim) / their number.
-std::vector<std::string_view> StateNames(OptimizerKind kind);
 
 // Returns the folder of a table in a checkpoint's: "table-7".
 std::string TableFolder(TableId table);

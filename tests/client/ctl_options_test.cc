@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <string_view>
 
 #include "client/ctl/options.h"
 #include "client/ctl/text_table.h"
@@ -11,19 +13,26 @@
 namespace slotwise::ctl {
 namespace {
 
+using Set = std::function<void(v1::TableOptions&)>;
+
+// Returns what the flag of an option sets.
+Set Flag(std::string_view name, double value) {
+  Set set;
+  ForEachFlag([&]<class T>(const Option<T>& option, const auto& to) {
+    if (option.name != name) return;
+    set = [to, value](v1::TableOptions& options) { to(options, static_cast<T>(value)); };
+  });
+  return set;
+}
+
 TEST(OptionsOf, TakesFlagsAlone) {
   const auto options = OptionsOf({.name = "ads",
-                                  .file = {},
-                                  .dim = 16,
-                                  .slots = 3,
                                   .combiner = "mean",
                                   .optimizer = "adam { beta1: 0.5 }",
                                   .initializer = "normal { deviation: 2 }",
-                                  .learning_rate = 0.25F,
-                                  .seed = 7,
-                                  .initial_rows = 8,
-                                  .max_rows = 9,
-                                  .max_load = 0.75F});
+                                  .set = {Flag("dim", 16), Flag("slots", 3), Flag("learning_rate", 0.25),
+                                          Flag("seed", 7), Flag("initial_rows", 8), Flag("max_rows", 9),
+                                          Flag("max_load", 0.75), Flag("weight_decay", 0.5)}});
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_EQ(options->name.view(), "ads");
   EXPECT_EQ(options->combiner, Combiner::kMean);
@@ -34,12 +43,15 @@ TEST(OptionsOf, TakesFlagsAlone) {
   EXPECT_EQ(options->initializer.seed, 7u);
   EXPECT_EQ(options->max_rows, 9u);
   EXPECT_EQ(options->max_load, 0.75F);
+  EXPECT_EQ(options->dim, 16u);
+  EXPECT_EQ(options->optimizer.learning_rate, 0.25F);
+  EXPECT_EQ(options->optimizer.weight_decay, 0.5F);
 }
 
 TEST(OptionsOf, LetsFlagsChangeWhatAFileSays) {
   const std::string path = testing::TempDir() + "slotwise_options_" + std::to_string(getpid()) + ".pbtxt";
   std::ofstream(path) << "name: 'ads' dim: 4\noptimizer { learning_rate: 0.5 adagrad { epsilon: 1e-3 } }\n";
-  const auto options = OptionsOf({.file = path, .dim = 5, .optimizer = "sgd"});
+  const auto options = OptionsOf({.file = path, .optimizer = "sgd", .set = {Flag("dim", 5)}});
   ASSERT_TRUE(options.ok()) << options.status().message();
   EXPECT_EQ(options->name.view(), "ads");
   EXPECT_EQ(options->dim, 5u);
@@ -66,18 +78,17 @@ TEST(OptionsOf, RefusesByTheFlagsName) {
   EXPECT_EQ(message({.name = "ads", .initializer = "zeros"}),
             "--initializer: there is no \"zeros\": must be uniform, normal or constant");
   EXPECT_EQ(message({.name = "ads", .optimizer = "adam { beta3: 1 }"}).find("--optimizer:1:"), 0u);
-  EXPECT_EQ(message({.name = "ads", .dim = 0, .learning_rate = 1.0F}).find("dim is 0"), 0u);
+  EXPECT_EQ(message({.name = "ads", .set = {Flag("dim", 0), Flag("learning_rate", 1)}}).find("dim is 0"), 0u);
 }
 
 // The last would count, of which nobody is told.
 TEST(OptionsOf, RefusesTwoOfWhatThereIsOneOf) {
   const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
-  const std::string two = message({.name = "ads", .dim = 2, .optimizer = "adam {} sgd {}"});
+  const std::string two = message({.name = "ads", .optimizer = "adam {} sgd {}"});
   EXPECT_EQ(two.find("--optimizer:1:13: "), 0u) << two;
   EXPECT_NE(two.find("another member of oneof \"kind\""), std::string::npos) << two;
-  EXPECT_NE(message({.name = "ads", .dim = 2, .optimizer = "adam { beta1: 0.5 beta1: 0.6 }"}), "");
-  EXPECT_NE(message({.name = "ads", .dim = 2, .initializer = "normal {} uniform {}"})
-                .find("another member of oneof"),
+  EXPECT_NE(message({.name = "ads", .optimizer = "adam { beta1: 0.5 beta1: 0.6 }"}), "");
+  EXPECT_NE(message({.name = "ads", .initializer = "normal {} uniform {}"}).find("another member of oneof"),
             std::string::npos);
 
   const std::string path = testing::TempDir() + "slotwise_twice_" + std::to_string(getpid()) + ".pbtxt";

@@ -35,8 +35,8 @@ TEST(TableOptions, AreRefusedForAllReasonsAtOnce) {
   std::vector<std::string> fields;
   for (const Status& error : ErrorsIn(options))
     fields.push_back(error.message().substr(0, error.message().find(' ')));
-  EXPECT_EQ(fields, (std::vector<std::string>{"dim", "slots", "optimizer.learning_rate", "initial_rows",
-                                              "max_load"}));
+  EXPECT_EQ(fields, (std::vector<std::string>{"dim", "slots", "max_load", "optimizer.learning_rate",
+                                              "initial_rows"}));
   EXPECT_EQ(Validate(options), ErrorsIn(options).front());
   EXPECT_TRUE(ErrorsIn(LegalOptions()).empty());
 }
@@ -117,6 +117,9 @@ TEST(TableOptions, RefuseCombinersAndOptimizersThatAreNone) {
   ExpectRefused("combiner", "7", [](TableOptions& options) { options.combiner = Combiner{7}; });
   ExpectRefused("optimizer.kind", "9",
                 [](TableOptions& options) { options.optimizer.kind = OptimizerKind{9}; });
+  TableOptions options = LegalOptions();
+  options.initializer.kind = InitializerKind{3};
+  EXPECT_THAT(Validate(options).message(), HasSubstr("must be 0 (uniform), 1 (normal) or 2 (constant)"));
 }
 
 TEST(TableOptions, AreEqualWhenEveryFieldIs) {
@@ -143,9 +146,9 @@ TEST(TableOptions, SpellTheirEnums) {
 }
 
 TEST(FirstDifference, NamesTheOptionAndBothValues) {
-  const auto expect = [](const std::function<void(TableOptions&)>& change, std::string_view difference) {
-    const TableOptions there;
-    TableOptions asked;
+  const auto expect = [](const std::function<void(TableOptions&)>& change, std::string_view difference,
+                         const TableOptions& there = {}) {
+    TableOptions asked = there;
     change(asked);
     ASSERT_NE(there, asked) << difference;
     EXPECT_EQ(FirstDifference(there, asked), difference);
@@ -157,23 +160,30 @@ TEST(FirstDifference, NamesTheOptionAndBothValues) {
   expect([](TableOptions& o) { o.max_rows = 5; }, "max_rows is 1073741824, not 5");
   expect([](TableOptions& o) { o.max_load = 0.25F; }, "max_load is 0.5, not 0.25");
 
-  const auto optimizer = [&](auto OptimizerOptions::*option, auto value, std::string_view difference) {
-    expect([&](TableOptions& o) { o.optimizer.*option = value; }, "optimizer" + std::string(difference));
+  using Kind = OptimizerKind;
+  const auto optimizer = [&](Kind kind, auto OptimizerOptions::*option, auto value,
+                             std::string_view difference) {
+    TableOptions there;
+    there.optimizer.kind = kind;
+    expect([&](TableOptions& o) { o.optimizer.*option = value; },
+           difference.empty() ? "" : "optimizer" + std::string(difference), there);
   };
   using O = OptimizerOptions;
-  optimizer(&O::kind, OptimizerKind::kAdam, " is sgd, not adam");
-  optimizer(&O::learning_rate, 0.5F, ".learning_rate is 0.01, not 0.5");
-  optimizer(&O::weight_decay, 0.5F, ".weight_decay is 0, not 0.5");
-  optimizer(&O::epsilon, 0.5F, ".epsilon is 1e-10, not 0.5");
-  optimizer(&O::initial_accumulator, 0.5F, ".initial_accumulator is 0, not 0.5");
-  optimizer(&O::momentum, 0.5F, ".momentum is 0.9, not 0.5");
-  optimizer(&O::beta1, 0.5F, ".beta1 is 0.9, not 0.5");
-  optimizer(&O::beta2, 0.5F, ".beta2 is 0.999, not 0.5");
-  optimizer(&O::corrected_epsilon, true, ".corrected_epsilon is false, not true");
-  optimizer(&O::decoupled_decay, true, ".decoupled_decay is false, not true");
-  optimizer(&O::ftrl_beta, 0.5F, ".beta is 1, not 0.5");
-  optimizer(&O::lambda1, 0.5F, ".lambda1 is 0, not 0.5");
-  optimizer(&O::lambda2, 0.5F, ".lambda2 is 0, not 0.5");
+  optimizer(Kind::kSgd, &O::kind, Kind::kAdam, " is sgd, not adam");
+  optimizer(Kind::kSgd, &O::learning_rate, 0.5F, ".learning_rate is 0.01, not 0.5");
+  optimizer(Kind::kSgd, &O::weight_decay, 0.5F, ".weight_decay is 0, not 0.5");
+  optimizer(Kind::kRmsProp, &O::epsilon, 0.5F, ".epsilon is 1e-10, not 0.5");
+  optimizer(Kind::kRmsProp, &O::beta2, 0.5F, ".beta is 0.999, not 0.5");
+  optimizer(Kind::kAdaGrad, &O::initial_accumulator, 0.5F, ".initial_accumulator is 0, not 0.5");
+  optimizer(Kind::kNesterov, &O::momentum, 0.5F, ".momentum is 0.9, not 0.5");
+  optimizer(Kind::kAdam, &O::beta1, 0.5F, ".beta1 is 0.9, not 0.5");
+  optimizer(Kind::kAdam, &O::beta2, 0.5F, ".beta2 is 0.999, not 0.5");
+  optimizer(Kind::kAdam, &O::corrected_epsilon, true, ".corrected_epsilon is false, not true");
+  optimizer(Kind::kAdam, &O::decoupled_decay, true, ".decoupled_decay is false, not true");
+  optimizer(Kind::kFtrl, &O::ftrl_beta, 0.5F, ".beta is 1, not 0.5");
+  optimizer(Kind::kFtrl, &O::lambda1, 0.5F, ".lambda1 is 0, not 0.5");
+  optimizer(Kind::kFtrl, &O::lambda2, 0.5F, ".lambda2 is 0, not 0.5");
+  optimizer(Kind::kSgd, &O::lambda2, 0.5F, "");  // a constant that SGD does not have
 
   const auto schedule = [&](auto ScheduleOptions::*option, auto value, std::string_view difference) {
     expect([&](TableOptions& o) { o.optimizer.schedule.*option = value; },
@@ -186,16 +196,21 @@ TEST(FirstDifference, NamesTheOptionAndBothValues) {
   schedule(&S::decay_power, 1.0F, "decay_power is 2, not 1");
   schedule(&S::end_learning_rate, 0.5F, "end_learning_rate is 0, not 0.5");
 
-  const auto initializer = [&](auto InitializerOptions::*option, auto value, std::string_view difference) {
-    expect([&](TableOptions& o) { o.initializer.*option = value; }, "initializer" + std::string(difference));
+  const auto initializer = [&](InitializerKind kind, auto InitializerOptions::*option, auto value,
+                               std::string_view difference) {
+    TableOptions there;
+    there.initializer.kind = kind;
+    expect([&](TableOptions& o) { o.initializer.*option = value; }, "initializer" + std::string(difference),
+           there);
   };
   using I = InitializerOptions;
-  initializer(&I::kind, InitializerKind::kNormal, " is uniform, not normal");
-  initializer(&I::seed, 7U, ".seed is 0, not 7");
-  initializer(&I::low, -1.0F, ".low is -0.05, not -1");
-  initializer(&I::high, 1.0F, ".high is 0.05, not 1");
-  initializer(&I::mean, 1.0F, ".value is 0, not 1");
-  initializer(&I::deviation, 1.0F, ".deviation is 0, not 1");
+  initializer(InitializerKind::kUniform, &I::kind, InitializerKind::kNormal, " is uniform, not normal");
+  initializer(InitializerKind::kUniform, &I::seed, 7U, ".seed is 0, not 7");
+  initializer(InitializerKind::kUniform, &I::low, -1.0F, ".low is -0.05, not -1");
+  initializer(InitializerKind::kUniform, &I::high, 1.0F, ".high is 0.05, not 1");
+  initializer(InitializerKind::kConstant, &I::mean, 1.0F, ".value is 0, not 1");
+  initializer(InitializerKind::kNormal, &I::mean, 1.0F, ".mean is 0, not 1");
+  initializer(InitializerKind::kNormal, &I::deviation, 1.0F, ".deviation is 0, not 1");
 
   EXPECT_EQ(FirstDifference({}, {}), "");
   // The first of several.

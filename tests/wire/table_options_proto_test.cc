@@ -1,10 +1,16 @@
 #include "wire/table_options_proto.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <limits>
+#include <string>
+#include <type_traits>
 #include <vector>
+
+#include "tests/support/status.h"
+#include "wire/json.h"
 
 namespace slotwise {
 namespace {
@@ -103,6 +109,49 @@ TEST(TableOptionsToProto, IsTheInverse) {
   }
 }
 
+// Of every optimizer and initializer, with its constants at other values than their defaults.
+TEST(TableOptions, ComeBackFromMessagesAndFromJson) {
+  for (const auto optimizer : EveryKind<OptimizerKind>()) {
+    for (const auto initializer : EveryKind<InitializerKind>()) {
+      TableOptions options = test::Must(FromProto(Least()));
+      options.slots = 3;
+      options.combiner = Combiner::kSqrtn;
+      options.initial_rows = 5;
+      options.max_rows = std::uint64_t{1} << 40;
+      options.max_load = 0.7F;
+      options.optimizer.kind = optimizer;
+      options.optimizer.schedule = {.warmup_steps = 3,
+                                    .decay_start = ~std::uint64_t{0},
+                                    .decay_power = 0.3F,
+                                    .end_learning_rate = 1e-7F};
+      options.initializer.kind = initializer;
+      options.initializer.seed = ~std::uint64_t{0};
+      float next = 0.1F;
+      const auto set = [&next]<class T>(const Option<T>& option, T& value) {
+        if constexpr (std::is_same_v<T, bool>) value = true;
+        if constexpr (std::is_same_v<T, float>) value = next += 0.01F;
+        EXPECT_NE(value, option.otherwise) << option.name;
+      };
+      ForEachConstant(options.optimizer, set);
+      ForEachConstant(options.initializer, set);
+      SCOPED_TRACE(ToJson(options));
+      EXPECT_EQ(test::Must(FromProto(ToProto(options))), options);
+      EXPECT_EQ(test::Must(TableOptionsFromJson(ToJson(options))), options);
+    }
+  }
+}
+
+TEST(TableOptionsFromJson, NamesWhatIsWrong) {
+  const auto message = [](const std::string& text) { return TableOptionsFromJson(text).status().message(); };
+  EXPECT_THAT(message("{"), testing::HasSubstr("Unexpected end"));
+  EXPECT_THAT(message(R"({"name": "ads", "dimension": 3})"), testing::HasSubstr("dimension"));
+  EXPECT_THAT(message(R"({"name": "ads", "dim": "x"})"), testing::HasSubstr("dim"));
+  EXPECT_THAT(message(R"({"name": "ads", "optimizer": {"learning_rate": 1}})"),
+              testing::HasSubstr("dim is 0"));
+  EXPECT_THAT(message(R"({"name": "ads", "dim": 2, "optimizer": {"sgd": {}, "adam": {}}})"),
+              testing::HasSubstr("adam"));
+}
+
 TEST(TableOptionsFromProto, RefusesWhatIsOutOfRangeByName) {
   struct Refusal {
     std::function<void(v1::TableOptions&)> spoil;
@@ -113,7 +162,8 @@ TEST(TableOptionsFromProto, RefusesWhatIsOutOfRangeByName) {
       {[](auto& w) { w.set_name(std::string(300, 'a')); }, "name is"},
       {[](auto& w) { w.set_dim(0); }, "dim is 0"},
       {[](auto& w) { w.set_slots(4097); }, "slots is 4097"},
-      {[](auto& w) { w.set_combiner(static_cast<v1::Combiner>(9)); }, "combiner is 9"},
+      {[](auto& w) { w.set_combiner(static_cast<v1::Combiner>(9)); },
+       "combiner is 9: must be 1 (sum), 2 (mean), 3 (sqrtn) or 4 (none)"},
       {[](auto& w) { w.clear_optimizer(); }, "optimizer.learning_rate is 0"},
       {[](auto& w) { w.mutable_optimizer()->mutable_adam()->set_beta1(1); }, "optimizer.beta1 is 1"},
       {[](auto& w) { w.mutable_initializer()->mutable_uniform()->set_low(2); }, "initializer.low is 2"},

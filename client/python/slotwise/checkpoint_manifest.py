@@ -15,13 +15,14 @@ from slotwise.optimizers import Json
 from slotwise.options import TableOptions, options_from_json
 
 _MANIFEST = "manifest.json"
-_VERSION = 1
+_VERSIONS = (1, 2)
 _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _ORIGIN = re.compile(r"(\d{12,})-([0-9a-f]{16})(-.*)?")  # a server's id: the round, and its incarnation
 _MOST_LINKS = 1024
 
-# The constants of each optimizer and initializer: protobuf's names, and the manifest's.
+# The constants of each optimizer and initializer in manifests of version 1, which have no others: protobuf's
+# names, and the manifest's.
 _CONSTANTS: dict[str, dict[str, str]] = {
     "sgd": {},
     "momentum": {"momentum": "momentum"},
@@ -79,7 +80,11 @@ def read_chain(folder: Path, hasher: Any) -> list[Manifest]:
 
 
 def table_options(says: Json) -> TableOptions:
-    """Returns the options of a table, as a manifest has them."""
+    """Returns the options of a table, as a manifest has them: protobuf's JSON, or version 1's flat object."""
+    return _flat_options(says) if isinstance(says["optimizer"], str) else options_from_json(says)
+
+
+def _flat_options(says: Json) -> TableOptions:
     # A manifest has every digit of a float32; callers have given, for example, 0.05.
     says = {
         name: float(str(np.float32(value))) if isinstance(value, float) else value
@@ -120,10 +125,10 @@ def _read(folder: Path, hasher: Any) -> Manifest:
         says = json.loads(text)
     except ValueError as error:
         raise DataLoss(f"{path} is no JSON: {error}") from None
-    if says.get("format_version") != _VERSION:
+    if says.get("format_version") not in _VERSIONS:
         raise InvalidArgument(
             f"{path}: format_version is {says.get('format_version')}, and this version of Slotwise "
-            f"reads {_VERSION}"
+            f"reads {' and '.join(map(str, _VERSIONS))}"
         )
     if says["id"] != folder.name:
         raise DataLoss(f"{path} is that of checkpoint {says['id']}")

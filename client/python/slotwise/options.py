@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -167,23 +167,19 @@ _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrt
 
 def options_to_json(options: TableOptions) -> Json:
     """Raises InvalidArgument for a wrong combiner, class or integer; the core and server check the rest."""
-    for name, bits in (("dim", 32), ("slots", 32), ("seed", 64), ("initial_rows", 64), ("max_rows", 64)):
-        value = getattr(options, name)
-        if not isinstance(value, (int, np.integer)) or not 0 <= value < 1 << bits:
-            raise InvalidArgument(f"{name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
+    message: Json = {}
+    for option in fields(TableOptions):
+        value = message[option.name] = getattr(options, option.name)
+        bits = 32 if option.name in ("dim", "slots") else 64
+        is_whole = isinstance(value, (int, np.integer)) and 0 <= value < 1 << bits
+        if str(option.type) == "int" and not is_whole:
+            raise InvalidArgument(f"{option.name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
     if options.combiner not in _COMBINERS:
         raise InvalidArgument(f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}")
-    return {
-        "name": options.name,
-        "dim": options.dim,
-        "slots": options.slots,
-        "combiner": _COMBINERS[options.combiner],
-        "optimizer": optimizer_to_json(options.optimizer),
-        "initializer": initializer_to_json(options.initializer, options.seed),
-        "initial_rows": options.initial_rows,
-        "max_rows": options.max_rows,
-        "max_load": options.max_load,
-    }
+    message["combiner"] = _COMBINERS[options.combiner]
+    message["optimizer"] = optimizer_to_json(options.optimizer)
+    message["initializer"] = initializer_to_json(options.initializer, message.pop("seed"))
+    return message
 
 
 def options_from_json(message: Json) -> TableOptions:

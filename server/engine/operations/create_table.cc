@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "server/durability/table_options_text.h"
+#include "server/durability/options_text.h"
 #include "server/engine/operations/replay_context.h"
 #include "server/engine/operations/round_context.h"
 
@@ -60,7 +60,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
 }
 
 std::vector<JournalPiece> CreateTable::Write(const Record& record) {
-  const std::string text = ToText(record.options);
+  const std::string text = OptionsText(record.options);
   RecordWriter writer;
   writer.Put(record.table);
   writer.Put(record.lineage);
@@ -69,7 +69,7 @@ std::vector<JournalPiece> CreateTable::Write(const Record& record) {
   return writer.Finish();
 }
 
-Result<CreateTable::Record> CreateTable::Read(RecordKind /*kind*/, Rank /*rank*/,
+Result<CreateTable::Record> CreateTable::Read(RecordKind kind, Rank /*rank*/,
                                               std::span<const std::byte> body) {
   Record record;
   RecordReader reader(body);
@@ -77,7 +77,8 @@ Result<CreateTable::Record> CreateTable::Read(RecordKind /*kind*/, Rank /*rank*/
   record.lineage = reader.Get<std::uint64_t>();
   const auto text = reader.GetArray<char>(reader.Get<std::uint32_t>());
   if (Status end = reader.End(); !end.ok()) return end;
-  Result<TableOptions> options = TableOptionsFromText({text.data(), text.size()});
+  Result<TableOptions> options =
+      (kind == kOf0_1_0 ? FlatOptionsFromText : OptionsFromText)({text.data(), text.size()});
   if (!options.ok()) return options.status();
   record.options = *options;
   return record;

@@ -1,14 +1,11 @@
-#include "server/durability/table_options_text.h"
+#include "server/durability/options_text.h"
 
 #include "server/durability/json_fields.h"
+#include "wire/json.h"
 
 namespace slotwise {
 
-static_assert(sizeof(ScheduleOptions) == 32 && sizeof(OptimizerOptions) == 80 &&
-                  sizeof(InitializerOptions) == 32 && sizeof(TableOptions) == 408,
-              "ListTableOptions must name every option");
-
-void ListTableOptions(JsonFields& fields, TableOptions& options) {
+void ListFlatOptions(JsonFields& fields, TableOptions& options) {
   OptimizerOptions& optimizer = options.optimizer;
   ScheduleOptions& schedule = optimizer.schedule;
   InitializerOptions& initializer = options.initializer;
@@ -49,14 +46,18 @@ void ListTableOptions(JsonFields& fields, TableOptions& options) {
     fields.Complain("", "cannot make a table: " + status.message());
 }
 
-std::string ToText(const TableOptions& options) {
-  return JsonFields::Write(options, ListTableOptions).dump();
+std::string OptionsText(const TableOptions& options) { return ToJson(options); }
+
+Result<TableOptions> OptionsFromText(std::string_view text) {
+  Result<TableOptions> options = TableOptionsFromJson(text);
+  if (!options.ok()) return DataLoss(options.status().message());
+  return options;
 }
 
-Result<TableOptions> TableOptionsFromText(std::string_view text) {
+Result<TableOptions> FlatOptionsFromText(std::string_view text) {
   TableOptions options;
   const std::string error =
-      JsonFields::Read(nlohmann::json::parse(text, nullptr, false), "options", options, ListTableOptions);
+      JsonFields::Read(nlohmann::json::parse(text, nullptr, false), "options", options, ListFlatOptions);
   if (!error.empty()) return DataLoss(error);
   return options;
 }
