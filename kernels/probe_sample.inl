@@ -2,8 +2,8 @@
 //
 // The launches that find and add keys work at the memory's limit, and count nothing. Instead one small launch
 // now and then searches for a few keys of a batch once more, before the batch changes the table, and says how
-// far each search went. The lengths come to the host behind that launch, and nobody waits for them: whoever
-// asks later gets what has come.
+// far each search went. The lengths come to the host behind that launch, without a wait: a later question
+// gets what has come.
 // Thread-safety: the queue's.
 #ifndef SLOTWISE_KERNELS_PROBE_SAMPLE_INL_
 #define SLOTWISE_KERNELS_PROBE_SAMPLE_INL_

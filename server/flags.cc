@@ -69,8 +69,8 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
       ->type_name("HOST:PORT");
   app.add_flag(
       "--insecure", flags.insecure,
-      "Let --listen and --metrics-listen be addresses that other machines reach, such as 0.0.0.0. Whoever\n"
-      "reaches them may read and change all tables: for private networks only");
+      "Let --listen and --metrics-listen be addresses that other machines reach, such as 0.0.0.0. All that\n"
+      "reach them may read and change all tables: for private networks only");
   app.add_option("--backend", flags.backend,
                  "auto (CUDA if it can be had, else CPU), cpu or cuda. Default auto")
       ->transform(CLI::CheckedTransformer(kBackends).description(""))

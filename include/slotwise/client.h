@@ -112,7 +112,7 @@ struct ServerRank {
   // "host". Empty: the server is older than this member.
   std::string gpu = {};
   // The user, by the host's number, whose process listens at `local`; nothing: the server is older than this
-  // member, or nobody listens.
+  // member, or none listens.
   std::optional<std::uint32_t> local_user = std::nullopt;
 };
 

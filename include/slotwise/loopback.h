@@ -7,7 +7,7 @@
 
 namespace slotwise {
 
-// Returns true if no other machine reaches a server that listens at `host`, and whoever connects there
+// Returns true if no other machine reaches a server that listens at `host`, and what connects there
 // reaches this host: the name "localhost", an IPv4 address of 127.0.0.0/8 with all four numbers, and [::1].
 // Any other name or spelling returns false.
 bool IsLoopback(std::string_view host);

@@ -45,8 +45,8 @@ void* MapMemory(std::size_t bytes);
 void UnmapMemory(void* memory, std::size_t bytes) noexcept;
 
 // Returns how many bytes of the host's memory tables may still take: what is available, or left of this
-// process's share, less what tables have and have not touched yet, less what is kept from tables and nobody
-// has touched yet. `root`: as of ReadHostMemory.
+// process's share, less what tables have and have not touched yet, less what is kept from tables and was
+// not touched yet. `root`: as of ReadHostMemory.
 std::size_t HostMemoryForTables(const std::string& root = "");
 
 // From now on this process takes no more than an even share of what is available now, as one of `processes`

@@ -1,7 +1,7 @@
 // SipHash of one 64-bit word: the keyed hash that gives a key its place in a hash table.
 //
 // SipHash-c-d (Aumasson and Bernstein 2012) mixes each word of the message into four words of state in c
-// rounds, and ends with d rounds more. Nobody who does not know its key can tell its values from random
+// rounds, and ends with d rounds more. Without its key, its values cannot be told from random
 // ones. A message of eight bytes is the word itself and a second word that says its length. What the first
 // round does to the state before the message shows depends on the key alone, so it is done once, in the
 // constructor.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBearer = "bearer ";
 constexpr std::string_view kBasic = "basic ";
-constexpr const char* kNoToken = "the call has no token, and this server serves nobody without one";
+constexpr const char* kNoToken = "the call has no token, and this server serves no call without one";
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -108,7 +108,7 @@ std::vector<TokenError> AccessControl::ReadAll() {
     for (std::size_t j = 0; j < i; ++j) {
       if (!HaveCommon(known_[i].tokens, known_[j].tokens)) continue;
       errors.push_back({i, "principals " + known_[j].options.name + " and " + known_[i].options.name +
-                               " have a token in common: nobody could say who calls"});
+                               " have a token in common, which would not say who calls"});
       break;
     }
   }
@@ -169,11 +169,11 @@ void AccessControl::ReadWhatChanged() {
   }
 }
 
-PrincipalPtr AccessControl::Nobody(std::string why) const {
+PrincipalPtr AccessControl::Unknown(std::string why) const {
   refused_->unauthenticated.fetch_add(1, std::memory_order_relaxed);
-  auto nobody = std::make_shared<Principal>();
-  nobody->refusal = Unauthenticated(std::move(why));
-  return nobody;
+  auto unknown = std::make_shared<Principal>();
+  unknown->refusal = Unauthenticated(std::move(why));
+  return unknown;
 }
 
 PrincipalPtr AccessControl::Authenticate(std::string_view authorization,
@@ -181,28 +181,28 @@ PrincipalPtr AccessControl::Authenticate(std::string_view authorization,
   if (open()) return nullptr;
   if (!authorization.empty()) {
     if (HasScheme(authorization, kBearer)) return AuthenticateToken(authorization.substr(kBearer.size()));
-    return Nobody("the call's authorization is no bearer token");
+    return Unknown("the call's authorization is no bearer token");
   }
   PrincipalPtr named;
   for (const Known& one : known_) {
     if (one.options.certificate_name.empty()) continue;
     if (std::ranges::count(certificate_names, one.options.certificate_name) == 0) continue;
     if (named)
-      return Nobody("the call has no token, and its certificate names more than one whom this server knows");
+      return Unknown("the call has no token, and its certificate names more than one whom this server knows");
     named = one.principal;
   }
   if (named) return named;
-  return Nobody(certificate_names.empty()
+  return Unknown(certificate_names.empty()
                     ? kNoToken
-                    : "the call has no token, and its certificate names nobody whom this "
+                    : "the call has no token, and its certificate names no caller that this "
                       "server knows");
 }
 
 PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {
   if (open()) return nullptr;
-  if (token.empty()) return Nobody(kNoToken);
+  if (token.empty()) return Unknown(kNoToken);
   const auto digest = DigestOf(token.substr(0, kMostTokenBytes + 1));
-  if (!digest.ok()) return Nobody(digest.status().message());
+  if (!digest.ok()) return Unknown(digest.status().message());
   PrincipalPtr found;
   {
     // All are compared, so that the time says nothing of which one it is.
@@ -213,7 +213,7 @@ PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {
       }
     }
   }
-  return found ? found : Nobody("this server does not know the call's token");
+  return found ? found : Unknown("this server does not know the call's token");
 }
 
 PrincipalPtr AccessControl::AuthenticateHttp(std::string_view authorization) const {

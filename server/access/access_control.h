@@ -67,7 +67,7 @@ class AccessControl {
 
   // Returns who has the token that the field `authorization` of a call has ("Bearer TOKEN"), if there is such
   // a field; else whom a certificate that the connection has proven names. Null if everybody may do
-  // everything; with a refusal, which is counted, if it is nobody.
+  // everything; with a refusal, which is counted, if the caller is unknown.
   PrincipalPtr Authenticate(std::string_view authorization,
                             std::span<const std::string> certificate_names) const;
   // The same of a bare token.
@@ -99,7 +99,7 @@ class AccessControl {
   void ReadWhatChanged();
   // Reads the file of one that has changed, and is the same as at the last look: somebody may be writing it.
   std::optional<Result<std::vector<TokenDigest>>> ReadIfChanged(Known& one) const;
-  PrincipalPtr Nobody(std::string why) const;
+  PrincipalPtr Unknown(std::string why) const;
 
   const std::vector<std::uint32_t> local_users_;
   const std::shared_ptr<RefusedAccess> refused_ = std::make_shared<RefusedAccess>();

@@ -44,20 +44,20 @@ struct Grant {
 
 // How often somebody was refused, since the rank began.
 struct RefusedAccess {
-  std::atomic<std::uint64_t> unauthenticated{0};    // calls that named nobody whom the configuration knows
+  std::atomic<std::uint64_t> unauthenticated{0};    // calls without a name that the configuration has
   std::atomic<std::uint64_t> permission_denied{0};  // calls of somebody without the right
 };
 
 struct Principal {
   std::string name = {};
   std::vector<Grant> grants = {};
-  Status refusal = {};  // not OK: the caller is nobody, and is answered this
+  Status refusal = {};  // not OK: the caller is unknown, and is answered this
   std::shared_ptr<RefusedAccess> refused = nullptr;
 
   // The union of what its grants say of the table.
   Rights On(std::string_view table) const;
 };
-// Null is somebody who may do everything: the server itself, or whoever reaches a server without principals.
+// Null is a caller that may do everything: the server itself, or any that reaches a server without principals.
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
 // Returns PERMISSION_DENIED, with the name and what is missing, and counts it, unless `who` has `needs` on

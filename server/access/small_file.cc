@@ -43,7 +43,7 @@ Result<SecretText> ReadOpen(int file, std::size_t most) {
   // A user who may write the file of who is let in can let himself in.
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return InvalidArgument("it has mode " + ModeOf(status) +
-                           ": nobody but its owner may be able to write it (chmod go-w)");
+                           ": only its owner may be able to write it (chmod go-w)");
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size > most) return InvalidArgument("it is longer than " + std::to_string(most) + " bytes");

@@ -1,8 +1,8 @@
 // HostMeeting: the ranks of one host meet in memory that they share. Each brings some bytes; when all have
 // come, each reads what the others brought.
 //
-// A rank writes what it brings to its own place and comes. The last to come opens the meeting to all. Whoever
-// waits first spins, if every rank has a processor; then yields its processor to others, because a
+// A rank writes what it brings to its own place and comes. The last to come opens the meeting to all. A rank
+// that waits first spins, if every rank has a processor; then yields its processor to others, because a
 // processor that has gone idle takes longer to come back than most meetings take; and then sleeps on a futex.
 // There are two places a rank, which take turns: a rank that writes to one again has seen all ranks come to
 // the meeting between, so no rank reads from the place any more. So a meeting costs each rank one wait.

@@ -1,5 +1,5 @@
-// SampledTimes: how long some of a stream's operations took, by the device's own clock, which nobody waits
-// for.
+// SampledTimes: how long some of a stream's operations took, by the device's own clock, without a
+// wait.
 //
 // Beginning and end of an operation are marked in its stream, and the time between the marks is asked for
 // when later operations begin. A mark costs the host a microsecond or two, so one operation in kDistance is

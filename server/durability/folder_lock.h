@@ -32,8 +32,8 @@ class FolderLock {
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
 
-  // OK: the lock's path still leads to the file that is locked. FAILED_PRECONDITION: it does not, or nobody
-  // can tell, so another program may use the folder.
+  // OK: the lock's path still leads to the file that is locked. FAILED_PRECONDITION: it does not, or the
+  // system does not say, so another program may use the folder.
   Status StillHeld() const;
 
   // Who held the lock last and did not give it back; empty if none did.

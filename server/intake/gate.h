@@ -42,7 +42,7 @@ class Gate {
     open_ = true;
   }
 
-  // Counts a call as inside, whatever the result. Returns UNAUTHENTICATED if the caller is nobody, and
+  // Counts a call as inside, whatever the result. Returns UNAUTHENTICATED if the caller is unknown, and
   // UNAVAILABLE before Open, because a call that comes before the server's tables exist must not be answered
   // NOT_FOUND.
   Status Enter(const Caller& caller) {
@@ -51,7 +51,7 @@ class Gate {
     const Principal* const who = caller.principal();
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
     // A door that has not asked lets no call in.
-    if (who == nullptr && asks_who()) return Unauthenticated("nobody has asked who calls");
+    if (who == nullptr && asks_who()) return Unauthenticated("the caller was not asked for a name");
     return open_ ? Status() : Unavailable("the server is starting: try again").Because(Reason::kStarting);
   }
 

@@ -161,7 +161,7 @@ void CheckPrincipal(const v1::Principal& principal, bool has_certificates, const
   }
   if (principal.token_file().empty() && principal.certificate_name().empty()) {
     report.Add(path, field + " (" + QuotedHost(principal.name()) +
-                         ") has neither a token_file nor a certificate_name: nobody could be it");
+                         ") has neither a token_file nor a certificate_name: no caller could be it");
   }
   if (!principal.certificate_name().empty() && !has_certificates) {
     report.Refuse(Below(path, v1::Principal::kCertificateNameFieldNumber), field + ".certificate_name",
@@ -214,8 +214,8 @@ void CheckSecurity(const v1::Security& security, const Report& report) {
   }
   if (security.local_users_size() > 0 && security.principals_size() == 0) {
     report.Add(Below(path, v1::Security::kLocalUsersFieldNumber, 0),
-               "security.local_users needs security.principals: whoever is on the host may do everything "
-               "without them");
+               "security.local_users needs security.principals: without them, all users of the host may do "
+               "everything");
   }
   CheckPrincipals(security, path, report);
 }

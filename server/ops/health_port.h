@@ -1,5 +1,5 @@
 // Says over HTTP whether a rank is alive (/livez) and whether it serves (/readyz), for orchestrators whose
-// probes have no certificate and no token. It tells nothing else, and so asks nobody who he is.
+// probes have no certificate and no token. The port tells nothing else, and so does not ask who calls.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_HEALTH_PORT_H_
 #define SLOTWISE_SERVER_OPS_HEALTH_PORT_H_

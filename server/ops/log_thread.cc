@@ -70,7 +70,7 @@ class LogThread::Sink final : public spdlog::sinks::base_sink<std::mutex> {
     const std::size_t dropped = thread_.overrun_counter();
     if (dropped > told_) {
       const std::string text = std::to_string(dropped - told_) +
-                               " lines before this one were dropped: nobody took the log from stderr";
+                               " lines before this one were dropped: stderr was not read";
       told_ = dropped;
       Write({line.logger_name, spdlog::level::warn, text});
     }

@@ -308,7 +308,7 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   families.AddOne("data_connections", MetricType::Gauge, "Connections of the data transport",
                   stats.data_connections);
   families.Begin("access_refused_total", MetricType::Counter,
-                 "Calls of nobody whom the server knows, and of somebody without the right");
+                 "Calls of callers that the server does not know, and of callers without the right");
   families.Add({{"code", "UNAUTHENTICATED"}}, reading.refused.unauthenticated);
   families.Add({{"code", "PERMISSION_DENIED"}}, reading.refused.permission_denied);
   const EngineStats& engine = reading.engine;
@@ -326,7 +326,7 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
     families.Add({{"operation", std::string(ToString(operation))}}, engine.exchanges[i]);
   }
   families.AddOne("device_memory_bytes", MetricType::Gauge,
-                  "Memory of the rank's device, whoever has it; with the CPU backend the host's",
+                  "Memory of the rank's device, of all processes; with the CPU backend the host's",
                   reading.device_bytes);
   families.AddOne("device_memory_free_bytes", MetricType::Gauge, "What can still be taken of it",
                   reading.device_free_bytes);

@@ -36,7 +36,7 @@ struct RankFacts {
 struct RankReading {
   RankStats calls = {};
   EngineStats engine = {};
-  std::uint64_t device_bytes = 0;       // of the device's memory, whoever has it
+  std::uint64_t device_bytes = 0;       // of the device's memory, of all processes
   std::uint64_t device_free_bytes = 0;  // that can still be taken
   std::uint64_t for_tables_bytes = 0;   // the same, by tables
   RefusedAccessCounts refused = {};

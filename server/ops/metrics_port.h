@@ -1,4 +1,4 @@
-// Serves a rank's metrics over HTTP, at /metrics, to Prometheus or whoever asks, those of all ranks
+// Serves a rank's metrics over HTTP, at /metrics, to Prometheus and others, those of all ranks
 // together at /server, and a page for people at /.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PORT_H_
@@ -16,8 +16,8 @@
 
 namespace slotwise {
 
-// Listens. `read` is called for each request, from any thread, by 16 at a time at most, and waits for
-// nobody. `access`, which outlives the port, says who may observe, and so may who has the peers' token.
+// Listens. `read` is called for each request, from any thread, by 16 at a time at most, and does
+// not wait. `access`, which outlives the port, says who may observe, and so may who has the peers' token.
 // FAILED_PRECONDITION: the address cannot be had; one sentence.
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,
                                                   std::function<RankReading()> read,

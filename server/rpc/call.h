@@ -32,7 +32,7 @@ class Call final : public grpc::ServerUnaryReactor {
  public:
   // Enters `gate`, and leaves it when gRPC is done with the call. If the gate is closed, answers the call
   // with the gate's status. Answers a call whose deadline has passed, before anything is read of its request.
-  // A caller who is nobody is answered UNAUTHENTICATED, and one who lacks `needs` on all tables
+  // An unknown caller is answered UNAUTHENTICATED, and one who lacks `needs` on all tables
   // PERMISSION_DENIED. A call of the data path is counted once it is over. `gate` outlives the server. A
   // service's method returns `get()` of the result to gRPC, and must take it before another thread can
   // answer.

@@ -56,7 +56,7 @@ void EndIfStalled(int socket, std::chrono::milliseconds limit) {
 }
 
 // Returns the user at the other end of a Unix socket; nothing: it is another kind of socket. A user whom
-// the system does not tell is nobody's number.
+// the system does not tell has a number of no user.
 std::optional<std::uint32_t> UserAt(int socket) {
   int domain = 0;
   socklen_t size = sizeof(domain);

@@ -50,7 +50,7 @@ struct RpcOptions {
   // not.
   std::function<void(bool serves)> on_serving = [](bool) {};
 
-  // Returns whether the data transport is spoken at the port, where it asks nobody who he is and encrypts
+  // Returns whether the data transport is spoken at the port, where it does not ask who calls, and encrypts
   // nothing.
   bool speaks_data() const { return !tls.on() && (access == nullptr || access->open()); }
   // Returns whether it is spoken at the Unix socket, where it asks for tokens if there are any, and for

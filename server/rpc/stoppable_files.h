@@ -80,7 +80,7 @@ class StoppableFiles final : public FileSystem {
     const std::function<bool()>& stop_;
   };
 
-  static Status Stopped() { return Cancelled("nobody waits for what is read"); }
+  static Status Stopped() { return Cancelled("the caller of the read has gone"); }
   static Status ReadOnly(const std::string& path) { return FailedPrecondition(path + " is only read here"); }
 
   FileSystem& files_;

@@ -133,7 +133,7 @@ TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
       {Known("one", kToken), Known("two", std::string(kOther) + "\n" + std::string(kToken))});
   ASSERT_FALSE(twice.ok());
   EXPECT_EQ(twice.status().message(),
-            "principals one and two have a token in common: nobody could say who calls");
+            "principals one and two have a token in common, which would not say who calls");
 }
 
 // Whoever may write it lets himself in.
@@ -149,7 +149,7 @@ TEST_F(AccessControlTest, RefusesAFileThatOthersThanItsOwnerMayWrite) {
   for (const auto& [mode, name] :
        {std::pair(0620U, "0620"), std::pair(0602U, "0602"), std::pair(0666U, "0666")}) {
     EXPECT_EQ(why(mode), "the token_file of principal one: cannot read " + one.token_file + ": it has mode " +
-                             name + ": nobody but its owner may be able to write it (chmod go-w)");
+                             name + ": only its owner may be able to write it (chmod go-w)");
   }
   for (const auto& [mode, warns] :
        {std::pair(0640U, false), std::pair(0644U, true), std::pair(0604U, true)}) {

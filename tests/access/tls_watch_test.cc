@@ -192,7 +192,7 @@ TEST_F(TlsWatchTest, OnlyTheirOwnerMayWriteFiles) {
     std::filesystem::permissions(file, std::filesystem::perms(0660));
     const std::string why = FirstOf(CheckTlsFiles(files));
     EXPECT_TRUE(
-        why.ends_with(file + ": it has mode 0660: nobody but its owner may be able to write it (chmod go-w)"))
+        why.ends_with(file + ": it has mode 0660: only its owner may be able to write it (chmod go-w)"))
         << why;
     std::filesystem::permissions(file, std::filesystem::perms(0640));
   }
@@ -223,7 +223,7 @@ TEST_F(TlsWatchTest, FilesThatOthersMayWriteLeaveWhatWasThere) {
   ASSERT_TRUE(watch.ok()) << watch.status().message();
   EXPECT_TRUE((*watch)->TakeNew());
   std::filesystem::permissions(Path("key"), std::filesystem::perms(0602));
-  ASSERT_TRUE(Becomes([&] { return Said("it has mode 0602: nobody but its owner") == 1; }));
+  ASSERT_TRUE(Becomes([&] { return Said("it has mode 0602: only its owner") == 1; }));
   EXPECT_FALSE((*watch)->TakeNew());
   std::filesystem::permissions(Path("key"), std::filesystem::perms(0600));
   ASSERT_TRUE(Becomes([&] { return Said("the certificates are read again") == 1; }));

@@ -47,7 +47,7 @@ def principals(folder: Path) -> str:
 
 
 class Guarded:
-    """A server that serves nobody without a token, and the folder of the tokens."""
+    """A server that serves no call without a token, and the folder of the tokens."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
@@ -464,7 +464,7 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         ('principals { name: "a" token_file: "T" grants { table: "x" rights: 9 } }', "rights is 9: must be"),
         ('principals { name: "a" token_file: "/none" }', "token_file of principal a: cannot read /none"),
         ('principals { name: "a" token_file: "S" }', "a token of 5 characters: must have 16 to 4096"),
-        ('principals { name: "a" token_file: "W" }', "it has mode 0622: nobody but its owner may be able to"),
+        ('principals { name: "a" token_file: "W" }', "it has mode 0622: only its owner may be able to"),
         ('principals { name: "a" token_file: "T" } principals { name: "b" token_file: "T" }', "in common"),
         ('principals { name: "a" token_file: "T" grants { table: "a*" rights: 1 } }', "grants[0].table is"),
         ('principals { name: "a" token_file: "T" grants { table: "x" rights: RIGHT_OBSERVE } }', "must be *"),

@@ -32,7 +32,7 @@ GREETING = b"SLOTWISE" + struct.pack("<II", 1, 0)
 
 @pytest.fixture(scope="module")
 def guarded(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A server of two ranks that serves nobody without a token, and the folder of the tokens."""
+    """A server of two ranks that serves no call without a token, and the folder of the tokens."""
     folder = tmp_path_factory.mktemp("guarded")
     cluster = Cluster(2, folder / "server", protocol, principals(folder) + METRICS)
     yield Guarded(cluster, folder)

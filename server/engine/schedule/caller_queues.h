@@ -1,5 +1,5 @@
 // CallerQueues: requests that wait, in a queue for each caller. The callers take turns, each as often as its
-// turns are small, so nobody waits behind all that another has sent, and nobody's small request behind the
+// turns are small: so no caller waits behind all that another has sent, and no small request behind the
 // large ones of many.
 //
 // A turn is one message of a caller's, or as much of a longer one as kTurn and kTurnBytes let it be; a
@@ -56,8 +56,8 @@ class CallerQueues {
 
   // Takes the next requests out, at most `most`, and begins no turn once their arrays and answers have
   // `most_bytes`, nor one that is more than kMuchLarger times as large as what was taken: small requests need
-  // not wait for a round with it. A turn that is not over goes on with the next call. What nobody needs any
-  // more goes to `abandoned`, if that is given, and counts as nothing.
+  // not wait for a round with it. A turn that is not over goes on with the next call. What no caller needs
+  // any more goes to `abandoned`, if that is given, and counts as nothing.
   std::vector<Request> Take(std::size_t most,
                             std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max(),
                             std::vector<Request>* abandoned = nullptr);

@@ -1,7 +1,7 @@
 // DrainMeter: how fast what waits somewhere goes away, and so when somebody who found no room may ask again.
 //
 // A caller that adds something says how much was there before. What came less what is there has left, so
-// nobody has to tell the meter of that. The rate is an exponential average, amount / time, in which what
+// the meter need not be told of that. The rate is an exponential average, amount / time, in which what
 // happened t ago counts for e^(-t / kMemory); time in which nothing was there does not count. The hint is
 //
 //     there / 2 / rate, within kLeast and kMost:
