@@ -193,9 +193,9 @@ PrincipalPtr AccessControl::Authenticate(std::string_view authorization,
   }
   if (named) return named;
   return Unknown(certificate_names.empty()
-                    ? kNoToken
-                    : "the call has no token, and its certificate names no caller that this "
-                      "server knows");
+                     ? kNoToken
+                     : "the call has no token, and its certificate names no caller that this "
+                       "server knows");
 }
 
 PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {

@@ -57,7 +57,7 @@ struct Principal {
   // The union of what its grants say of the table.
   Rights On(std::string_view table) const;
 };
-// Null is a caller that may do everything: the server itself, or any that reaches a server without principals.
+// Null is a caller that may do everything: the server itself, or any of a server without principals.
 using PrincipalPtr = std::shared_ptr<const Principal>;
 
 // Returns PERMISSION_DENIED, with the name and what is missing, and counts it, unless `who` has `needs` on

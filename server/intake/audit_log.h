@@ -1,6 +1,6 @@
 // The audit log says who changed what a server has: log lines about tables, rows and checkpoints.
 //
-// A caller may ask for as much as it likes, so lines have a bound, each principal its own: no principal's deeds
+// A caller may ask for as much as it likes, so lines have a bound, each principal its own: no deeds of one
 // hide another's. Lines that were held back are counted in the principal's next one of that kind, or, where
 // none follows, in a line of their own once the interval is over.
 // Thread-safety: safe from any thread.

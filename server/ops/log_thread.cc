@@ -69,8 +69,8 @@ class LogThread::Sink final : public spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& line) override {
     const std::size_t dropped = thread_.overrun_counter();
     if (dropped > told_) {
-      const std::string text = std::to_string(dropped - told_) +
-                               " lines before this one were dropped: stderr was not read";
+      const std::string text =
+          std::to_string(dropped - told_) + " lines before this one were dropped: stderr was not read";
       told_ = dropped;
       Write({line.logger_name, spdlog::level::warn, text});
     }
