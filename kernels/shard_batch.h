@@ -166,7 +166,7 @@ class ErasableBatch : public FoundBatch {
 // A batch whose occurrences are grouped by row.
 class GroupedBatch : protected BatchHandle {
  public:
-  explicit GroupedBatch(BatchHandle&& inserted) : BatchHandle(std::move(inserted)) { batch().GroupRows(); }
+  explicit GroupedBatch(BatchHandle&& grouped) : BatchHandle(std::move(grouped)) {}
 
   // Plans how sums over many occurrences are made. Update would do so first, and wait for GroupRows; this
   // waits for GroupRows, and Update then for this: so Update of several shards waits about as often as of
@@ -191,7 +191,10 @@ class InsertedBatch : public FoundBatch {
   std::vector<Key> InsertedKeys() { return batch().InsertedKeys(); }
 
   // Begins what Update does first, which needs no gradients. Does not wait. Throws std::bad_alloc.
-  GroupedBatch GroupRows() && { return GroupedBatch(std::move(*this)); }
+  GroupedBatch GroupRows() && {
+    batch().GroupRows();
+    return GroupedBatch(std::move(*this));
+  }
   // See GroupedBatch::Update.
   void Update(const float* gradients, const StepScalars& scalars) && {
     Take().Update(gradients, nullptr, scalars);
@@ -218,7 +221,7 @@ class InsertedBatch : public FoundBatch {
 // A batch whose absent keys are being given rows.
 class Inserting : protected BatchHandle {
  public:
-  explicit Inserting(BatchHandle&& prepared) : BatchHandle(std::move(prepared)) { batch().BeginInsert(); }
+  explicit Inserting(BatchHandle&& begun) : BatchHandle(std::move(begun)) {}
 
   // Waits, if there were absent keys.
   InsertedBatch Finish() && {
@@ -246,7 +249,10 @@ class NewBatch : protected BatchHandle {
   // Gives absent keys rows with their first values. Cannot fail: there is room for them.
   InsertedBatch Insert() && { return std::move(*this).BeginInsert().Finish(); }
   // Begins to do so. Does not wait.
-  Inserting BeginInsert() && { return Inserting(std::move(*this)); }
+  Inserting BeginInsert() && {
+    batch().BeginInsert();
+    return Inserting(std::move(*this));
+  }
 
  private:
   NewRows new_rows_;
