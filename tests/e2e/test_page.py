@@ -59,6 +59,42 @@ def cells(dom: str, table: str) -> list[list[str]]:
     return [[html.unescape(text) for text in row] for row in texts]
 
 
+CURVES = ["calls a second", "median time of a lookup", "rows", "device memory"]
+
+
+def curves(dom: str) -> list[tuple[str, list[tuple[float, float]]]]:
+    """The page's curves: their names, and their points as (x, y); y is 38 for 0 and 2 for the most."""
+    drawn = re.findall(r'<small>([^<]*)</small><b>[^<]*</b><svg.*?<polyline points="(.*?)">', dom)
+    return [(name, [(float(x), float(y)) for x, y in re.findall(r"(\S+),(\S+)", at)]) for name, at in drawn]
+
+
+def test_its_curves_are_those_of_the_last_minute(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, METRICS)
+    load(cluster)
+    stop = threading.Event()
+
+    def go_on() -> None:
+        with cluster.connect(door="grpc") as ps:
+            while not stop.is_set():
+                ps.lookup("ads", np.arange(2 * SAMPLES, dtype=np.uint64), np.arange(2 * SAMPLES + 1))
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        loading = threads.submit(go_on)
+        try:
+            drawn = dict(curves(dom_of(tmp_path, cluster)))
+        finally:
+            stop.set()
+        loading.result()
+    assert list(drawn) == CURVES
+    rows = drawn["rows"]
+    assert len(rows) >= 2 and {y for _, y in rows} == {2}, "rows stay as many as they are"
+    for name in ("calls a second", "median time of a lookup"):
+        assert min(y for _, y in drawn[name]) == 2, f"{name}: lookups went on"
+    for name in ("calls a second", "rows", "device memory"):
+        places = [x for x, _ in drawn[name]]
+        assert places == list(range(60 - len(places), 60)), "the newest is at the right"
+
+
 def page_of(cluster: Cluster, rank: int) -> str:
     """The page's address."""
     return address_of(cluster, rank).removesuffix("metrics")
@@ -94,7 +130,9 @@ def test_it_shows_what_a_scripted_load_did(start_cluster: StartCluster, tmp_path
         assert row[head.index("steps")] == str(STEPS)
         calls = {line[0]: line for line in cells(dom, "calls")[1:]}
         stages = cells(dom, "stages")
-        assert stages[0][1:] == ["decode", "inbox", "round", "exchange", "journal", "encode", "send"]
+        assert stages[0][1:] == ["decode", "request queue", "round", "exchange", "journal", "encode", "send"]
+        assert [name for name, _ in curves(dom)] == CURVES
+        assert all(len(points) == int(readings) - 1 for name, points in curves(dom) if "time" not in name)
         for method in ("lookup", "push"):
             assert int(calls[method][1]) <= STEPS and calls[method][2] == "0", "none is refused"
     assert rows == 2 * SAMPLES, "every key has one row on one of the ranks"
