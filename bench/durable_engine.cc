@@ -123,7 +123,7 @@ DurableEngine::DurableEngine(const TrainerOptions& options, const Steps& steps,
   limits.max_inbox_bytes = std::uint64_t{4} << 30;
   engine_ = std::make_unique<Engine>(*place_.device, *collective_, exchanges_, kBenchSecret, limits);
   DurabilityOptions watched = durability;
-  watched.on_failure = [](const std::string& why) {  // nobody would answer who asks
+  watched.on_failure = [](const std::string& why) {  // no request would be answered
     std::fprintf(stderr, "slotwise-bench: the journal failed: %s\n", why.c_str());
     std::_Exit(1);
   };

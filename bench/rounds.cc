@@ -260,7 +260,7 @@ Contestants Measure(Engine& engine, const Collective& collective, const RoundsOp
     times.one.push_back(one);
     times.several.push_back(several);
   }
-  meeting.Come();  // nobody stops the engine before all have done
+  meeting.Come();  // no rank stops the engine before all have done
   return times;
 }
 

@@ -1,7 +1,7 @@
 """Child processes that cannot outlive their check.
 
 mpirun gives its ranks process groups of their own, and setsid a session of its own, so neither names all that
-a child has started. An environment variable does: every descendant inherits it, whoever its parent is by
+a child has started. An environment variable does: every descendant inherits it, whichever its parent is by
 then.
 """
 

@@ -67,7 +67,7 @@ def train(
 ) -> tuple[float, list[float]]:
     """Trains; the time of a step in seconds, and every step's loss.
 
-    On a GPU nobody waits for a step's end, so it is the mean of all but the first fifth of the steps;
+    On a GPU no step's end is waited for, so it is the mean of all but the first fifth of the steps;
     else it is the median.
     """
     losses, times = [], [time.perf_counter()]

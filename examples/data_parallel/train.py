@@ -75,7 +75,7 @@ class Trainer:
             total += self.train_step(mine, len(batch))
             samples += sum(map(len, mine))
         if self.arguments.mode == "async":
-            # Nobody waited for anybody; now the dense weights meet.
+            # No trainer waited for another; now the dense weights meet.
             average_weights(self.model)
         sums = torch.tensor([total, samples], dtype=torch.float64)
         dist.all_reduce(sums)
@@ -133,7 +133,7 @@ def run(number: int, rendezvous: str, arguments: argparse.Namespace) -> None:
                 if number == 0:
                     final = evaluate(trainer.model, trainer.test_set)
                     print(f"epoch {epoch}: loss {loss:.4f}, test AUC {final:.4f}", flush=True)
-                dist.barrier()  # nobody trains while others test
+                dist.barrier()  # no trainer trains while others test
             if number == 0:
                 table = ps.digest(arguments.table)
                 print(f"{table.rows} rows, {table.steps} steps, digest {table.digest}")

@@ -1,4 +1,4 @@
-"""Synthetic clicks: the ids follow their law, and a batch is the same whoever makes it."""
+"""Synthetic clicks: the ids follow their law, and a batch is the same in every process."""
 
 from __future__ import annotations
 

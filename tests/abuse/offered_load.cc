@@ -76,7 +76,7 @@ struct Lookup {
   grpc::ByteBuffer bytes;
 };
 
-// Nobody reads the values. Those of a connection come one after the other, and lie in one place.
+// The values are not read. Those of a connection come one after the other, and lie in one place.
 class Exchange final : public client::DataExchange {
  public:
   Exchange(const Lookup& lookup, std::vector<std::byte>& values) : lookup_(lookup), values_(values) {}

@@ -8,7 +8,7 @@ thread for its tables, and a large lookup is much work for its bytes: rows of 16
 
 A round that has begun is not interrupted, so a small lookup waits for a large one that is being served,
 however few there are. Its p99 is therefore compared with that beside one caller who has one large lookup
-under way at a time; how it compares with the p99 beside nobody is only said. Throughput and times mean
+under way at a time; how it compares with the p99 without others is only said. Throughput and times mean
 something only on a machine that does nothing else, as for `./dev bench attacks`, and the throughput is
 measured before and after the overload: elsewhere, or where the two differ, these figures are said and not
 judged.
@@ -194,7 +194,7 @@ def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: f
         loaded.p99() <= SLOWER * beside_one,
         f"the small client's p99: {loaded.p99():.2f} ms, {loaded.p99() / beside_one:.1f} times that beside "
         f"one large lookup at a time, {beside_one:.2f} ms, and {loaded.p99() / unloaded:.1f} times that "
-        f"beside nobody, {unloaded:.2f} ms; its median: {np.median(loaded.of('took')):.2f} ms",
+        f"without others, {unloaded:.2f} ms; its median: {np.median(loaded.of('took')):.2f} ms",
         quiet,
     )
     return outcome

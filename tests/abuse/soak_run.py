@@ -4,7 +4,7 @@
 of deploy/observed. Meanwhile trainers look up and push by every door, over the same keys; somebody comes and
 goes, makes and drops a table, imports, exports and erases rows, saves checkpoints, and is refused; somebody
 reads the page. What there is to keep is as much at the end as at the beginning: so is the memory that
-Prometheus has seen, or something is kept that nobody needs.
+Prometheus has seen, or something is kept that is not needed.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_digests_that_wait_share_their_work(start_cluster: StartCluster, ranks: 
 
 
 @pytest.mark.parametrize("ranks", ATTACKED)
-def test_digests_that_are_given_up_keep_nobody_waiting(start_cluster: StartCluster, ranks: int) -> None:
+def test_digests_that_are_given_up_keep_no_caller_waiting(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks)
     one = seconds_of(lambda: cluster.digest(table))
     request = cluster.protocol.DigestRequest(table=table)
@@ -68,7 +68,7 @@ def refusal_of_first_message(export: Any) -> tuple[grpc.StatusCode, str] | None:
 
 
 @pytest.mark.parametrize("ranks", ATTACKED)
-def test_exports_that_are_given_up_keep_nobody_waiting(start_cluster: StartCluster, ranks: int) -> None:
+def test_exports_that_are_given_up_keep_no_caller_waiting(start_cluster: StartCluster, ranks: int) -> None:
     cluster, table = start(start_cluster, ranks, "max_message_mib: 4 max_round_mib: 8")
     request = export_request(table)
     export = [rank.channel.unary_stream("/slotwise.v1.Rows/Export") for rank in cluster.ranks]

@@ -103,7 +103,7 @@ def test_offsets_and_counts_that_lie_are_refused(attacked: Cluster) -> None:
                 refusal(grpc.StatusCode.INVALID_ARGUMENT, call, request)
 
 
-# --- steps that nobody completes
+# --- incomplete steps
 
 
 MOST = 65_536  # requests that one message may have
@@ -117,7 +117,7 @@ def incomplete_steps(cluster: Cluster, table: str, session: int, count: int = MO
     return cluster.protocol.PushManyRequest(pushes=parts)
 
 
-def test_steps_that_nobody_completes_stop_nobody(attacked: Cluster) -> None:
+def test_incomplete_steps_stop_no_other_caller(attacked: Cluster) -> None:
     """Thousands of requests in a message take others' turn once; no round is slower for them afterwards."""
     table = attacked.create(dim=1)
     # 8 MiB are charged for them, a quarter of the inbox.
@@ -127,7 +127,7 @@ def test_steps_that_nobody_completes_stop_nobody(attacked: Cluster) -> None:
         assert refusals([call]) == {grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
-def test_steps_that_nobody_completes_leave_room_for_others(attacked: Cluster) -> None:
+def test_incomplete_steps_leave_room_for_others(attacked: Cluster) -> None:
     """Without arrays, but by their number they would fill each rank's inbox, to the last place."""
     table, ranks = attacked.create(dim=1), len(attacked.ranks)
     counts = [count for count in [2048] * 16 + [64] * 40 + [1] * 64 for _ in range(ranks)]
@@ -147,7 +147,7 @@ def test_a_message_of_more_steps_than_the_inbox_holds_is_refused(attacked: Clust
         assert "limits.max_inbox_mib never leaves room" in said
 
 
-def test_a_message_of_thousands_of_steps_keeps_nobody_waiting(attacked: Cluster) -> None:
+def test_a_message_of_thousands_of_steps_keeps_no_other_caller_waiting(attacked: Cluster) -> None:
     """Each step is complete and takes a round; callers take turns."""
     table, session, count = attacked.create(dim=1), attacked.session(), 8192
     step, push = attacked.protocol.StepId, attacked.protocol.PushRequest
@@ -175,7 +175,7 @@ def test_copies_of_a_waiting_part_take_no_memory(attacked: Cluster) -> None:
 # --- tables
 
 
-def test_tables_without_number_slow_nobody_down(start_cluster: StartCluster) -> None:
+def test_tables_without_number_slow_no_caller_down(start_cluster: StartCluster) -> None:
     cluster = start_cluster(2, f"limits {{ {SMALL} max_tables: 500 }}")
     made = [cluster.create()]
     with Guard(cluster):
@@ -226,7 +226,7 @@ def test_connections_that_say_nothing_or_nonsense_leave_room(start_cluster: Star
 # --- callers that do not end what they begin, or do not take what they asked for
 
 
-@needs("a bound on what a connection has sent and nobody read: past gRPC's own, others' calls end too")
+@needs("a bound on what a connection has sent that is still unread: past gRPC's own, others' calls end too")
 def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
     message, length = bytes(4 * MIB - 2000), 4 * MIB - 1000
     with raw_connections(attacked.ranks, 120 * len(attacked.ranks)) as connections, Guard(attacked):
@@ -236,7 +236,7 @@ def test_messages_that_stall_half_way_are_bounded(attacked: Cluster) -> None:
 
 @pytest.mark.parametrize("method", ["slotwise.v1.Embedding/Lookup", "grpc.health.v1.Health/Watch"])
 def test_streams_without_number_are_bounded(attacked: Cluster, method: str) -> None:
-    """Calls that are begun and not made, and watches of the health that nobody reads."""
+    """Calls that are begun and not made, and unread watches of the health."""
     messages = [b""] if method.endswith("Watch") else []
     with raw_connections(attacked.ranks, 4 * len(attacked.ranks)) as connections, Guard(attacked):
         for connection in connections:
@@ -246,7 +246,7 @@ def test_streams_without_number_are_bounded(attacked: Cluster, method: str) -> N
 
 
 @pytest.mark.parametrize("method", ["Lookup", "LookupMany"])
-def test_replies_that_nobody_reads_are_bounded(attacked: Cluster, method: str) -> None:
+def test_unread_replies_are_bounded(attacked: Cluster, method: str) -> None:
     table = attacked.create(dim=4096)
     lookup = attacked.lookup_request(table, np.zeros(200), 200, mode=2)  # a reply of 3 MiB
     many = attacked.protocol.LookupManyRequest(lookups=[lookup] * 4)
@@ -257,7 +257,7 @@ def test_replies_that_nobody_reads_are_bounded(attacked: Cluster, method: str) -
                 connection.call(f"slotwise.v1.Embedding/{method}", message)
 
 
-def test_exports_that_nobody_reads_are_bounded(attacked: Cluster) -> None:
+def test_unread_exports_are_bounded(attacked: Cluster) -> None:
     table = attacked.create(dim=1)
     for first in range(0, 1_000_000, 250_000):
         attacked.lookup(table, np.arange(first, first + 250_000), 250_000)

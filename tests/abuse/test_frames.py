@@ -1,4 +1,4 @@
-"""Attacks below gRPC: HTTP/2 frames that are no part of any message. Nobody notices, and memory has a bound.
+"""Attacks below gRPC: HTTP/2 frames of no message. No other caller notices, and memory has a bound.
 
 No Slotwise package is used.
 """

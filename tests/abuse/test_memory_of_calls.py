@@ -1,6 +1,6 @@
 """Calls that would have a server hold much memory for long: it stays within its budget, and serves others.
 
-No Slotwise package is used, and for replies that nobody reads not even gRPC (raw_http2.py).
+No Slotwise package is used, and for unread replies not even gRPC (raw_http2.py).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def waits_or_is_refused(calls: list[grpc.Future], limit: str) -> int:
 
 
 @pytest.mark.parametrize("ranks", ATTACKED)
-def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> None:
+def test_unread_replies(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     request = large_lookup(cluster, table)
@@ -118,7 +118,7 @@ def test_replies_that_nobody_reads(start_cluster: StartCluster, ranks: int) -> N
         await_end(connections, 100)
 
 
-def test_connections_that_nobody_reads(start_cluster: StartCluster) -> None:
+def test_unread_connections(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1, LIMITS)
     table = cluster.create(dim=DIM)
     request = large_lookup(cluster, table)
@@ -227,7 +227,7 @@ def test_a_message_of_very_many_requests(start_cluster: StartCluster) -> None:
         call.cancel()
 
 
-def test_exports_that_nobody_reads(start_cluster: StartCluster) -> None:
+def test_unread_exports(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1, LIMITS)
     table = cluster.create(dim=1)
     for first in range(0, 400_000, 100_000):  # 3 MiB of keys
@@ -245,7 +245,7 @@ def test_a_connection_has_so_many_calls(start_cluster: StartCluster) -> None:
 
 
 def test_calls_of_closed_connections_are_not_kept(start_cluster: StartCluster) -> None:
-    """Of reflection, which asks nobody who calls. gRPC's own service kept 9 KB of each: 260 MiB of 30,000."""
+    """Of reflection, which asks no caller's name. gRPC's own service kept 9 KB of each: 260 MiB of 30,000."""
     cluster = start_cluster(1)
 
     def flood(connections: int) -> None:

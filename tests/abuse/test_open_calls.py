@@ -18,7 +18,7 @@ from certificates import Authority
 from raw_http2 import Frame, RawConnection
 from slotwise_cluster import RankClient, StartCluster, wait_until
 
-CALLS = 5_000  # that a connection would begin: 60 MB, if nobody ended it
+CALLS = 5_000  # that a connection would begin: 60 MB, if the server did not end it
 CONNECTIONS = 8
 DATA, HEADERS, RST_STREAM, CONTINUATION = 0, 1, 3, 9
 END_HEADERS = 4

@@ -1,4 +1,4 @@
-"""Whoever reads a server's log may stop reading: the server serves, and ends when it is told to.
+"""The reader of a server's log may stop: the server serves, and ends when it is told to.
 
 No Slotwise package is used.
 """
@@ -38,7 +38,7 @@ def full_pipe() -> Iterator[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("somebody_reads_later", [False, True])
-def test_a_log_that_nobody_reads_stops_nobody(
+def test_an_unread_log_does_not_stop_the_server(
     protocol: Protocol, tmp_path: Path, somebody_reads_later: bool
 ) -> None:
     address = f"127.0.0.1:{free_ports(1)}"

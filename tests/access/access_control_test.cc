@@ -50,7 +50,7 @@ class AccessControlTest : public testing::Test {
 
 std::string NameOf(const PrincipalPtr& who) {
   if (!who) return "anybody";
-  return who->refusal.ok() ? who->name : "nobody";
+  return who->refusal.ok() ? who->name : "unknown";
 }
 
 TEST_F(AccessControlTest, ServesEverybodyWithoutPrincipals) {
@@ -78,7 +78,7 @@ TEST_F(AccessControlTest, KnowsWhoHasAToken) {
        {std::string(), std::string("Bearer"), std::string("Bearer "),
         std::string("Basic ") + std::string(kToken), std::string("Bearer ") + std::string(kToken) + " ",
         "Bearer " + std::string(kOther) + "\r", "Bearer " + std::string(1 << 20, 'x')}) {
-    EXPECT_EQ(who(wrong), "nobody") << wrong.substr(0, 50);
+    EXPECT_EQ(who(wrong), "unknown") << wrong.substr(0, 50);
     EXPECT_EQ(access->Refused().unauthenticated, ++refused);
   }
 }
@@ -89,8 +89,8 @@ TEST_F(AccessControlTest, KnowsWhomACertificateNamesUnlessThereIsAToken) {
   const std::vector<std::string> names{"x", "a.example"};
   EXPECT_EQ(NameOf(access->Authenticate("", names)), "named");
   EXPECT_EQ(NameOf(access->Authenticate("Bearer " + std::string(kToken), names)), "one");
-  EXPECT_EQ(NameOf(access->Authenticate("Bearer " + std::string(kOther), names)), "nobody");
-  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"a.example.org", ""})), "nobody");
+  EXPECT_EQ(NameOf(access->Authenticate("Bearer " + std::string(kOther), names)), "unknown");
+  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"a.example.org", ""})), "unknown");
 }
 
 TEST_F(AccessControlTest, TakesATokenAsAPasswordOfHttp) {
@@ -107,7 +107,7 @@ TEST_F(AccessControlTest, TakesATokenAsAPasswordOfHttp) {
   for (const char* const wrong : {"", "Basic ", "Basic =", "Basic ====", "Basic !!!!", "Basic YW46",
                                   "Basic MDEyMzQ1Njc4OWFiY2RlZg==", "Basic YW46MDEyMzQ1Njc4OWFiY2RlZg",
                                   "Basic YW46MDEyMzQ1Njc4OWFiY2Rl", "Digest x"}) {
-    EXPECT_EQ(who(wrong), "nobody") << wrong;
+    EXPECT_EQ(who(wrong), "unknown") << wrong;
   }
 }
 
@@ -136,7 +136,7 @@ TEST_F(AccessControlTest, RefusesFilesThatAreWrong) {
             "principals one and two have a token in common, which would not say who calls");
 }
 
-// Whoever may write it lets himself in.
+// A user who may write it can let himself in.
 TEST_F(AccessControlTest, RefusesAFileThatOthersThanItsOwnerMayWrite) {
   using std::filesystem::perms;
   const KnownPrincipal one = Known("one", kToken);
@@ -209,11 +209,11 @@ TEST_F(AccessControlTest, ReadsNoFileAgainThatOthersMayWrite) {
   std::filesystem::rename(Path("open"), Path("one"));
   File("witness", "seen-since-0123456789");  // once this is taken, the other file was looked at
   EXPECT_TRUE(wait_for("seen-since-0123456789", "witness"));
-  EXPECT_EQ(NameOf(access->AuthenticateToken(kOther)), "nobody");
+  EXPECT_EQ(NameOf(access->AuthenticateToken(kOther)), "unknown");
   EXPECT_EQ(NameOf(access->AuthenticateToken(kToken)), "one");
   std::filesystem::permissions(Path("one"), std::filesystem::perms(0600));
   EXPECT_TRUE(wait_for(kOther, "one"));
-  EXPECT_EQ(NameOf(access->AuthenticateToken(kToken)), "nobody");
+  EXPECT_EQ(NameOf(access->AuthenticateToken(kToken)), "unknown");
 }
 
 // What one file gives up, another may have: whichever is looked at first, both are right in the end.
@@ -242,7 +242,7 @@ TEST_F(AccessControlTest, TakesATokenThatGoesFromOneFileToAnother) {
     File("witness", "seen-since-0123456789");
     EXPECT_EQ(wait_for("seen-since-0123456789", "witness"), "witness");
     EXPECT_EQ(NameOf(access->AuthenticateToken(token)), giver);
-    EXPECT_EQ(NameOf(access->AuthenticateToken("another-one-0123456789")), "nobody");
+    EXPECT_EQ(NameOf(access->AuthenticateToken("another-one-0123456789")), "unknown");
     File(giver, kept);
     EXPECT_EQ(wait_for(token, getter), getter);
     EXPECT_EQ(wait_for("another-one-0123456789", getter), getter);
@@ -250,12 +250,12 @@ TEST_F(AccessControlTest, TakesATokenThatGoesFromOneFileToAnother) {
   }
 }
 
-TEST_F(AccessControlTest, ACertificateThatNamesTwoIsNobodys) {
+TEST_F(AccessControlTest, ACertificateThatNamesTwoIsUnknown) {
   KnownPrincipal one{.name = "one", .certificate_name = "a.example", .grants = {}};
   KnownPrincipal two{.name = "two", .certificate_name = "b.example", .grants = {}};
   const auto access = test::Must(AccessControl::Make({one, two}));
   EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"b.example", "c"})), "two");
-  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"b.example", "a.example"})), "nobody");
+  EXPECT_EQ(NameOf(access->Authenticate("", std::vector<std::string>{"b.example", "a.example"})), "unknown");
 }
 
 TEST_F(AccessControlTest, LetsInWhomItIsToldAndWhomItRunsAs) {
@@ -274,9 +274,9 @@ TEST(LocalUser, IsNamedOrNumbered) {
   EXPECT_EQ(*UserNumberOf("root"), 0u);
   EXPECT_EQ(*UserNumberOf("0"), 0u);
   EXPECT_EQ(*UserNumberOf("4321"), 4321u);  // whom no name stands for
-  for (const char* const nobody :
+  for (const char* const no_user :
        {"", "no such user", "65534", "nobody", "-1", "4294967295", "4294967296", " 0", "0 "}) {
-    EXPECT_FALSE(UserNumberOf(nobody).ok()) << nobody;
+    EXPECT_FALSE(UserNumberOf(no_user).ok()) << no_user;
   }
 }
 

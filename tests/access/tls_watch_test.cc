@@ -278,7 +278,7 @@ TEST_F(TlsWatchTest, AReasonIsLoggedAgainWhenItComesAgain) {
   }
 }
 
-TEST_F(TlsWatchTest, NobodyWaitsForAPipeAtTheEnd) {
+TEST_F(TlsWatchTest, NothingWaitsForAPipeAtTheEnd) {
   auto watch = TlsWatch::Make(Files(MakePair()), kLookEvery);
   ASSERT_TRUE(watch.ok()) << watch.status().message();
   std::filesystem::remove(Path("key"));

@@ -123,22 +123,22 @@ TEST(CApiAlone, HashesTextsAsXxh3Does) {
   EXPECT_EQ(keys[2], 0x78af5f94892f3950);
 }
 
-TEST(CApiAlone, ConnectingToNobodyEndsInTimeOrWhenItIsCancelled) {
-  const char* nobody = "127.0.0.1:1";
+TEST(CApiAlone, ConnectingToNoServerEndsInTimeOrWhenItIsCancelled) {
+  const char* no_server = "127.0.0.1:1";
   slotwise_client_options options{};
   options.timeout_ms = 300;
-  const Owned<slotwise_call> late(slotwise_connect(&nobody, 1, &options, nullptr));
+  const Owned<slotwise_call> late(slotwise_connect(&no_server, 1, &options, nullptr));
   EXPECT_EQ(End(late), SLOTWISE_UNAVAILABLE);
   EXPECT_NE(MessageOf(late).find("cannot connect: no answer from 127.0.0.1:1 within 0.3 s"),
             std::string::npos);
 
   options.timeout_ms = 60'000;
-  const Owned<slotwise_call> cancelled(slotwise_connect(&nobody, 1, &options, nullptr));
+  const Owned<slotwise_call> cancelled(slotwise_connect(&no_server, 1, &options, nullptr));
   EXPECT_EQ(slotwise_call_wait(cancelled.get(), 10), SLOTWISE_RUNNING);
   slotwise_call_cancel(cancelled.get());
   EXPECT_EQ(End(cancelled), SLOTWISE_CANCELLED);
   // Freeing a call that runs ends it.
-  Owned<slotwise_call>(slotwise_connect(&nobody, 1, &options, nullptr)).reset();
+  Owned<slotwise_call>(slotwise_connect(&no_server, 1, &options, nullptr)).reset();
 }
 
 TEST_F(CApi, RefusesOptionsByName) {

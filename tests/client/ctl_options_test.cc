@@ -81,7 +81,7 @@ TEST(OptionsOf, RefusesByTheFlagsName) {
   EXPECT_EQ(message({.name = "ads", .set = {Flag("dim", 0), Flag("learning_rate", 1)}}).find("dim is 0"), 0u);
 }
 
-// The last would count, of which nobody is told.
+// The last would count, and the user would not be told.
 TEST(OptionsOf, RefusesTwoOfWhatThereIsOneOf) {
   const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
   const std::string two = message({.name = "ads", .optimizer = "adam {} sgd {}"});

@@ -79,7 +79,7 @@ TEST_F(DataLinkTest, CallsThatAreUnderWayEndWithTheirConnectionAndLaterOnesConne
   EXPECT_EQ(answered.message, "no table");
 }
 
-TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
+TEST_F(DataLinkTest, CallsEndInTimeThoughTheServerDoesNotAnswer) {
   std::future<Outcome> late = Send(std::make_shared<FakeExchange>(), std::chrono::milliseconds(20));
   peer_.Meet();
   EXPECT_EQ(late.get().code, StatusCode::kDeadlineExceeded);
@@ -92,14 +92,14 @@ TEST_F(DataLinkTest, CallsEndInTimeThoughNobodyAnswers) {
   } while (reply.id() != name);
   cancel_();
   EXPECT_EQ(given_up.get().code, StatusCode::kCancelled);
-  peer_.Answer(reply);  // too late, and to nobody
+  peer_.Answer(reply);  // too late: no call waits for it
   ExpectThatTheNextOneGoesOn();
 }
 
 TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
   std::future<Outcome> call = Send();
   peer_.Meet();
-  AnswerNext({}, "values that nobody asked for");
+  AnswerNext({}, "values that were not asked for");
   const Outcome answered = call.get();
   EXPECT_EQ(answered.code, StatusCode::kOk);
   EXPECT_EQ(answered.read.code(), StatusCode::kInternal);
@@ -116,7 +116,7 @@ TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
   ExpectThatTheNextOneGoesOn();
 }
 
-// The server writes a call's values though its caller has given it up: nobody else may have their place.
+// The server writes a call's values though its caller has given it up: no other call may have their place.
 TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   const std::string name = "slotwise-test-link-" + std::to_string(getpid());
   Peer peer(name);
@@ -148,17 +148,17 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   EXPECT_EQ(third.outcome.get().code, StatusCode::kOk);
 }
 
-// The name is nobody's on this host: then the rank is on another.
-TEST_F(DataLinkTest, GoesByTcpWhereNobodyListensAtTheUnixSocket) {
+// No process has the name on this host: then the rank is on another.
+TEST_F(DataLinkTest, GoesByTcpWhereNoServerListensAtTheUnixSocket) {
   link_ = std::make_unique<DataLink>(
-      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody"});
+      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-absent"});
   std::future<Outcome> call = Send();
   peer_.Meet();
   AnswerNext();
   EXPECT_EQ(call.get().code, StatusCode::kOk);
 
   link_ = std::make_unique<DataLink>(
-      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-nobody", .only_local = true});
+      threads_, RankAddress{.address = peer_.address(), .local = "slotwise-test-absent", .only_local = true});
   const Outcome outcome = Send().get();
   EXPECT_EQ(outcome.code, StatusCode::kUnavailable);
   EXPECT_NE(outcome.message.find("on this host"), std::string::npos) << outcome.message;
@@ -175,7 +175,7 @@ TEST_F(DataLinkTest, APeerOfAnotherVersionIsNoConnection) {
 
 TEST_F(DataLinkTest, ALinkThatGoesWhileItConnectsEndsQuietly) {
   std::future<Outcome> call = Send(std::make_shared<FakeExchange>(), std::chrono::milliseconds(20));
-  EXPECT_EQ(call.get().code, StatusCode::kDeadlineExceeded);  // nobody has accepted it
+  EXPECT_EQ(call.get().code, StatusCode::kDeadlineExceeded);  // it was not accepted
   link_.reset();
 }
 

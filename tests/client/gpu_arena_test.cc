@@ -113,7 +113,7 @@ TEST_F(GpuArenaTest, CopiesArraysInTheCallersStreamAndKeepsThemUntilTheCallIsOve
   EXPECT_EQ(again->body(), places->body());
   EXPECT_EQ(At(again->body(), 1)[0], std::byte{1}) << "it has its arrays";
   arena_->Free(2);
-  // A copy that is under way writes there, whoever has given the call up.
+  // A copy that is under way writes there, though the caller has given the call up.
   call.carried.reset();
   const std::vector<std::byte> most(kMost);
   OnDevice next{.access = device_, .stream = &stream_};

@@ -24,7 +24,7 @@ std::string Name(const char* of) {
 
 TEST(LocalDoor, ServesWhereTheUsersProcessGreets) {
   const std::string name = Name("door");
-  EXPECT_FALSE(ServesLocally(name, geteuid())) << "nobody listens";
+  EXPECT_FALSE(ServesLocally(name, geteuid())) << "no server listens";
   Peer peer(name);
   std::thread greets([&peer] { peer.Meet(); });
   EXPECT_TRUE(ServesLocally(name, geteuid()));
@@ -65,7 +65,7 @@ TEST(LocalDoor, HasTheLongestNameThatASocketMayHave) {
   EXPECT_FALSE(ServesLocally(name.substr(0, sizeof(sockaddr_un::sun_path)), geteuid()));
 }
 
-// A process is known by its user: its group says nothing, and a socket without a process is nobody's, though
+// A process is known by its user: its group says nothing, and a socket without a process is no user's, though
 // root's number is 0.
 TEST(LocalDoor, KnowsAProcessByItsUser) {
   std::array<int, 2> ends{};
@@ -83,7 +83,7 @@ TEST(LocalDoor, KnowsAProcessByItsUser) {
 }
 
 // Who listens and does not greet is waited for, but not for long.
-TEST(LocalDoor, DoesNotServeWhereNobodyGreets) {
+TEST(LocalDoor, DoesNotServeWhereNoServerGreets) {
   const std::string name = Name("silent");
   const Peer peer(name);
   const auto begin = std::chrono::steady_clock::now();

@@ -68,7 +68,7 @@ class Peer {
     Accept();
     Send(MakePreface(kDataVersion).data(), sizeof(Preface) / 2);
   }
-  // Returns whether nobody has connected and sent anything.
+  // Returns whether no client has connected and sent anything.
   bool HearsNothing() {
     pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
     if (::poll(&waiting, 1, 0) == 0) return true;

@@ -96,7 +96,7 @@ TEST_F(RetryTest, ABusyServerIsAskedAgainWhenItSaidAndNotBefore) {
   ASSERT_TRUE(PushOne(client).ok());
   EXPECT_GE(steady_clock::now() - begin, milliseconds(600)) << "three times 200 ms";
   EXPECT_EQ(fake.pushes().size(), 4U);
-  EXPECT_EQ(fake.calls("GetTopology"), 1) << "whoever is busy is not lost";
+  EXPECT_EQ(fake.calls("GetTopology"), 1) << "a busy server is not lost";
 }
 
 // A call of one message, of several, and the one that connects: whatever the client adds to a refusal's
@@ -187,8 +187,8 @@ TEST_F(RetryTest, AClientThatIsToldOfANewStartMovesAndKeepsToTheNewLimits) {
   EXPECT_GT(started_again.lookups().size(), 2U) << "of 40 kB in requests of at most 20";
 }
 
-// Whoever has asked for the ranks uses them, also if another thread is just learning of the new start.
-TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
+// A caller that has asked for the ranks uses them, also if another thread is just learning of the new start.
+TEST_F(RetryTest, ACallerThatIsToldOfAKnownStartHasMovedToo) {
   FakeServer old;
   FakeServer started_again(3);
   std::promise<void> told;
@@ -211,7 +211,7 @@ TEST_F(RetryTest, WhoeverIsToldOfAKnownStartHasMovedToo) {
 }
 
 // A new start may answer at the old addresses before the client has missed the old one.
-TEST_F(RetryTest, WhoeverHasAnAnswerOfANewStartKnowsItsRanks) {
+TEST_F(RetryTest, ACallerWithAnAnswerOfANewStartKnowsItsRanks) {
   for (const bool push : {false, true}) {
     FakeServer old;
     FakeServer more;
@@ -236,7 +236,7 @@ TEST_F(RetryTest, WhoeverHasAnAnswerOfANewStartKnowsItsRanks) {
   }
 }
 
-// Whoever learns nothing has its answer all the same, and the next call asks again.
+// A call that learns no ranks has its answer all the same, and the next call asks again.
 TEST_F(RetryTest, AnAnswerOfANewStartThatSaysNoRanksIsAnAnswer) {
   FakeServer fake;
   std::atomic<int> met = 0;
@@ -608,7 +608,7 @@ TEST_F(RetryTest, AServerThatNeverAnswersIsGivenUpInTime) {
   const Status status = LookUp(client, one_, brief);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("within 0.5 s"));
-  // Whoever gives up asks for no table again: many who do would keep the others waiting.
+  // A call that gives up asks for no table again: many that do would keep the others waiting.
   EXPECT_EQ(LookUp(client, one_, brief).code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(fake.calls("DescribeTable"), 1);
 }

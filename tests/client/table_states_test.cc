@@ -25,7 +25,7 @@ class AcknowledgedSteps : public testing::Test {
   TableState before_;
 };
 
-TEST_F(AcknowledgedSteps, AreNoneOfATableThatNobodyPushedTo) {
+TEST_F(AcknowledgedSteps, AreNoneOfATableWithoutPushes) {
   EXPECT_EQ(steps_.Acknowledged("users").step, 0U);
   EXPECT_TRUE(steps_.Check("users", steps_.Acknowledged("users"), {7, 0}).ok());
   EXPECT_TRUE(steps_.Check("users", steps_.Acknowledged("users"), {8, 3}).ok());

@@ -437,7 +437,7 @@ class ALateRank : public AnExchange {
       const auto report = pipe.Receive(kPatience);
       if (!report) {
         ADD_FAILURE() << others << " ranks reported nothing";
-        return;  // and comes, so that nobody waits for ever
+        return;  // and comes, so that no rank waits for ever
       }
       EXPECT_TRUE(report->starts_with(name + " of ")) << *report;
     }

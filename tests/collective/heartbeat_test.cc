@@ -154,7 +154,7 @@ TEST_F(ARankAndItsNeighbour, SaysWhomItDoesNotReach) {
   EXPECT_NE(met.message().find(" of 127.0.0.1"), std::string::npos) << met.message();
 }
 
-TEST(AHeartbeat, LetsNobodyInWhoDoesNotKnowTheSecret) {
+TEST(AHeartbeat, RefusesStrangersWhoDoNotKnowTheSecret) {
   std::vector<std::unique_ptr<Heartbeat>> ranks;
   for (int r = 0; r < 2; ++r) ranks.push_back(Listening());
   const auto contacts = ContactsOf(ranks);

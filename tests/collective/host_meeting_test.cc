@@ -120,7 +120,7 @@ TEST(HostMeetingTest, WhatWasBroughtStaysWhileOthersPrepareTheNextMeeting) {
   });
 }
 
-// Whoever waits for long sleeps, and `meanwhile` shows that it does.
+// A rank that waits for long sleeps, and `meanwhile` shows that it does.
 TEST(HostMeetingTest, WhoSleepsGoesOnWithOtherThingsAndIsWoken) {
   const Room room(3);
   std::atomic<int> sleeps[3] = {};
@@ -133,7 +133,7 @@ TEST(HostMeetingTest, WhoSleepsGoesOnWithOtherThingsAndIsWoken) {
             for (int other = 0; other < 3; ++other) {
               const int before = m;  // each sleeper adds one or more a meeting
               while (other != late && sleeps[other] <= before && !testing::Test::HasFailure()) {
-                if (std::chrono::steady_clock::now() - began > kPatience) FAIL() << "nobody sleeps";
+                if (std::chrono::steady_clock::now() - began > kPatience) FAIL() << "a rank stays awake";
                 std::this_thread::yield();
               }
             }
@@ -181,7 +181,7 @@ TEST(HostMeetingTest, AWakeIsSeenByTheOthersAndIsOldAtTheNextWait) {
   waker.Wake(5);
   EXPECT_TRUE(second.PollWake(5));
   EXPECT_TRUE(third.PollWake(5));
-  EXPECT_FALSE(waker.PollWake(5)) << "it was nobody else who woke";
+  EXPECT_FALSE(waker.PollWake(5)) << "no other rank woke it";
   EXPECT_FALSE(third.PollWake(6));
   EXPECT_NE(third.bell().rung(), rung);
 }

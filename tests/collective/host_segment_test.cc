@@ -32,7 +32,7 @@ TEST(HostSegmentTest, ASegmentOfAnotherSizeIsNotOpened) {
   const auto made = HostSegment::Make(kBytes);
   ASSERT_NE(made, nullptr);
   EXPECT_EQ(HostSegment::Open(made->name(), kBytes - 1), nullptr);
-  EXPECT_EQ(HostSegment::Open({"/slotwise-of-nobody"}, kBytes), nullptr);
+  EXPECT_EQ(HostSegment::Open({"/slotwise-of-no-rank"}, kBytes), nullptr);
 }
 
 TEST(HostSegmentTest, WithoutItsNameItIsOpenedNoMoreAndLivesOn) {

@@ -21,7 +21,7 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def project(engine: Engine) -> Iterator[Project]:
-    """The compose file's services, which nobody has started yet."""
+    """The compose file's services, which are not started yet."""
     project = Project(engine, "slotwise-test")
     project.remove()
     yield project

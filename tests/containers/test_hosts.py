@@ -78,7 +78,7 @@ class Hosts:
         return self.run(host, "pidof slotwise-server || echo none").strip()
 
     def keys(self) -> list[str]:
-        """The hosts' keys, as sshd tells whoever asks."""
+        """The hosts' keys, as sshd tells any client."""
         said = self.run(self.names[0], f"ssh-keyscan -p 2222 {' '.join(self.names)} 2>/dev/null")
         return [line.split()[-1] for line in said.splitlines() if not line.startswith("#")]
 

@@ -1,4 +1,4 @@
-"""The images: small, without Python, as nobody in particular, and with a list of what they are made of."""
+"""The images: small, without Python, not run as root, and with a list of what they are made of."""
 
 from __future__ import annotations
 

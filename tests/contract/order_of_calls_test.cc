@@ -36,7 +36,7 @@ static_assert(!Assigns<FoundBatch> && !Assigns<NewBatch> && !Assigns<GroupedBatc
 static_assert(!Erases<FoundBatch> && !Erases<InsertedBatch> && Erases<ErasableBatch>);
 static_assert(!Inserts<FoundBatch> && !Inserts<Preparing> && !Inserts<InsertedBatch> && Inserts<NewBatch>);
 
-// What spends a handle takes it, and nobody else has a copy or makes one of another stage.
+// What spends a handle takes it, and no other code has a copy or makes one of another stage.
 static_assert(
     !std::is_invocable_v<decltype(&InsertedBatch::Update), InsertedBatch&, const float*, StepScalars>);
 static_assert(!std::is_invocable_v<decltype(&NewBatch::BeginInsert), NewBatch&>);

@@ -463,9 +463,9 @@ TEST_P(Snapshots, AreOneAtATime) {
   EXPECT_THROW(table.shard().TrackChanges(1).ok(), std::logic_error);
   EXPECT_THROW(table.shard().Load({}, nullptr).ok(), std::logic_error);
   const auto stream = device().MakeStream();
-  const std::vector<RowIndex> nobodys{RowIndex{0}};
+  const std::vector<RowIndex> unused_rows{RowIndex{0}};
   std::vector<float> record(3);
-  EXPECT_THROW(reading.snapshot().Read(*stream, nobodys, record.data()), std::logic_error);
+  EXPECT_THROW(reading.snapshot().Read(*stream, unused_rows, record.data()), std::logic_error);
   reading.snapshot().End(true);
   EXPECT_THROW(reading.snapshot().Room(), std::logic_error) << "it has ended";
   EXPECT_THROW(reading.snapshot().End(true), std::logic_error);

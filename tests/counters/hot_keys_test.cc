@@ -105,7 +105,7 @@ TEST(SpaceSavingTest, BoundsHoldWhateverComes) {
         counts += at_most;
         least = std::min(least, at_most);
       }
-      // Every occurrence is in one count, and whoever is not counted came no more often than the least.
+      // Every occurrence is in one count, and a key that is not counted came no more often than the least.
       ASSERT_EQ(counts, n);
       for (const auto& [key_of, count] : exact) {
         const auto is_it = [&](const HotKeyStats::Counted& each) { return each.key == key_of; };

@@ -278,7 +278,7 @@ TEST_F(DataArenaTest, RefusesWhatIsWrongOnADeviceInTheSameWords) {
     const auto here = by_socket.Ask(call);
     EXPECT_EQ(there.head.code(), here.head.code());
     EXPECT_EQ(there.head.message(), here.head.message());
-    // The same step came twice, and was applied once: its body has the same hash, whoever computed it.
+    // The same step came twice, and was applied once: its body has the same hash, computed there or here.
     const bool is_right = i == 0 || i == 6;  // of one key a bag, as the offsets have it
     EXPECT_EQ(there.head.code() == 0, is_right) << there.head.message();
   }

@@ -104,7 +104,7 @@ TEST_F(DataServerTest, DoesNothingForACallWhoseDeadlineHasPassedAsItComes) {
   OpenWithAds();
   MetClient client(server_->port());
   v1::LookupRequest unknown = SmallLookup();
-  unknown.set_table("nobody's");
+  unknown.set_table("unknown");
   auto lookup = Lookup(1, unknown);
   auto push = Push(2, WholePush(1));
   for (auto* const sent : {&lookup, &push}) {
@@ -243,7 +243,7 @@ TEST_F(DataServerTest, ReadsNoMoreCallsThanMayBeUnderWay) {
   EXPECT_EQ(answered.back(), 3U);
 }
 
-TEST_F(DataServerTest, WorksForNobodyWhoseTimeIsOver) {
+TEST_F(DataServerTest, DoesNotWorkForACallerWhoseTimeIsOver) {
   const Caller caller("ipv4:1.2.3.4:5", Caller::Clock::now() - milliseconds(1));
   EXPECT_TRUE(caller.gone());
   EXPECT_FALSE(Caller("ipv4:1.2.3.4:5", Caller::Clock::now() + std::chrono::hours(1)).gone());

@@ -141,7 +141,7 @@ TEST_F(RemoveTest, ALoadKeepsWhatItLoadsAndWhatWasTheNewest) {
   EXPECT_THAT(*checkpoints_.RemoveOld(1), ElementsAre("b", "a"));
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy", "f"));
 
-  // Nobody knows a newest one: what a load has kept stays.
+  // No newest one is known: what a load has kept stays.
   Load("copy-2", "", "copy-3");
   EXPECT_THAT(KeptForLoads(), ElementsAre("copy-2", "f"));
 
@@ -234,7 +234,7 @@ TEST_F(RemoveTest, SoManyArePinnedAndNoMore) {
 
 // Makes somebody pin `id` right before the first rename, which is that of a removal.
 void PinAmidRemoval(WatchedFiles& watched, FileSystem& files, const std::string& id, Status& pinned) {
-  pinned = Unavailable("nobody has asked");
+  pinned = Unavailable("not asked yet");
   watched.before_change = [&, id](const std::string& operation, const std::string&) {
     if (operation == "rename" && pinned.code() == StatusCode::kUnavailable)
       pinned = Checkpoints(files, kCheckpoints).Pin(id);

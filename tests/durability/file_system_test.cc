@@ -336,7 +336,7 @@ TEST(SystemFilesTest, WhatIsNoFileIsRefusedAtOnce) {
   expect_refused(SystemFiles().Open("/dev/zero").status(), "/dev/zero");
 }
 
-// Whoever can put a link into the folder cannot have another file overwritten, or made.
+// A user who can put a link into the folder cannot have another file overwritten, or made.
 TEST(SystemFilesTest, ALinkIsNotFollowedToAFileThatIsWritten) {
   const test::TemporaryFolder temporary;
   const std::filesystem::path folder = temporary.path();

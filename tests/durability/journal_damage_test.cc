@@ -76,7 +76,7 @@ TEST_F(JournalDamageTest, AFlippedBitIsFound) {
     Flip(kFirst, whole, bit);
     const Recovered recovered = Recover(files_);
     if (recovered.status.ok()) {
-      // Nobody can tell a damaged last record from one that a crash tore; and padding has no meaning.
+      // A damaged last record cannot be told from one that a crash tore; and padding has no meaning.
       const bool is_padding =
           (byte < second && byte >= kSegmentHeaderBytes + kRecordHeaderBytes + BodyOf(0, 1).size()) ||
           (byte < third && byte >= second + kRecordHeaderBytes + BodyOf(0, 2).size()) ||

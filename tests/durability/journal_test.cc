@@ -357,7 +357,7 @@ TEST_F(JournalTest, AThreadMarksWhatAllRanksHave) {
     const JournalThread thread(*rank->journal);
     rank->Append(1);
     while (rank->journal->durable() < 1) std::this_thread::yield();
-    EXPECT_FALSE(is_marked()) << "nobody has said that all ranks have it";
+    EXPECT_FALSE(is_marked()) << "it was not said that all ranks have it";
     rank->journal->NoteComplete(1);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!is_marked() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();

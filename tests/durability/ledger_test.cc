@@ -200,7 +200,7 @@ TEST(Ledger, ForgetsATableThatWasDropped) {
   EXPECT_EQ(ledger.Find(Of(0, TableId{2}), 1), nullptr);
   EXPECT_EQ(ledger.Find(Of(~0ULL, TableId{2}), 1), nullptr);
   EXPECT_NE(ledger.Find(Of(0, TableId{3}), 1), nullptr);
-  EXPECT_FALSE(ledger.MayHaveForgotten(Of(0, TableId{4}), 1));  // nobody's step could be applied again
+  EXPECT_FALSE(ledger.MayHaveForgotten(Of(0, TableId{4}), 1));  // no step could be applied again
   ledger.ForgetTable(TableId{1});
   ledger.ForgetTable(TableId{3});
   EXPECT_EQ(ledger.bytes(), empty);

@@ -45,7 +45,7 @@ TEST(LostFrom, IsNotHiddenByLaterStarts) {
   EXPECT_EQ(Began({0, 20, 5}).LostFrom(kTable, 1, 7), 6U) << "a later start went back further";
 }
 
-// Its record may have been lost, or it may be long ago: where it stands among the others nobody knows.
+// Its record may have been lost, or it may be long ago: where it stands among the others is unknown.
 TEST(LostFrom, ComparesAStartThatIsNotKnownWithTheNewestAlone) {
   EXPECT_EQ(Began({0, 5}).LostFrom(kTable, 99, 7), 6U);
   EXPECT_EQ(Began({0, 5}).LostFrom(kTable, 99, 5), 0U);

@@ -16,7 +16,7 @@ DAY = datetime.timedelta(days=1)
 
 
 def write(path: Path, content: bytes) -> None:
-    """Puts a file in another's place, so that nobody reads half of it."""
+    """Puts a file in another's place, so that no process reads half of it."""
     beside = path.with_suffix(".new")
     beside.write_bytes(content)
     os.replace(beside, path)

@@ -25,7 +25,7 @@ class _Ports:
         self._given = 0
 
     def take(self, count: int) -> int:
-        """The first of `count` neighbouring ports that nobody listens on, and that were not given lately."""
+        """The first of `count` neighbouring ports without a listener, which were not given lately."""
         for _ in range(self._BLOCK):
             if self._given + count >= self._BLOCK:
                 self._given = 0
@@ -54,5 +54,5 @@ _ports = functools.cache(_Ports)
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports: nobody listens there, and no other process of tests will."""
+    """The first of `count` neighbouring ports: no process listens there, and no other test will."""
     return _ports().take(count)

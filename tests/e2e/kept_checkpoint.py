@@ -64,11 +64,11 @@ def make(folder: Path) -> None:
             says = {"version": __version__, "id": saved.id, "tables": state(ps), "values": values(ps)}
         with tarfile.open(folder / "data.tar.xz", "w:xz") as archive:
             for part in ("lineage", f"checkpoints/{saved.id}"):
-                archive.add(data / part, f"data/{part}", filter=nobodys)
+                archive.add(data / part, f"data/{part}", filter=ownerless)
     (folder / "state.json").write_text(json.dumps(says, indent=1) + "\n")
 
 
-def nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+def ownerless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """A file of an archive, without its owner."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""

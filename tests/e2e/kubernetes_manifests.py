@@ -342,7 +342,7 @@ def policy_problems(policy: Document, all_documents: list[Document]) -> Problems
                 yield f"{prefix} of {pod.owner} needs {sorted(wanted)}: not all are allowed"
             others = set(pod.ports.values()) - wanted
             if others & _allowed(rule):
-                yield f"whoever reaches {prefix} also reaches {sorted(others & _allowed(rule))}"
+                yield f"a pod that reaches {prefix} also reaches {sorted(others & _allowed(rule))}"
         if _allowed(everybody) != {pod.ports["health"]}:
             yield f"everybody reaches {sorted(_allowed(everybody))}, not the health port alone"
 

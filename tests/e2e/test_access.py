@@ -57,7 +57,7 @@ class Guarded:
         return self.cluster.connect(token_file=self.folder / f"{name}.token", door=door)
 
     def refused(self) -> float:
-        """The calls of nobody whom the server knows, as a watcher reads them."""
+        """The calls of callers that the server does not know, as a watcher reads them."""
         name, code = "slotwise_access_refused_total", "UNAUTHENTICATED"
         return total(self.cluster, name, TOKENS["watcher"], code=code)
 
@@ -183,7 +183,7 @@ def test_each_right_is_granted_and_denied(guarded: Guarded, protocol: Protocol, 
     + [f"Basic {TOKENS['admin']}"]
     + [f"Bearer {TOKENS['admin'][:-1]}", f"Bearer {TOKENS['admin']}x", f"Bearer  {TOKENS['admin']}"],
 )
-def test_nobody_does_nothing(guarded: Guarded, protocol: Protocol, authorization: str | None) -> None:
+def test_unknown_callers_do_nothing(guarded: Guarded, protocol: Protocol, authorization: str | None) -> None:
     before, channel = guarded.refused(), guarded.cluster.ranks[0].channel
     carried = [] if authorization is None else [("authorization", authorization)]
     for method, request in requests(protocol).items():
@@ -257,7 +257,7 @@ def test_the_log_says_who_changed_and_took_rows(guarded: Guarded) -> None:
         assert ps.erase("ads", keys) == 7
     with guarded.connect("admin") as ps:
         ps.set_learning_rate("ads", 0.5)
-        # Whoever makes and drops tables all day hides his own deeds, and nobody else's.
+        # A principal that makes and drops tables all day hides its own deeds, and no other's.
         for i in range(40):
             ps.create_table(f"many{i}", dim=2, optimizer=slotwise.SGD(lr=0.1))
         for i in range(40):

@@ -1,4 +1,4 @@
-"""Keys that somebody chose to fall on one rank, or into one place, harm nobody."""
+"""Keys that somebody chose to fall on one rank, or into one place, harm no caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_rank_refuses_by_name_what_is_too_much_for_it(start_cluster: StartClus
     assert cluster.digest(table)[1] == limit
 
 
-def test_a_table_may_be_filled_with_keys_that_nobody_chose(start_cluster: StartCluster) -> None:
+def test_a_table_may_be_filled_with_keys_that_were_not_chosen(start_cluster: StartCluster) -> None:
     cluster = start_cluster(4, "limits { max_rank_percent: 110 }")
     table = cluster.create(max_rows=200_000)
     cluster.lookup(table, np.arange(200_000, dtype=np.uint64), 200_000)

@@ -90,11 +90,11 @@ def test_health_asks_every_address_that_it_is_given(cluster: Cluster) -> None:
 
 
 def test_health_names_the_server_that_does_not_answer(cluster: Cluster) -> None:
-    nobody = f"127.0.0.1:{free_ports(1)}"
+    no_server = f"127.0.0.1:{free_ports(1)}"
     for wait in WAITS:
-        code, message = error_of(cluster, "health", *wait, cluster.ranks[0].address, nobody)
-        assert code == "UNAVAILABLE" and nobody in message
-    assert is_quiet("health", nobody) == 1
+        code, message = error_of(cluster, "health", *wait, cluster.ranks[0].address, no_server)
+        assert code == "UNAVAILABLE" and no_server in message
+    assert is_quiet("health", no_server) == 1
 
 
 def test_status_says_serving_and_the_ranks(cluster: Cluster) -> None:
@@ -185,7 +185,7 @@ def test_top_goes_on_through_a_restart(start_cluster: StartCluster) -> None:
 
 
 def test_exit_codes_tell_usage_from_refusal() -> None:
-    nobody = "127.0.0.1:1"
+    no_server = "127.0.0.1:1"
     assert run("--help").returncode == 0
     assert run("create", "--help").returncode == 0
     wrong = ["", "frobnicate", "describe", "tables --timeout -1", "status --wait x"]
@@ -195,9 +195,9 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     for usage in wrong:
         assert run(*usage.split()).returncode == 2, usage
     for wait in WAITS:
-        assert error_of(None, "status", *wait, address=nobody)[0] == "UNAVAILABLE"
-    assert is_quiet("status", "--server", nobody) == 1
-    assert "UNAVAILABLE" in run("tables", "--server", nobody, "--timeout", "0.3").stderr
+        assert error_of(None, "status", *wait, address=no_server)[0] == "UNAVAILABLE"
+    assert is_quiet("status", "--server", no_server) == 1
+    assert "UNAVAILABLE" in run("tables", "--server", no_server, "--timeout", "0.3").stderr
 
 
 def without_tables(cluster: Cluster) -> slotwise.Client:

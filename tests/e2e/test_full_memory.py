@@ -1,7 +1,7 @@
 """In a container with little memory tables take what is left of it, and a full table ends no server.
 
-The kernel ends whoever takes more than the group has. So each test fills a table until it is refused more,
-and then sends what may take the most memory, from many callers at once.
+The kernel ends a process that takes more than the group has. So each test fills a table until it is refused
+more, and then sends what may take the most memory, from many callers at once.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def besiege(cluster: Cluster, table: str, dim: int) -> Counter[str]:
 def serving(
     start_cluster: StartCluster, mib: int, ranks: int, config: str = ""
 ) -> Iterator[tuple[Cluster, MemoryGroup]]:
-    """A server in a group of `mib`, of which nobody is killed."""
+    """A server in a group of `mib`, of which no process is killed."""
     with memory_group(mib) as group:
         cluster = start_cluster(ranks, config, within=group.enter())
         try:

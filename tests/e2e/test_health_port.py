@@ -15,7 +15,7 @@ from test_access import principals
 
 
 def ask(port: int, path: str) -> int:
-    """The status of an answer; 0: nobody answers."""
+    """The status of an answer; 0: no answer came."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=CALL_TIMEOUT) as answer:
             return int(answer.status)

@@ -135,7 +135,7 @@ MUTANTS = {
         (f"  podSelector:\n    {BY_NAME}", f"  podSelector:\n    {BY_COMPONENT}",
          "the policy does not select all pods"),
         ("port: 7070, endPort: 7085", "port: 7070, endPort: 7070", "grpc of MPIJob/slotwise.Worker needs"),
-        ("port: 7070, endPort: 7085", "port: 7070, endPort: 9999", "whoever reaches grpc also reaches"),
+        ("port: 7070, endPort: 7085", "port: 7070, endPort: 9999", "a pod that reaches grpc also reaches"),
         ("port: 8080", "port: 8081", "everybody reaches [8081], not the health port alone"),
         ("      ports:\n        - {protocol: TCP, port: 7070, endPort: 7085}\n", "",
          "else than ranks reaches all"),

@@ -81,7 +81,7 @@ def test_a_token_counts_from_call_to_call(guarded: Guarded, tmp_path: Path) -> N
             return False
 
         wait_until(denied, "the other token is sent")
-        write(mine, b"a-token-that-nobody-has")
+        write(mine, b"a-token-of-no-principal")
 
         def unknown() -> bool:
             try:
@@ -92,7 +92,7 @@ def test_a_token_counts_from_call_to_call(guarded: Guarded, tmp_path: Path) -> N
                 return True
             raise AssertionError("somebody was served")
 
-        wait_until(unknown, "a token of nobody's is refused")
+        wait_until(unknown, "a token of no principal is refused")
 
 
 class Speaker:
@@ -143,7 +143,7 @@ def local_name(cluster: Cluster, protocol: Protocol) -> str:
     return str(reply.ranks[0].local)
 
 
-def test_nobody_is_served_at_the_socket_without_a_token(guarded: Guarded, protocol: Protocol) -> None:
+def test_no_call_is_served_at_the_socket_without_a_token(guarded: Guarded, protocol: Protocol) -> None:
     speaker = Speaker(protocol, local_name(guarded.cluster, protocol))
     assert speaker.greeting.startswith(b"SLOTWISE")
     before, trainer = guarded.refused(), TOKENS["trainer"]
@@ -276,7 +276,7 @@ def test_where_certificates_alone_let_in_there_is_no_socket(
     tls = Tls(tmp_path)
     reply = start_cluster(1, f"security {{ {tls.config()} }}", tls=tls.channel).topology()
     assert [rank.local for rank in reply.ranks] == [""]
-    assert not reply.ranks[0].HasField("local_user"), "nobody listens"
+    assert not reply.ranks[0].HasField("local_user"), "no rank listens"
 
 
 def test_a_token_goes_by_shared_memory_and_a_certificate_alone_does_not(

@@ -51,7 +51,7 @@ def test_output_that_is_lost_is_an_error(command: list[str | Path]) -> None:
     fails_on_a_full_disk_and_when_closed(*command)
 
 
-def test_a_checked_configuration_that_nobody_hears_of_is_an_error(tmp_path: Path) -> None:
+def test_a_checked_configuration_whose_output_is_lost_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / "server.pbtxt"
     config.write_text("")
     fails_on_a_full_disk_and_when_closed(SERVER, "--check-config", "--config", config)

@@ -113,7 +113,7 @@ def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None
         assert name in names, "of a query"
 
 
-def test_nobody_serves_them_unless_told_to(start_cluster: StartCluster) -> None:
+def test_no_rank_serves_them_unless_told_to(start_cluster: StartCluster) -> None:
     cluster = start_cluster(1)
     assert not [each for each in cluster.messages(0) if "metrics" in each]
 

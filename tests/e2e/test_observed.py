@@ -135,7 +135,7 @@ def expect(alert: str, series: dict[str, str], fires: bool, folder: Path) -> Non
 
 def test_each_alert_says_what_to_do() -> None:
     document = (ROOT / "docs" / "alerts.md").read_text()
-    # Of each chapter the first paragraph, which is all that whoever is woken may have at hand.
+    # Of each chapter the first paragraph, which is all that a woken operator may have at hand.
     chapters = re.findall(r"^## (\w+)\n\n((?:.+\n)+)", document, re.MULTILINE)
     paragraphs = {name: re.sub(r"\[(.*?)\]\(.*?\)", r"\1", " ".join(text.split())) for name, text in chapters}
     assert len(paragraphs) == len(chapters) == document.count("\n## ")

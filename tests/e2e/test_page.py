@@ -184,7 +184,7 @@ def test_it_asks_for_the_token_of_somebody_who_may_observe(
             return int(error.code)
 
     # "admin" has another right on all tables, too; "other" has all rights on one.
-    tokens = {"token-of-nobody-0123": 401, TOKENS["watcher"]: 200}
+    tokens = {"an-unknown-token-0123": 401, TOKENS["watcher"]: 200}
     tokens |= dict.fromkeys([reads_all, TOKENS["admin"], TOKENS["other"]], 403)
     for path in ("", "metrics", "rank.json", "server"):
         assert code(path, None) == 401

@@ -167,7 +167,7 @@ def test_ranks_take_the_ports_after_the_first(start_cluster: StartCluster) -> No
     assert [rank.address for rank in cluster.ranks] == [f"127.0.0.1:{first + rank}" for rank in range(4)]
 
 
-# --- starts that fail: one clear sentence, exit code 1, nobody hangs
+# --- starts that fail: one clear sentence, exit code 1, no rank hangs
 
 
 def error_of_start(*arguments: str, ranks: int | None = None, wrapper: tuple[str, ...] = ()) -> str:
@@ -217,7 +217,7 @@ def started_alone(file_limit: int | None = None) -> Iterator[tuple[subprocess.Po
     assert process.wait(timeout=STOP_TIMEOUT) == 0
 
 
-def test_the_server_outlives_whoever_reads_its_log(protocol: Protocol) -> None:
+def test_the_server_outlives_the_reader_of_its_log(protocol: Protocol) -> None:
     with started_alone() as (process, address):
         assert process.stderr is not None
         process.stderr.close()
@@ -354,7 +354,7 @@ listen: "0.0.0.0:7070"
         "1:1: tables[0].dim is 0: must be 1 to 4096",
         "1:1: tables[0].optimizer.learning_rate is 0: must be finite and above 0",
         "2:1: threads is 5000: must be 0 to 4096",
-        f"4:28: the token_file of principal one: cannot read {tmp_path}/open: it has mode 0666: nobody but"
+        f"4:28: the token_file of principal one: cannot read {tmp_path}/open: it has mode 0666: only"
         " its owner may be able to write it (chmod go-w)",
         f"5:44: security.principals[0].grants[0].rights is RIGHT_WRITE: must be {rights}",
         f"7:28: the token_file of principal two: cannot read {tmp_path}/none: it cannot be read: No such"

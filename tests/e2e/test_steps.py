@@ -1,4 +1,4 @@
-"""A step is applied once: whole, whoever sends its parts, and whatever is repeated."""
+"""A step is applied once: whole, whichever client sends its parts, and whatever is repeated."""
 
 from __future__ import annotations
 

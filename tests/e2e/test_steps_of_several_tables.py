@@ -82,7 +82,7 @@ def test_a_step_is_refused_at_the_place_of_the_table_that_is_why(cluster: Cluste
         refused = begin_push_many(cluster, requests, order[0])
         assert refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert refused.details() == f"pushes[{2 * order.index(1)}]: {is_full}"
-    # Whoever did not send that table's part hears which table it is, and no place.
+    # A caller that did not send that table's part hears which table it is, and no place.
     step = parts_of(cluster, tables, cluster.session(), 1)
     calls = [begin_push_many(cluster, [step[0], step[2]]), begin_push_many(cluster, [step[1]], 1)]
     assert [call.details() for call in calls] == [is_full, f"pushes[0]: {is_full}"]
@@ -114,7 +114,7 @@ def test_a_name_stands_for_its_tables_in_their_order(cluster: Cluster) -> None:
         call = begin_push_many(cluster, parts_of(cluster, tables, session, 1), 1)
         assert call.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert "other tables" in call.details()
-    # Nobody waits for a part that cannot be.
+    # The server does not wait for a part that cannot be.
     call = begin_push_many(cluster, parts_of(cluster, [one, one], session, 2))
     assert call.code() == grpc.StatusCode.INVALID_ARGUMENT  # and not DEADLINE_EXCEEDED
     assert call.details().startswith("pushes[1]: the table has place 1 ")

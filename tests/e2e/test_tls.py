@@ -99,7 +99,7 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(
     stranger = theirs.issue("s", "trainer.example")
     expired = ours.issue("e", "trainer.example", days=(-9, -2))
     unnamed = ours.issue("unnamed", "somebody")
-    # Where there are alternative names, the common name is none, and an address is nobody's name.
+    # Where there are alternative names, the common name is none, and an address is no name.
     spoofed = ours.issue("spoofed", "trainer.example", ("evil.example",))
     addressed = ours.issue("addressed", "trainer.example", ("127.0.0.1",))
     grants = (
@@ -116,9 +116,9 @@ def test_a_client_needs_a_certificate_where_one_is_asked_for(
         assert ps.lookup("ads", [3], train=False).shape == (1, 2)
         with pytest.raises(slotwise.PermissionDenied, match="reader may not: it needs push"):
             ps.lookup("ads", [3])
-    for nobody in (unnamed, spoofed, addressed):
+    for unknown in (unnamed, spoofed, addressed):
         with pytest.raises(slotwise.Unauthenticated, match="no token, and"):
-            cluster.connect(credentials=credentials(ours.ca_file, nobody))
+            cluster.connect(credentials=credentials(ours.ca_file, unknown))
     for files in (None, stranger, expired):
         refused(cluster, credentials(ours.ca_file, files))
     ctl = [CTL, "health", cluster.ranks[0].address, "--timeout", "3"]

@@ -355,8 +355,8 @@ TEST_F(AgendaTest, ServesTheLookupsOfOneCallInOneRound) {
   const Decision all = Hear({Says({joined(Lookup(1)), joined(Lookup(2, kUsers)), Lookup(3, kUsers)})});
   EXPECT_EQ(Tickets(all.round), (Numbers{1}));
   ASSERT_EQ(all.round->others.size(), 1U);
-  EXPECT_EQ(Tickets(all.round->others[0]), (Numbers{2, 3})) << "whoever else asks comes along";
-  // One that nobody joined to it has a round of its own.
+  EXPECT_EQ(Tickets(all.round->others[0]), (Numbers{2, 3})) << "another lookup comes along";
+  // One that was not joined to it has a round of its own.
   EXPECT_TRUE(Hear({Says({Lookup(4), joined(Lookup(5, kUsers))})}).round->others.empty());
   EXPECT_EQ(Tickets(HearNothing().round), (Numbers{5}));
   LimitRounds(2);
@@ -389,7 +389,7 @@ TEST_F(AgendaTest, RefusesASessionThatMayHaveBeenForgotten) {
   EXPECT_EQ(push(1, 5), kFailedPrecondition);  // it would be applied a second time
   EXPECT_EQ(push(3, 0), kFailedPrecondition);
   EXPECT_EQ(few.epoch(), 6U);
-  EXPECT_EQ(push(3, 7), kFailedPrecondition);  // nobody said so
+  EXPECT_EQ(push(3, 7), kFailedPrecondition);  // no rank said so
   EXPECT_EQ(push(3, 6), kOk);
 }
 
@@ -432,7 +432,7 @@ TEST_F(AgendaTest, RefusesAPartThatCountsThePartsDifferently) {
   EXPECT_TRUE(decision.awaits_parts);
 }
 
-// A step may have 65,536 parts, and as many who wait: nobody looks through them for each of those.
+// A step may have 65,536 parts, and as many who wait: they are not searched for each of those.
 TEST_F(AgendaTest, LooksOnceAStepForThePartsThatHaveNotCome) {
   std::vector<Announcement> pushes;
   for (std::uint32_t part = 0; part < 8; ++part) pushes.push_back(Push(1 + part, {9, 1, part, 9}));
@@ -488,7 +488,7 @@ TEST_F(AgendaTest, AnswersPartsThatComeAfterTheirStepWasTooLarge) {
   LimitRounds(1);
   const Decision large = Hear({Says({Push(1, {9, 1, 0, 4}), Push(2, {9, 1, 1, 4})})});
   EXPECT_EQ(large.answers.size(), 2U);
-  EXPECT_EQ(large.awaited, std::nullopt) << "nobody waits for it";
+  EXPECT_EQ(large.awaited, std::nullopt) << "no caller waits for it";
   const Decision more = Hear({Says({Push(3, {9, 1, 2, 4}), Push(4, {9, 1, 0, 4})})});
   EXPECT_EQ(Early(more), (Answers{{3, kResourceExhausted}, {4, kResourceExhausted}})) << "at once";
   EXPECT_TRUE(more.awaits_parts);

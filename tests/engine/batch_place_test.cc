@@ -157,7 +157,7 @@ TEST_P(BatchPlaceTest, EveryLookupOfARoundHasNumbersOfItsOwnType) {
   }
 }
 
-// A round's answers lie where their lookups want them, be that beside each other or not, and whoever owns it.
+// A round's answers lie where their lookups want them: beside each other or not, of one owner or of two.
 TEST_P(BatchPlaceTest, EveryLookupOfARoundHasItsNumbersWhereItWantsThem) {
   for (const Combiner combiner : {Combiner::kSum, Combiner::kMean}) {
     const TableId table = StartWithTable(combiner);

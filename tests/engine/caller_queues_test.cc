@@ -56,8 +56,8 @@ TEST(CallerQueues, GiveTurnsAsOftenAsTheyAreSmall) {
 
 constexpr std::size_t kHuge = 200'000;  // keys, of 8 bytes
 
-// Though all of the large ones came first, and have had their turns put off for nobody.
-TEST(CallerQueues, LetNobodyWaitBehindTheLargeRequestsOfMany) {
+// Though all of the large ones came first, and no other caller has put off their turns.
+TEST(CallerQueues, LetNoCallerWaitBehindTheLargeRequestsOfMany) {
   CallerQueues queues;
   for (const std::string name : {"a", "b", "c", "d"}) {
     for (int i = 0; i < 3; ++i) queues.Add(Caller(name), Message(1, kHuge));
@@ -87,7 +87,7 @@ TEST(CallerQueues, BeginNoTurnOnceThereAreEnoughBytes) {
   EXPECT_TRUE(queues.empty());
 }
 
-// Whoever sends one request after the other gets his share, and no more.
+// A caller that sends one request after the other gets its share, and no more.
 TEST(CallerQueues, RememberWhatACallerHadWhoComesAgain) {
   CallerQueues queues;
   for (int i = 0; i < 2; ++i) queues.Add(Caller("large"), Message(1, kHuge));

@@ -253,7 +253,7 @@ TEST(ACheckpoint, OfWhichTheBaseIsGoneIsFollowedByABase) {
   EXPECT_EQ(server.Stats().unreadable, 1U);
   EXPECT_EQ(server.Stats().written, 3U);
   EXPECT_FALSE(server.Stats().under_way);
-  EXPECT_FALSE(server.AsksAt(1'000'000)) << "nobody has asked for checkpoints";
+  EXPECT_FALSE(server.AsksAt(1'000'000)) << "no checkpoints were asked for";
   const SavedCheckpoint next = server.SaveAndVerify();
   EXPECT_FALSE(next.delta);
   EXPECT_TRUE(server.CanBeRestored(next.id).ok());
@@ -358,7 +358,7 @@ TEST(ATimer, ThatIsOverdueAtTheStartAsksAtOnce) {
   EXPECT_TRUE(server.AsksAt(69'001));
 }
 
-// Updates before the start are in the journal, or nobody was promised any more of them.
+// Updates before the start are in the journal, or no client was promised any more of them.
 TEST(AnInterval, PromisesNothingOfTheTimeBeforeTheStart) {
   Saver server(DurabilityMode::kInterval, {.age = std::chrono::hours(1)});
   server.Change(5000);

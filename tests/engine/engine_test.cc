@@ -292,7 +292,7 @@ class Exact {
   std::vector<float> pooled;
 };
 
-// Nobody waits for an answer before all is asked, so rounds of several tables follow each other closely.
+// No rank waits for an answer before all is asked, so rounds of several tables follow each other closely.
 void EngineTest::CheckManyRequestsInFlight() {
   const auto seed = 31 + static_cast<std::uint64_t>(me());
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -959,7 +959,7 @@ TEST_P(ARankThatIsSentTooMuch, IsAllowedAllRowsIfItIsAlone) {
 }
 
 // Lookups that share a round with one that is refused are served.
-TEST_P(ARankThatIsSentTooMuch, RefusesNobodyElse) {
+TEST_P(ARankThatIsSentTooMuch, RefusesNoOtherLookup) {
   const TableId table = CreateNarrow();
   if (size() > 1) {
     const auto mine = static_cast<std::uint64_t>(me());

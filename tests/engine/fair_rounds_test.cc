@@ -169,7 +169,7 @@ TEST_F(FairRounds, ASmallLookupIsServedNextHoweverManyLargeOnesWait) {
   EXPECT_EQ(place(2), 10) << "behind the round that was decided as it came";
 }
 
-TEST_F(FairRounds, WhatNobodyWaitsForIsNotWorkedOn) {
+TEST_F(FairRounds, WhatNoCallerWaitsForIsNotWorkedOn) {
   const Caller late("late", Caller::Clock::now() - std::chrono::seconds(1));
   LookUp(late, kLarge);
   Push(late, 1, 1);

@@ -364,7 +364,7 @@ std::chrono::milliseconds HintAtOneEvery(std::chrono::milliseconds pause) {
 TEST(Inbox, SaysToAskAgainWhenHalfOfWhatItHasWillHaveGone) {
   EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(20)), std::chrono::milliseconds(100));
   EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(200)), std::chrono::milliseconds(1000));
-  EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(0)), std::chrono::milliseconds(50)) << "nobody knows";
+  EXPECT_EQ(HintAtOneEvery(std::chrono::milliseconds(0)), std::chrono::milliseconds(50)) << "unknown rate";
   EXPECT_EQ(HintAtOneEvery(std::chrono::hours(1)), DrainMeter::kMost);
 }
 
@@ -390,7 +390,7 @@ TEST(Inbox, SaysSoonerToAskAgainWhenItHasBecomeFaster) {
   EXPECT_LE(hint_at(std::chrono::milliseconds(20)), 120);
 }
 
-TEST(Inbox, HasRoomForASmallRequestOfWhoeverHasNothingThere) {
+TEST(Inbox, HasRoomForASmallRequestOfACallerWithNothingThere) {
   Inbox inbox({.max_bytes = 1 << 20, .request_bytes = 0});
   const auto add = [&](std::size_t keys, std::string_view name) {
     Request request = LookupOf(keys);
@@ -408,7 +408,7 @@ TEST(Inbox, HasRoomForASmallRequestOfWhoeverHasNothingThere) {
   EXPECT_EQ(more, 1024 / 16 - 1);
 }
 
-TEST(Inbox, GivesUpPushesForWhichNobodyElseWaits) {
+TEST(Inbox, GivesUpPushesForWhichNoOtherCallerWaits) {
   Inbox inbox({.max_bytes = 1 << 20});
   const Caller late("late", Caller::Clock::now() - std::chrono::seconds(1));
   for (const StepId& step : {StepId{9, 1, 0, 1}, StepId{9, 2, 0, 2}}) {

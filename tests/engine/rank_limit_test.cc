@@ -1,4 +1,4 @@
-// A rank's limit leaves keys that nobody chose alone, and bounds all others.
+// A rank's limit leaves keys alone that were not chosen, and bounds all others.
 #include "server/engine/rank_limit.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(ARanksLimit, IsAllRowsOfSmallTablesAndOfOneRank) {
   EXPECT_EQ((RankLimit{.percent = 1'000'000}.RowsOf(std::uint64_t{1} << 40, 4096)), std::uint64_t{1} << 40);
 }
 
-TEST(ARanksLimit, IsNeverMetByKeysThatNobodyChose) {
+TEST(ARanksLimit, IsNeverMetByKeysThatWereNotChosen) {
   for (const std::uint32_t percent : {110U, 150U}) {
     for (const int ranks : {2, 3, 4, 7, 64, 100, 1000, 3000, 4096}) {
       const BucketMap owners = EvenBucketMap(ranks);

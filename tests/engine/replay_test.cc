@@ -255,7 +255,7 @@ TEST_F(ReplayTest, ATableHasANewIdAndALineageAndARateThatOneCanHave) {
 }
 
 // What recovery hands over are bytes of a kind.
-TEST_F(ReplayTest, RefusesKindsThatDifferOrThatNobodyKnows) {
+TEST_F(ReplayTest, RefusesKindsThatDifferOrAreUnknown) {
   const OperationTable operations;
   const std::vector<std::uint64_t> drop{2};  // the body of a drop of table 2
   const auto apply = [&](std::vector<std::uint32_t> kinds, std::size_t bytes = 8) {

@@ -21,7 +21,7 @@
 namespace slotwise::test {
 namespace {
 
-// The device's work is done as late as may be, so that whoever needs it has to wait, and is counted.
+// The device's work is done as late as may be, so that each use of it has to wait, and is counted.
 class CountWaits final : public LateSchedule {
  public:
   std::size_t waits = 0;

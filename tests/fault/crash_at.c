@@ -19,7 +19,7 @@
 //                                 syncs nothing beside that
 //
 // Only the functions below are seen. A server that writes by another call (write, mmap, io_uring) has to have that
-// added here: write() and writev() below the folder end the process, so that nobody forgets it.
+// added here: write() and writev() below the folder end the process, so that it is not forgotten.
 // Thread-safety: any thread; but a file is changed and synced by one thread at a time, as WritableFile asks.
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -28,7 +28,7 @@ def crash_library() -> Path:
 class CrashingServer:
     """The server of one data folder. It always listens on the same ports, for at most `most_ranks` ranks.
 
-    As a context manager it is started by whoever has it, and killed in the end.
+    As a context manager it leaves each start to its user, and kills the server in the end.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 import slotwise  # noqa: E402
 from crashing_server import CrashingServer  # noqa: E402
-from kept_checkpoint import nobodys  # noqa: E402
+from kept_checkpoint import ownerless  # noqa: E402
 from slotwise.optimizers import Optimizer  # noqa: E402
 
 SEED = 20261122
@@ -110,7 +110,7 @@ def make(to: Path, work: Path) -> None:
         says = fill(ps)
     server.kill_all()
     with tarfile.open(to.with_suffix(".tar.xz"), "w:xz") as archive:
-        archive.add(server.data, "data", filter=nobodys)
+        archive.add(server.data, "data", filter=ownerless)
     # Rows of 16 bits are not what they were before: what counts is what is read again.
     assert server.start(1), server.log
     with slotwise.connect(*server.addresses) as ps:

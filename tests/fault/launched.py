@@ -16,7 +16,7 @@ BACKOFF = ["--backoff", "0.05", "--longest-backoff", "0.2", "--restarts", "1000"
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended. (Nobody may have asked yet how.)"""
+    """Whether a process has ended. (Its parent may not have asked yet how.)"""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):

@@ -38,7 +38,7 @@ def link() -> Iterator[str]:
     try:
         ip("netns", "add", name)
     except subprocess.CalledProcessError:
-        pytest.skip("this system lets nobody make network namespaces")
+        pytest.skip("this system does not let tests make network namespaces")
     try:
         ip("link", "add", name, "type", "veth", "peer", "name", "other", "netns", name)
         ip("addr", "add", HERE + "/24", "dev", name)
@@ -110,7 +110,7 @@ def test_a_cut_between_hosts_ends_the_ranks_on_both(link: str, tmp_path: Path) -
         ip("link", "set", link, "down")
         wait_until(lambda: all(map(is_gone, pids)), "every rank's end", STOP_TIMEOUT)
         silent = re.compile(r"nothing was heard of rank (\d) on (\S+) for \S+ s: this rank ends")
-        # Each side says who is on the other; whoever is faster ends the ranks beside it.
+        # Each side says who is on the other; the faster of its ranks ends the one beside it.
         for side in ({0, 1}, {2, 3}):
             heard = [silent.search(hosts.log(rank)) for rank in side]
             named = {int(line[1]) for line in heard if line}

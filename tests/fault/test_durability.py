@@ -224,7 +224,7 @@ def test_a_base_that_is_gone_is_replaced_while_steps_go_on(lives: Lives, ranks: 
             shutil.rmtree(path)
         training.run(ps, 1)
         ps.save(delta=True)  # an answer comes before it was read back
-        # Nobody asks for it, and nothing changes.
+        # No call asks for it, and nothing changes.
         wait_until(lambda: any(listed.usable for listed in ps.checkpoints()[:1]), "a usable checkpoint")
         training.run(ps, 3)
         saved = ps.save(delta=True)

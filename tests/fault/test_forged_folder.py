@@ -149,7 +149,7 @@ class Planted:
         link.symlink_to(self._target)
 
     def check(self) -> None:
-        """Nobody has written through the link."""
+        """Checks that nothing was written through the link."""
         if self._kind == "file":
             assert self._target.read_bytes() == b"somebody's"
         elif self._kind == "folder":

@@ -90,7 +90,7 @@ class Launches:
         """Leaves nothing behind."""
         for one in self._launched:
             one.clean_up()
-            print(f"--- {one.log_file}\n{one.log()}")  # for whoever looks into a failure
+            print(f"--- {one.log_file}\n{one.log()}")  # for the reader of a failed test
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[object]]:
-    """The state after all steps of a training that nobody disturbs."""
+    """The state after all steps of an undisturbed training."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         launches, port = Launches(tmp_path_factory.mktemp("expected"), monkeypatch), free_ports(1)
         try:
@@ -362,7 +362,7 @@ def test_a_stuck_orphan_is_killed_before_anything_starts(launches: Launches, hos
     launched.process.wait()
     assert not is_gone(orphan)
     (launches.folder / "hosts").write_text("localhost slots=1\n")
-    # A process that nobody has waited for has no environment any more.
+    # A process that has ended and was not waited for has no environment any more.
     body = f"grep -q . /proc/{orphan}/environ 2>/dev/null && echo still there; echo serving here; cat"
     options = ["--hostfile", f"{launches.folder}/hosts"] if hosts else []
     again = launches.program(body, *options, serves=True)

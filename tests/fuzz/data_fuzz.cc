@@ -59,7 +59,7 @@ void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::ve
   }
 }
 
-// Returns the body in memory as large as it, so that the sanitizer sees whoever reads beyond it.
+// Returns the body in memory as large as it, so that the sanitizer sees a read beyond it.
 std::shared_ptr<std::byte[]> Alone(std::string_view bytes) {
   auto* const memory =
       static_cast<std::byte*>(::operator new(bytes.size(), std::align_val_t{ArrivingArray::kAlign}));

@@ -8,7 +8,7 @@ namespace slotwise {
 namespace {
 
 // A door that forgets to ask who calls must not let everybody in.
-TEST(Gate, LetsNobodyInWhomADoorHasNotAsked) {
+TEST(Gate, RefusesACallerWhomADoorHasNotAsked) {
   const auto access = AccessControl::Make({{.name = "named", .certificate_name = "a.example", .grants = {}}});
   ASSERT_TRUE(access.ok());
   Gate gate(access->get());
@@ -24,7 +24,7 @@ TEST(Gate, LetsNobodyInWhomADoorHasNotAsked) {
   EXPECT_EQ(gate.inside(), 3u);
 }
 
-TEST(Gate, AsksNobodyWithoutPrincipals) {
+TEST(Gate, AsksNoCallerWithoutPrincipals) {
   const auto access = AccessControl::Make({});
   ASSERT_TRUE(access.ok());
   const AccessControl* const open = access->get();

@@ -241,7 +241,7 @@ TEST(HashTable, SearchesForCraftedKeysAreNoLongerThanForOthers) {
   expect_no_longer("multiples of a large power of two", crafted([](auto i) { return i << 50; }));
 }
 
-// Keys of one and the same search, of whoever knows a table's secret, crowd in it; without it they do not.
+// Keys of one and the same search, crafted with a table's secret, crowd in it; without it they do not.
 TEST(HashTable, SearchesAreLongForKeysThatWereCraftedUnderTheSecretAlone) {
   constexpr std::uint64_t kCellAndStep = 0x7E'0000'01FE;  // all bits of them that count in 512 cells
   EXPECT_EQ(ProbesOf(test::KeysOfPlace(kOtherSecret, kCellAndStep, 4, 256)).longest, 128u);

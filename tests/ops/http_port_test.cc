@@ -203,7 +203,7 @@ TEST(MetricsPortTest, AnyRankSaysWhatAllCount) {
   const auto peers = std::make_shared<MetricsPeers>("a-token-of-the-ranks");
   const auto others = std::make_shared<MetricsPeers>("a-token-of-the-ranks");
   const auto strangers = std::make_shared<MetricsPeers>("a-token-of-others");
-  // Nobody but the ranks is known.
+  // Only the ranks are known.
   const auto access = AccessControl::Make({{.name = "named", .certificate_name = "a.example", .grants = {}}});
   ASSERT_TRUE(access.ok());
   auto first = Open(
@@ -259,7 +259,7 @@ TEST_F(MetricsPeersTest, TakesWholeAnswersAlone) {
   EXPECT_EQ(ReadBeside(cut.address()).status(),
             Unavailable("rank 1 does not say what it counts, at " + cut.address()));
   const CannedPort endless("HTTP/1.1 200 OK\r\n\r\n" + text);
-  EXPECT_FALSE(ReadBeside(endless.address()).ok()) << "nobody knows whether it is whole";
+  EXPECT_FALSE(ReadBeside(endless.address()).ok()) << "it is not known to be whole";
 }
 
 TEST_F(MetricsPeersTest, TakesNoMoreThanARankMayHave) {

@@ -83,12 +83,12 @@ class PipedStderr {
   std::string text_;  // of the reader until it has ended
 };
 
-TEST(Logging, WaitsForNobodyWhoReadsItAndSaysWhatItDropped) {
+TEST(Logging, WaitsForNoReaderAndSaysWhatItDropped) {
   PipedStderr piped;
   SetUpLogging({});
   constexpr int kLines = 20'000;  // a pipe holds 64 KiB
   for (int i = 0; i < kLines; ++i) spdlog::info("line {}", i);
-  EXPECT_FALSE(FlushLog(std::chrono::milliseconds(10))) << "nobody reads";
+  EXPECT_FALSE(FlushLog(std::chrono::milliseconds(10))) << "stderr is not read";
   piped.Read();
   EXPECT_TRUE(FlushLog(std::chrono::seconds(60)));
   spdlog::info("the last");

@@ -29,7 +29,7 @@ COPY = ROOT / "build" / "release-copy"  # beside the build, because its own buil
 (VERSION,) = re.findall(
     r'^__version__ = "(.+)"$', (ROOT / "client/python/slotwise/version.py").read_text(), re.MULTILINE
 )
-_OF_COMMITS = {"NAME": "nobody", "EMAIL": "nobody@localhost", "DATE": "2026-11-24T12:00:00Z"}
+_OF_COMMITS = {"NAME": "tester", "EMAIL": "tester@localhost", "DATE": "2026-11-24T12:00:00Z"}
 WHO = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _OF_COMMITS.items()}
 
 
@@ -62,7 +62,7 @@ def copy_of_head() -> None:
 
 
 def add_entry() -> None:
-    """Gives this version an entry in the copy's CHANGELOG.md, as whoever releases it does."""
+    """Gives this version an entry in the copy's CHANGELOG.md, as the maintainer who releases it does."""
     changes = COPY / "CHANGELOG.md"
     text = changes.read_text()
     if f"\n## {VERSION}\n" not in text:

@@ -30,7 +30,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The system's files. While they are held, whoever opens or makes a file waits.
+// The system's files. While they are held, a thread that opens or makes a file waits.
 class HeldFiles final : public FileSystem {
  public:
   void Hold() {
@@ -367,7 +367,7 @@ TEST_F(CheckpointCallsTest, LoadsWhatIsThere) {
   EXPECT_EQ(loaded.rows(), 3U);
   EXPECT_GT(loaded.bytes(), 0U);
   EXPECT_TRUE(Verify(loaded.id()).ok());
-  ExpectStatus(Load("nobody"), grpc::StatusCode::NOT_FOUND, "there is no checkpoint");
+  ExpectStatus(Load("absent"), grpc::StatusCode::NOT_FOUND, "there is no checkpoint");
   std::filesystem::resize_file(FileOf(id, "rows"), 100);
   ExpectStatus(Load(id), grpc::StatusCode::FAILED_PRECONDITION, "rank-0.rows.npy");
 }
@@ -400,7 +400,7 @@ TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {
   EXPECT_EQ(Listed().checkpoints_size(), 0);
 }
 
-TEST_F(CheckpointCallsTest, VerifiesOneAtATimeAndStopsIfNobodyWaits) {
+TEST_F(CheckpointCallsTest, VerifiesOneAtATimeAndStopsIfNoCallerWaits) {
   OpenWithData();
   const std::string id = Saved();
   StopEngine();
@@ -517,7 +517,7 @@ TEST_F(CheckpointDeskTest, ReleasesACheckpointThatIsRemovedAtOnce) {
   EXPECT_TRUE(removed);
 }
 
-TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
+TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNoCallerWaits) {
   CheckpointDesk desk(Checkpoints(files_, folder_));
   std::atomic<bool> gone = false;
   std::promise<Status> compacted;
@@ -532,7 +532,7 @@ TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNobodyWaits) {
   EXPECT_EQ(compacted.get_future().get().code(), StatusCode::kCancelled);
 }
 
-TEST_F(CheckpointDeskTest, StopsReadingOnceNobodyWaits) {
+TEST_F(CheckpointDeskTest, StopsReadingOnceNoCallerWaits) {
   CheckpointDesk desk(Checkpoints(files_, folder_));
   std::atomic<bool> gone = false;
   std::future<Status> verified = Verify(desk, [&] { return gone.load(); });

@@ -1,4 +1,4 @@
-// Whoever takes all calls that he can leaves every connection its first ones, and a part of the others to
+// A client that takes all calls it can leaves every connection its first ones, and a part of the others to
 // each newcomer.
 #include "server/rpc/open_calls.h"
 

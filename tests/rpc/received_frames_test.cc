@@ -65,7 +65,7 @@ class ReceivedFramesTest : public testing::Test {
     return received < 0 ? -errno : received;
   }
 
-  // Closes both, of which nobody has read the end, and makes two others with the same numbers.
+  // Closes both, whose ends were not read, and makes two others with the same numbers.
   void Renew() {
     const std::array<int, 2> old = sockets_;
     for (const int fd : old) ASSERT_EQ(close(fd), 0);
@@ -165,7 +165,7 @@ TEST_F(ReceivedFramesTest, HasRoomForTheCallsOfConnectionsThatAreClosed) {
     EXPECT_EQ(OpenMeteredCalls(), 70u);
     const std::array<int, 2> old = sockets_;
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets_.data()), 0);
-    for (const int fd : old) ASSERT_EQ(close(fd), 0);  // nobody has read its end
+    for (const int fd : old) ASSERT_EQ(close(fd), 0);  // its end was not read
     EXPECT_EQ(OpenMeteredCalls(), 0u);
   }
   LimitOpenCalls(256, 16'384, 4096);

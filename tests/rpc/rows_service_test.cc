@@ -160,7 +160,7 @@ TEST_F(RowsServiceOfFewExportsTest, AnExportWithoutRoomIsRefusedBeforeTheKeysAre
   const grpc::Status refused = rows_->Export(&second_context, request)->Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(second_context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
-  // Two messages, and none of the keys, which nobody has listed.
+  // Two messages, and none of the keys, which were not listed.
   EXPECT_TRUE(refused.error_message().ends_with("no room for 2097152 more")) << refused.error_message();
 
   while (first->Read(&reply)) {

@@ -1,5 +1,5 @@
 // Tests one rank's server over real gRPC, on this machine's CPU: the gate, the health service, calls that
-// nobody waits for.
+// no client waits for.
 #include "server/rpc/rpc_server.h"
 
 #include <grpcpp/grpcpp.h>

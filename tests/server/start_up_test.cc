@@ -95,7 +95,7 @@ TEST(StartUp, EveryRankLearnsEveryRanksPlace) {
   }
 }
 
-TEST(StartUp, NobodyServesWhereOneRankHasNoPlace) {
+TEST(StartUp, NoRankServesWhereOneHasNoPlace) {
   const auto all = OnAllRanks([](Collective& collective) {
     const bool fails = Value(collective.rank()) == 1;
     return AgreeOnPlaces(collective, fails ? Result<RankPlace>(FailedPrecondition("no room")) : RankPlace());
@@ -103,8 +103,8 @@ TEST(StartUp, NobodyServesWhereOneRankHasNoPlace) {
   for (const auto& places : all) EXPECT_FALSE(places.has_value());
 }
 
-// Whoever knows it may read all that ranks count.
-TEST(StartUp, RanksHaveATokenThatNobodyCanGuess) {
+// A caller that knows it may read all that ranks count.
+TEST(StartUp, RanksHaveATokenThatCannotBeGuessed) {
   std::set<std::string> drawn;
   for (int i = 0; i < 20; ++i) {
     const auto tokens = OnAllRanks([](Collective& collective) { return DrawPeersToken(collective); });

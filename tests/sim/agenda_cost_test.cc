@@ -12,7 +12,7 @@ namespace {
 TEST(AgendaCost, GrowsNoFasterThanTheRanks) {
   double of_64 = SecondsOfDecision(64);
   double of_1024 = SecondsOfDecision(1024);
-  // Whoever else uses the processor's cache slows one of the two; the least of several tries is the agenda's.
+  // Other users of the processor's cache slow one of the two; the least of several tries is the agenda's.
   for (int i = 0; i < 10 && of_1024 > 2 * 16 * of_64; ++i) {
     of_64 = std::min(of_64, SecondsOfDecision(64));
     of_1024 = std::min(of_1024, SecondsOfDecision(1024));

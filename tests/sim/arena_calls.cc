@@ -33,7 +33,7 @@ bool IsMixOf(std::span<const std::byte> found, const v1::DataCall& head, int mes
 // The server has looked at the call that was on its way: it has refused it, or handed it to its engine.
 void Arenas::Handled(int rank) {
   Rank& of = At(rank);
-  if (of.call == nullptr) return scheduler_.Fail("a call is handled that nobody has sent");
+  if (of.call == nullptr) return scheduler_.Fail("a call is handled that no client has sent");
   ArenaClient& client = *of.sender;
   ArenaCall& call = *std::exchange(of.call, nullptr);
   Trace(client, "is heard: call", call.head.id());

@@ -31,7 +31,7 @@
 namespace slotwise::sim {
 
 struct Ask {
-  std::string caller = "nobody";
+  std::string caller = "unnamed";
   Operation operation = LookupRequest::kOperation;
   TableId table{0};
   LookupMode mode = LookupMode::kTrain;

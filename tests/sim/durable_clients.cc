@@ -10,7 +10,7 @@ constexpr std::uint64_t kDistinctKeys = 40;
 void DurableClients::Know(const std::vector<ObservedTable>& tables) {
   tables_.clear();
   for (const ObservedTable& table : tables) tables_[table.name] = {table.id, table.options};
-  // What was under way with the life before is lost to whoever sent it.
+  // What was under way with the life before is lost to its sender.
   to_come_.clear();
 }
 

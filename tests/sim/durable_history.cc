@@ -7,7 +7,7 @@
 namespace slotwise::sim {
 namespace {
 
-// More rounds of which nobody knows whether the disk refused them there are not.
+// The most rounds of which it is unknown whether the disk refused them.
 constexpr std::size_t kMostUnknown = 10;
 
 // The ranks go by the clock as it was a little before a round.
@@ -146,7 +146,7 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
     if (entry.end == End::kUnknown && entry.may_refuse) unknown.push_back(&entry);
   }
   if (unknown.size() > kMostUnknown)
-    return "nobody knows of " + std::to_string(unknown.size()) + " rounds whether they were refused";
+    return "it is unknown of " + std::to_string(unknown.size()) + " rounds whether they were refused";
   std::string first_difference;
   for (std::uint64_t refused = 0; refused < std::uint64_t{1} << unknown.size(); ++refused) {
     for (std::size_t u = 0; u < unknown.size(); ++u)

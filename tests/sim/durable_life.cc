@@ -37,7 +37,7 @@ class Life final : public World {
 
  private:
   class Rank;
-  // Until kAsking nobody but the simulation asks.
+  // Until kAsking only the simulation asks.
   enum class Phase : std::uint8_t { kRecovering, kLooking, kAsking, kLookingAgain, kStopping };
   struct Sent {
     std::size_t op = 0;
@@ -390,7 +390,7 @@ void Life::Send(const DurableClients::Message& message) {
     return "sends " + ask.caller + " to rank " + std::to_string(to.number) + ": " + ask.Describe();
   });
   to.engine->Submit(RequestOf(ask, [this, &sent, rank = to.number](const Reply& reply) {
-    if (!scheduler_.killed(rank)) OnReply(sent, reply);  // else nobody hears it
+    if (!scheduler_.killed(rank)) OnReply(sent, reply);  // else no client hears it
   }));
   to.clock.Poke();
 }

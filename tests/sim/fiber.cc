@@ -77,7 +77,7 @@ void Fiber::Switch(Fiber& next, bool leaves) {
   Arrive();
 }
 
-// The address sanitizer tells here where the stack lies that was left, which of the thread's own nobody knew.
+// The address sanitizer tells here where the stack lies that was left: of the thread's own that was unknown.
 void Fiber::Arrive() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack_, &leaving->bottom_, &leaving->size_);

@@ -24,7 +24,7 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // REQUIRES, of both: this fiber runs. SwitchTo returns when somebody switches back; nobody does after
+  // REQUIRES, of both: this fiber runs. SwitchTo returns when another fiber switches back; none does after
   // LeaveTo.
   void SwitchTo(Fiber& next) { Switch(next, false); }
   void LeaveTo(Fiber& next) { Switch(next, true); }

@@ -43,7 +43,7 @@ struct Sent {
   std::optional<Expected> expected = {};
   // Of a request that is a message of a call (arenas.h), which is answered with the others:
   bool by_call = false;
-  bool unheard = false;      // nobody hears any more how it ends
+  bool unheard = false;      // no client hears any more how it ends
   bool abandoned = false;    // it was in the inbox when its caller left, and is never announced
   bool let_go = false;       // nothing of it is charged any more
   bool held = false;         // its answer may be

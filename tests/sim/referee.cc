@@ -69,7 +69,7 @@ Referee::Referee(const Plan& plan, Scheduler& scheduler, Journal& journal)
 
 Sent* Referee::Find(const Ticket& ticket) {
   Sent* const sent = journal_.Find(Value(ticket.rank), ticket.number);
-  if (sent == nullptr) Fail(Text(ticket) + " is nobody's");
+  if (sent == nullptr) Fail(Text(ticket) + " is no request's");
   return sent;
 }
 
@@ -438,7 +438,7 @@ std::vector<Sent*> Referee::TakeLookups(const Round& share, bool may_be_more) {
   }
   std::vector<Sent*> parts;
   for (const RoundPart& part : share.parts) parts.push_back(Find(part.ticket));
-  if (parts != waiters) Fail("a round has lookups that nobody waits for");
+  if (parts != waiters) Fail("a round has lookups that no caller waits for");
   std::erase_if(ready_, [&](const Ready& ready) { return std::ranges::count(waiters, ready.first) > 0; });
   return waiters;
 }

@@ -51,7 +51,7 @@ class Referee {
   // `reads_values`: the lookups' values are in `replies`.
   void OnCallAnswer(std::span<Sent* const> call, std::span<const std::optional<Status>> refused,
                     const Status& status, std::span<const Reply> replies, bool reads_values);
-  // The call's connection has ended: nobody hears of it, and what waits in the inbox is not announced.
+  // The call's connection has ended: no client hears of it, and what waits in the inbox is not announced.
   void OnCallLost(std::span<Sent* const> call);
   // The server has nothing of the call any more.
   void OnCallGone(std::span<Sent* const> call);
@@ -131,7 +131,7 @@ class Referee {
 
   void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
   void Expect(Sent& sent, Expected expected);
-  // Nobody hears how the request ends.
+  // No client hears how the request ends.
   void Unhear(Sent& sent);
   // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
   struct Charged {

@@ -84,7 +84,7 @@ bool Scheduler::AwaitQuietly(int rank, std::string where, std::function<bool()> 
 }
 
 void Scheduler::PassOn(Rank& mine) {
-  if (mine.unwinding) return;  // destructors on the way out wait for nobody
+  if (mine.unwinding) return;  // destructors on the way out wait for no rank
   Rank* const next = Draw();
   if (next == &mine) return;
   EndTurn(mine);
@@ -142,7 +142,7 @@ void Scheduler::AdvanceTime() {
   }
   if (next == kNever) {
     if (AnyKilled()) return KillAll();
-    return Fail("nobody can go on: " + Waiting());
+    return Fail("no rank can go on: " + Waiting());
   }
   now_ = std::max(next, now_ + world_.DrawJump());
   LookForStuck();

@@ -123,7 +123,7 @@ class Scheduler {
   };
   static std::size_t Index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // Switches to whoever is drawn, until somebody switches back.
+  // Switches to the rank that is drawn, until another rank switches back.
   void PassOn(Rank& mine);
   // Draws who goes on, letting the world's events happen; null if all ranks have ended.
   Rank* Draw();

@@ -249,7 +249,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     static_cast<ApartStream&>(stream).Ask(
         {.run = [=, this] { shard_->DivideBags(cpu_work_, offsets, weights, values); }});
   }
-  // At once, so that whoever fills a plan that is still in use sees it overwritten as early as a GPU might.
+  // At once, so that code that fills a plan still in use sees it overwritten as early as a GPU might.
   void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
     NowOfBatch().PlanTraffic(bags_of, CpuPlanOf(plan));
   }

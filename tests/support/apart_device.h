@@ -3,7 +3,7 @@
 // Its work is the CPU's. What is asked of a stream is kept back and done in the stream's order: without a
 // schedule, as late as the streams' order allows (by a shard's next call that answers, for the device's own
 // stream; by a Wait, or by another stream that comes after); with one, whenever the schedule draws it. So
-// whoever reuses memory too early, reads it without waiting, or forgets that one stream comes after another,
+// code that reuses memory too early, reads it without waiting, or forgets that a stream comes after another,
 // gets wrong bytes. Memory that was given back is overwritten.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_APART_DEVICE_H_

@@ -56,7 +56,7 @@ void ApartMemory::CheckRange(const void* begin, std::size_t bytes) const {
   const std::less<> before;
   if (bytes == 0 || before(first, all_) || !before(first, all_ + kAllBytes)) return;
   const auto behind = std::ranges::upper_bound(sizes_, first, before, [](const auto& s) { return s.first; });
-  if (behind == sizes_.begin()) throw std::logic_error("a copy of memory that nobody has");
+  if (behind == sizes_.begin()) throw std::logic_error("a copy of memory that is not allocated");
   const auto& [memory, size] = *std::prev(behind);
   if (first + bytes > memory + size) throw std::logic_error("a copy over the end of an allocation");
 }

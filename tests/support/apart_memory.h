@@ -1,7 +1,7 @@
 // The memory of an ApartDevice: allocations lie directly behind each other wherever they can, as a GPU's do.
 //
 // A copy may not go over the end of an allocation, even where the next one begins there: CUDA refuses it. So
-// whoever puts two copies together because their addresses follow each other is told here too.
+// code that puts two copies together because their addresses follow each other is told here too.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_APART_MEMORY_H_
 #define SLOTWISE_TESTS_SUPPORT_APART_MEMORY_H_

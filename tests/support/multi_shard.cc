@@ -16,7 +16,7 @@ namespace {
 
 std::size_t Sum(std::span<const std::size_t> counts) { return std::reduce(counts.begin(), counts.end()); }
 
-// Not-a-number, as either type of 16 bits too: an element that nobody writes will show.
+// Not-a-number, as either type of 16 bits too: an element that is not written will show.
 template <class T>
 constexpr T kUnwritten = std::numeric_limits<float>::quiet_NaN();
 template <>
@@ -290,7 +290,7 @@ std::uint64_t MultiShard::AgreeOnRows(std::vector<NewBatch>& prepared) {
     wanted += mine.new_rows().count;
     exact = exact && mine.new_rows().exact;
   }
-  // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
+  // Asking for the exact number when it is not needed must do no harm: every other time, ask.
   if ((wanted <= options_.max_rows || exact) && step_ % 2 == 0) return wanted;
   wanted = rows();
   for (NewBatch& mine : prepared) {

@@ -161,7 +161,7 @@ Result<InsertedBatch> SpreadShards::Insert(const Batch& batch, PrepareFor purpos
 std::uint64_t SpreadShards::AgreeOnRows(NewBatch& prepared) {
   const NewRows said = prepared.new_rows();
   const auto [before, added, inexact] = Sums<3>({shard_->Usage().rows, said.count, said.exact ? 0U : 1U});
-  // Asking for the exact number when nobody has to know it must do no harm: every other time, ask.
+  // Asking for the exact number when it is not needed must do no harm: every other time, ask.
   if ((before + added <= options_.max_rows || inexact == 0) && turn_ % 2 == 0) return before + added;
   const std::uint64_t exact = prepared.ExactNewRows();
   ExpectHolds(said, exact);
@@ -181,7 +181,7 @@ TravellingBags SpreadShards::Bags(const Batch& batch) const {
 }
 
 std::vector<float> SpreadShards::Pooled(const Batch& batch, FoundBatch& found, Way way) {
-  // Not-a-number everywhere: an element that nobody writes will show.
+  // Not-a-number everywhere: an element that is not written will show.
   const std::size_t mine = bags_of_[me()];
   const std::vector<float> unwritten(mine * options_.dim, std::numeric_limits<float>::quiet_NaN());
   DeviceArray<float> pooled(device_, std::span(unwritten));

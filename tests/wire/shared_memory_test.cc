@@ -39,8 +39,8 @@ TEST(SharedMemory, IsTheSameAtBothEndsAndOfOneSize) {
   EXPECT_EQ(client->bytes()[kBytes - 1], std::byte{0});
   client->bytes()[kBytes - 1] = std::byte{7};
   EXPECT_EQ(server->bytes()[kBytes - 1], std::byte{7});
-  EXPECT_NE(ftruncate(client->descriptor(), 4096), 0) << "whoever made it smaller would end the server";
-  EXPECT_NE(ftruncate(client->descriptor(), 2 * kBytes), 0) << "nobody would be charged";
+  EXPECT_NE(ftruncate(client->descriptor(), 4096), 0) << "a client that shrank it would end the server";
+  EXPECT_NE(ftruncate(client->descriptor(), 2 * kBytes), 0) << "the client would not be charged";
   EXPECT_NE(fcntl(client->descriptor(), F_ADD_SEALS, F_SEAL_WRITE), 0);
 }
 

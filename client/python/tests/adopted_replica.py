@@ -115,7 +115,7 @@ def trains_as_torchs(address: str, trainer: int, grow: str) -> None:
 
 
 def fails_together(address: str, trainer: int) -> None:
-    """Where one trainer cannot adopt, nobody has, and another call does."""
+    """Where one trainer cannot adopt, no trainer has, and another call does."""
     with slotwise.connect(address, timeout=60) as ps:
         model = Recommender(seed=1)
         optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
@@ -154,7 +154,7 @@ def fails_together(address: str, trainer: int) -> None:
         expect(slotwise.FailedPrecondition, "ask in the same order", lambda: asked.weight.grad)
         for module in (model.items, model.tags):
             module.weight.grad = None
-        DistributedDataParallel(model)  # sends nobody the first trainer's rows, which would be too many
+        DistributedDataParallel(model)  # sends no trainer the first one's rows, which would be too many
         distributed.barrier()
         if trainer == 0:
             st.release(model)  # the others' rows are on the server still

@@ -1,7 +1,7 @@
 """Lightning, on Debian 12's PyTorch 1.13.0 too.
 
 That says that it is 1.13.0a0, so Lightning looks for a name of 1.12. And Python 3.11 cannot import its
-`torch.distributed._shard`, from which Lightning wants hooks for tensors that nobody here has.
+`torch.distributed._shard`, from which Lightning wants hooks for tensors that no test here has.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def test_a_release_that_fails_leaves_the_model_adopted(fake_ps: slotwise.Client)
     with pytest.raises(slotwise.FailedPrecondition, match="1 of the rows that table odd"):
         model.load_state_dict({"fine.weight": rows, "odd.weight": rows})
     fake_ps.import_rows("odd", kept.keys, kept.values)
-    fake_ps.import_rows("odd", [77], kept.values)  # a key that is no index is nobody's
+    fake_ps.import_rows("odd", [77], kept.values)  # a key that is no index is no weight's
     st.release(model, keep_tables=True)
     torch.testing.assert_close(model["fine"].weight, rows)
     assert fake_ps.describe_table("odd").rows == 6

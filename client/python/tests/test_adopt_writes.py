@@ -1,4 +1,4 @@
-"""Nobody writes to an adopted weight unnoticed, and no trained row is lost by it."""
+"""No write to an adopted weight goes unnoticed, and no trained row is lost by it."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_result_goes_where_the_caller_wants_it_and_is_not_cancelled(ads: slotw
     assert not future.cancel() and not future.cancelled() and future.result(0) is out
 
 
-def test_a_future_that_nobody_holds_is_answered_all_the_same(ads: slotwise.Client) -> None:
+def test_a_future_that_is_not_held_is_answered_all_the_same(ads: slotwise.Client) -> None:
     done = threading.Event()
     ads.push_async("ads", [1], None, ONES.copy()).add_done_callback(lambda _: done.set())
     gc.collect()
@@ -165,7 +165,7 @@ def test_an_async_push_is_sent_again_as_the_same_step(fake: FakeServer, fake_ads
     assert [push.step.number for push in fake.requests("Push")] == [step.number] * 3
 
 
-def test_a_callback_that_raises_and_a_future_that_its_user_has_ended_stop_nobody_else(
+def test_a_callback_that_raises_and_a_future_that_its_user_has_ended_stop_no_other_call(
     fake: FakeServer, fake_ads: slotwise.Client
 ) -> None:
     gate = Gate(fake, "Lookup")
@@ -225,7 +225,7 @@ def test_an_array_goes_when_its_future_goes(ads: slotwise.Client) -> None:
         future.result(20)
         del out, future
         # The thread that answered may hold it for a moment.
-        wait_until(lambda: alive() is None, "nobody holds the array")
+        wait_until(lambda: alive() is None, "the array is let go")
     finally:
         gc.enable()
 

@@ -135,7 +135,7 @@ def test_files_that_do_not_fit_are_refused(saved: SimpleNamespace, copied: Path)
 
 
 def test_what_no_server_writes_is_refused(saved: SimpleNamespace, copied: Path) -> None:
-    """Whatever checksums say: whoever writes the files can write those, too."""
+    """Whatever checksums say: a program that writes the files can write those, too."""
     path = next(copied.glob("table-*/rank-0.rows.npy"))
     table = saved.names[int(path.parent.name.removeprefix("table-")) - 1]
     whole = path.read_bytes()

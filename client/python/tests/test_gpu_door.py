@@ -128,7 +128,7 @@ def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
 
 
 def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
-    """A quarter of the arenas has room for a few results: those that nobody has make room."""
+    """A quarter of the arenas has room for a few results: those that are let go make room."""
     with slotwise.connect(server.address, door="gpu") as ps:
         make_anew(ps, "kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "kept")
@@ -151,7 +151,7 @@ def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
 
 
 def test_without_room_it_goes_another_way(server: RealServer, caplog: pytest.LogCaptureFixture) -> None:
-    """With the best door the host's memory takes what the device's has no room for; nobody loses a step."""
+    """With the best door the host's memory takes what the device's has no room for; no step is lost."""
     if DEVICE.type == "cpu":
         pytest.skip("the best door uses no stand-in")
     with slotwise.connect(server.address) as ps, caplog.at_level(logging.WARNING, "slotwise"):

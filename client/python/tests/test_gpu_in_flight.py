@@ -160,7 +160,7 @@ def test_all_ways_of_a_loop_keep_its_order(ps: slotwise.Client, address: str) ->
     assert run(ps, True) == expected
 
 
-def test_one_push_of_two_tables_is_behind_nobody_and_before_both(ps: slotwise.Client) -> None:
+def test_one_push_of_two_tables_is_behind_no_push_and_before_both_lookups(ps: slotwise.Client) -> None:
     both = st.EmbeddingBags(ps, ["one", "other"], in_flight=True)
     ones = {"one": keys(), "other": keys()}
     for _ in range(3):

@@ -205,7 +205,7 @@ def test_connect_local_tells_once_that_its_server_died(notebook: Notebook) -> No
 
 
 def stand_in(path: Path, then: str) -> str:
-    """A program in a server's place, which says that it serves at a port where nobody listens.
+    """A program in a server's place, which says that it serves at a port where no server listens.
 
     Args:
         then: what it does when its input has ended.
@@ -295,7 +295,7 @@ def test_connect_local_connects_in_what_its_server_left_of_the_time(
 
     def connect(address: str, timeout: float, credentials: slotwise.Credentials) -> Answer:
         assert address == "127.0.0.1:1"
-        assert credentials == slotwise.Credentials()  # that server asks nobody
+        assert credentials == slotwise.Credentials()  # that server does not ask who calls
         given.append(timeout)
         return Answer()
 

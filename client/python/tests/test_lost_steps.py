@@ -71,7 +71,7 @@ def test_a_push_after_a_crash_says_what_was_lost(server: tuple[str, Restart]) ->
         # It is said once; training goes on with the table as it is.
         assert push(ps) == 2
         ps.lookup("ads", KEYS)
-        # Nobody lost anything of the other table, nor a client that only looked up.
+        # No client lost anything of the other table, and one that only looked up lost nothing.
         assert push(ps, "other") == 1
         reader.lookup("ads", KEYS)
 

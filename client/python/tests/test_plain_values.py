@@ -133,7 +133,7 @@ def test_what_is_no_value_is_named(value: Any, why: str) -> None:
     ],
     ids=str,
 )
-def test_what_nobody_has_written_is_no_value(forged: Any) -> None:
+def test_what_encode_does_not_write_is_no_value(forged: Any) -> None:
     eight_bytes = [torch.zeros(8, dtype=torch.uint8)]
     with pytest.raises(_pair._UNREADABLE):
         _plain_values.decode(json.dumps(forged), eight_bytes)

@@ -70,7 +70,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit"])
 def test_an_interpreter_ends_in_the_middle_of_calls(real: RealServer, end: str) -> None:
-    """Of futures that nobody waits for, and of calls in threads that nobody joins."""
+    """Of futures that are not waited for, and of calls in threads that are not joined."""
     empty_client(real).close()
     program = f"""
 import sys, threading

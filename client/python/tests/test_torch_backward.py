@@ -143,7 +143,7 @@ def test_errors_of_the_push_come_out_of_backward_as_they_are(any_ps: slotwise.Cl
     any_ps.drop_table("items")
     with pytest.raises(slotwise.NotFound, match="items") as kept:
         loss.backward()
-    # Whoever keeps the error keeps nothing that the next pass would take for its own.
+    # A caller that keeps the error keeps nothing that the next pass would take for its own.
     module = zeros(any_ps, slotwise.SGD(lr=1.0))
     module(torch.tensor([1])).sum().backward()
     assert steps_of(any_ps) == 1 and kept.value.code == slotwise.StatusCode.NOT_FOUND

@@ -210,7 +210,7 @@ def test_modules_in_flight_train_as_plain_ones(ps: slotwise.Client) -> None:
 
 
 def pass_and_look_up_more(kind: Kind, batches: Any) -> list[float]:
-    """Pushes that come after the next lookup could have begun, lookups that nobody foresaw."""
+    """Pushes that come after the next lookup could have begun, lookups that were not foreseen."""
     bag: Any = kind.module
     sums, before = [], None
     for number, ((keys, offsets), _) in enumerate(batches):
