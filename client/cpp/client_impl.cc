@@ -176,18 +176,12 @@ void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
 
 void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
                          std::shared_ptr<client::Connections> to) {
-  // The run needs its own address to leave; being ongoing keeps it alive until then.
-  auto self = std::make_shared<std::weak_ptr<Run>>();
-  const auto run = std::make_shared<Run>(
-      channels_, call, std::move(requests),
-      [this, self, done = std::move(on_done)](const Status& status) {
-        done(status);
-        if (const auto entered = self->lock()) Leave(entered);
-      },
-      std::move(to));
-  if (Status status = Enter(run, call.stop); !status.ok()) return run->Refuse(status);
-  *self = run;
-  run->Start();
+  const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(to));
+  if (Status status = Enter(run, call.stop); !status.ok()) return on_done(status);
+  run->Start([this, run, done = std::move(on_done)](const Status& status) {
+    done(status);
+    Leave(run);
+  });
 }
 
 Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests) {

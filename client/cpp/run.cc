@@ -47,13 +47,11 @@ class Run::Wait final : public Arrival {
   grpc::Alarm alarm_;
 };
 
-Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, OnDone on_done,
-         std::shared_ptr<Connections> to)
+Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, std::shared_ptr<Connections> to)
     : channels_(channels),
       to_(std::move(to)),
       call_(call),
       requests_(std::move(requests)),
-      on_done_(std::move(on_done)),
       attempts_(requests_.size()),
       under_way_(requests_.size()),
       waits_(requests_.size()),
@@ -65,7 +63,8 @@ Run::Run(Channels& channels, const Call& call, std::vector<Request> requests, On
           reinterpret_cast<std::uintptr_t>(this) >> 4 ^
           static_cast<std::uintptr_t>(call_.deadline.time_since_epoch().count()))) {}
 
-void Run::Start() {
+void Run::Start(OnDone on_done) {
+  on_done_ = std::move(on_done);
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     // The first parts of a batch travel while the others are written, without the lock that replies need.
@@ -82,8 +81,6 @@ void Run::Start() {
     Send(i);
   }
 }
-
-void Run::Refuse(const Status& status) { std::exchange(on_done_, nullptr)(status); }
 
 Connections::Channel* Run::ChannelOf(const Request& request, std::size_t attempt, Connections& to) const {
   if (!request.gpu.empty()) return to.by_gpu(request.gpu);

@@ -56,12 +56,11 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
 
   // The requests go to `to`; without it, each try goes to the connections that `channels` have then.
   // REQUIRES: at least one request. `channels` outlive the run.
-  Run(Channels& channels, const Call& call, std::vector<Request> requests, OnDone on_done,
+  Run(Channels& channels, const Call& call, std::vector<Request> requests,
       std::shared_ptr<Connections> to = nullptr);
 
-  void Start();
-  // Ends the run with `status` before it begins. Called instead of Start.
-  void Refuse(const Status& status);
+  // Sends the requests. Is called once; the run drops `on_done`, which may hold the run, after the call.
+  void Start(OnDone on_done);
 
   void Cancel(const Status& status) override;
 
@@ -88,7 +87,7 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   const std::shared_ptr<Connections> to_;
   const Call call_;
   const std::vector<Request> requests_;
-  OnDone on_done_;
+  OnDone on_done_;  // from Start to the run's end
 
   std::mutex mutex_;
   // Guarded by mutex_:
