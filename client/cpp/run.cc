@@ -73,7 +73,7 @@ void Run::Start(OnDone on_done) {
     const Connections::Channel* const channel = ChannelOf(request, 0, *to);
     if (channel != nullptr && &channel->For(*request.exchange) == channel->grpc.get()) {
       try {
-        static_cast<void>(request.exchange->Message());
+        request.exchange->WriteMessage();
       } catch (const std::bad_alloc&) {
         Cancel(NoMemory());
       }
