@@ -143,7 +143,7 @@ void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_pt
                       (*requests)[i].answered_by =
                           std::shared_ptr<std::string>(batches, &batches->answers[i].address);
                     }
-                    impl.Start(call, std::move(*requests), finish);
+                    impl.Send(call, std::move(*requests), finish);
                   });
 }
 

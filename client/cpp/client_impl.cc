@@ -174,8 +174,8 @@ void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
   changed_.notify_all();
 }
 
-void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
-                         std::shared_ptr<client::Connections> to) {
+void Client::Impl::Send(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
+                        std::shared_ptr<client::Connections> to) {
   const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(to));
   if (Status status = Enter(run, call.stop); !status.ok()) return on_done(status);
   run->Start([this, run, done = std::move(on_done)](const Status& status) {
@@ -186,7 +186,7 @@ void Client::Impl::Start(const Call& call, std::vector<Request> requests, Run::O
 
 Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests) {
   std::promise<Status> answer;
-  Start(call, std::move(requests), [&answer](const Status& status) { answer.set_value(status); });
+  Send(call, std::move(requests), [&answer](const Status& status) { answer.set_value(status); });
   return answer.get_future().get();
 }
 
@@ -218,12 +218,12 @@ void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
     *options = *described;
     return {};
   };
-  Start(call, {client::ToAsk("DescribeTable", describe, read)},
-        [this, call, options, names = std::move(names), then = std::move(then)](const Status& status) {
-          if (!status.ok()) return then(status);
-          Remember(*options);
-          WithTables(call, names, then);
-        });
+  Send(call, {client::ToAsk("DescribeTable", describe, read)},
+       [this, call, options, names = std::move(names), then = std::move(then)](const Status& status) {
+         if (!status.ok()) return then(status);
+         Remember(*options);
+         WithTables(call, names, then);
+       });
 }
 
 void Client::Impl::RenewSession(const Call& call, std::uint64_t forgotten,
@@ -234,7 +234,7 @@ void Client::Impl::RenewSession(const Call& call, std::uint64_t forgotten,
     session_.Renew(forgotten, reply.epoch());
     return {};
   };
-  Start(call, {client::ToAsk("GetTopology", v1::GetTopologyRequest(), read)}, std::move(then));
+  Send(call, {client::ToAsk("GetTopology", v1::GetTopologyRequest(), read)}, std::move(then));
 }
 
 void Client::Impl::Remember(const TableOptions& options) {

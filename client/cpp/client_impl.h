@@ -47,11 +47,11 @@ class Client::Impl {
   client::Call Begin(const CallOptions& options) const;
 
   // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
-  // Start calls `on_done` at once.
+  // Send calls `on_done` at once.
   // `to`: where the requests go, if not to the server's ranks.
-  void Start(const client::Call& call, std::vector<client::Request> requests, client::Run::OnDone on_done,
-             std::shared_ptr<client::Connections> to = nullptr);
-  // Starts and waits for the end.
+  void Send(const client::Call& call, std::vector<client::Request> requests, client::Run::OnDone on_done,
+            std::shared_ptr<client::Connections> to = nullptr);
+  // Sends and waits for the end.
   Status RunToEnd(const client::Call& call, std::vector<client::Request> requests);
 
   // Makes one call of small messages, of a method of the service Admin, and waits for its answer

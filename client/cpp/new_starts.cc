@@ -150,7 +150,7 @@ void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Conn
   Request request = client::ToAsk("GetTopology", v1::GetTopologyRequest(), read);
   request.rank = rank;
   request.once = true;
-  Start(
+  Send(
       Begin({.timeout = limit}), {std::move(request)},
       [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
 }
@@ -176,8 +176,8 @@ void Client::Impl::AddOtherLosses(const Call& call, const Status& loss, const Do
     };
     requests.push_back(client::ToAsk("DescribeTable", client::DescribeRequest(name, state), read));
   }
-  Start(call, std::move(requests),
-        [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
+  Send(call, std::move(requests),
+       [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
 }
 
 }  // namespace slotwise
