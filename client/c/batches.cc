@@ -19,14 +19,6 @@ using Outcome = slotwise_call::Outcome;
 using End = slotwise_call::End;
 using NarrowOffsets = std::vector<std::unique_ptr<std::uint32_t[]>>;
 
-// Batches as the C++ client takes them.
-struct Batches {
-  std::vector<std::string> tables;
-  std::vector<BatchView> views;
-  std::vector<std::span<const std::int64_t>> wide_offsets;  // on a GPU, which the host cannot read
-  NarrowOffsets narrow;                                     // on the host: those that had 64 bits
-};
-
 Result<std::span<const std::uint32_t>> Narrow(const slotwise_batch& batch, NarrowOffsets& offsets) {
   const std::span from(static_cast<const std::int64_t*>(batch.offsets), batch.offsets_count);
   auto narrow = std::make_unique_for_overwrite<std::uint32_t[]>(from.size());
@@ -41,45 +33,36 @@ Result<std::span<const std::uint32_t>> Narrow(const slotwise_batch& batch, Narro
   return std::span<const std::uint32_t>(offsets.back().get(), from.size());
 }
 
-// Adds a batch, whose arrays lie on a GPU or on the host.
-Status Add(const slotwise_batch& batch, bool on_gpu, Batches& batches) {
-  const bool there = batch.offsets != nullptr;
-  const bool wide = there && batch.offsets_type == SLOTWISE_INT64;
-  if (there && batch.offsets_count == 0 && !on_gpu)
-    return InvalidArgument("offsets has 0 elements: must have one more than there are bags");
-  if (there && batch.offsets_type != SLOTWISE_UINT32 && !wide) {
-    return InvalidArgument("offsets_type is " + std::to_string(batch.offsets_type) + ", which is no type");
-  }
-  std::span<const std::uint32_t> offsets;
-  std::span<const std::int64_t> wide_offsets;
-  if (wide && on_gpu) {
-    wide_offsets = {static_cast<const std::int64_t*>(batch.offsets), batch.offsets_count};
-  } else if (wide) {
-    const auto narrow = Narrow(batch, batches.narrow);
-    if (!narrow.ok()) return narrow.status();
-    offsets = *narrow;
-  } else if (there) {
-    offsets = {static_cast<const std::uint32_t*>(batch.offsets), batch.offsets_count};
-  }
-  batches.tables.push_back(Text(batch.table));
-  batches.views.push_back({.keys = std::span(reinterpret_cast<const Key*>(batch.keys), batch.keys_count),
-                           .offsets = offsets,
-                           .weights = {batch.weights, batch.weights == nullptr ? 0 : batch.keys_count}});
-  batches.wide_offsets.push_back(wide_offsets);
-  return {};
-}
-
-Result<Batches> Read(std::span<const slotwise_batch> given, bool on_gpu) {
-  Batches batches;
+// Reads batches as the C++ client takes them, but for their values: a TableLookup, TablePush, GpuLookup or
+// GpuPush each. Offsets of 64 bits are made narrow, unless a GPU has them, which the host cannot read.
+template <class Each>
+Result<std::vector<Each>> Read(std::span<const slotwise_batch> given, NarrowOffsets& narrow) {
+  constexpr bool kOnGpu = requires(Each each) { each.wide_offsets; };
+  std::vector<Each> read;
   for (const slotwise_batch& batch : given) {
-    if (Status status = Add(batch, on_gpu, batches); !status.ok()) return status;
+    const bool there = batch.offsets != nullptr;
+    const bool wide = there && batch.offsets_type == SLOTWISE_INT64;
+    if (there && batch.offsets_count == 0 && !kOnGpu)
+      return InvalidArgument("offsets has 0 elements: must have one more than there are bags");
+    if (there && batch.offsets_type != SLOTWISE_UINT32 && !wide) {
+      return InvalidArgument("offsets_type is " + std::to_string(batch.offsets_type) + ", which is no type");
+    }
+    Each& each = read.emplace_back();
+    if (batch.table != nullptr) each.table = batch.table;
+    each.batch.keys = std::span(reinterpret_cast<const Key*>(batch.keys), batch.keys_count);
+    each.batch.weights = {batch.weights, batch.weights == nullptr ? 0 : batch.keys_count};
+    if (!wide) {
+      each.batch.offsets = {static_cast<const std::uint32_t*>(batch.offsets),
+                            there ? batch.offsets_count : 0};
+    } else if constexpr (kOnGpu) {
+      each.wide_offsets = {static_cast<const std::int64_t*>(batch.offsets), batch.offsets_count};
+    } else {
+      const auto offsets = Narrow(batch, narrow);
+      if (!offsets.ok()) return offsets.status();
+      each.batch.offsets = *offsets;
+    }
   }
-  return batches;
-}
-
-// Returns an owner of offsets that live as long as their call; null if there are none.
-std::shared_ptr<NarrowOffsets> Kept(NarrowOffsets offsets) {
-  return offsets.empty() ? nullptr : std::make_shared<NarrowOffsets>(std::move(offsets));
+  return read;
 }
 
 Gpu GpuOf(const slotwise_gpu& gpu) { return {.name = Text(gpu.name), .stream = gpu.stream}; }
@@ -96,53 +79,54 @@ void LookUp(Client& client, std::span<const slotwise_batch> given, std::int32_t 
   if (gpu != nullptr && behind != nullptr && push == nullptr) {
     return end(InvalidArgument("behind: is no push by a GPU's memory that has begun"));
   }
-  auto read = Read(given, gpu != nullptr);
-  if (!read.ok()) return end(read.status());
+  const auto narrow = std::make_shared<NarrowOffsets>();
   if (gpu == nullptr) {
-    std::vector<TableLookup> lookups;
+    auto lookups = Read<TableLookup>(given, *narrow);
+    if (!lookups.ok()) return end(lookups.status());
     for (std::size_t i = 0; i < given.size(); ++i)
-      lookups.push_back({read->tables[i], read->views[i], {given[i].values, given[i].values_count}});
-    const auto done = [end, keep = Kept(std::move(read->narrow))](Status status) {
+      (*lookups)[i].out = {given[i].values, given[i].values_count};
+    const auto done = [end, narrow](Status status) {
       end(status.ok() ? Outcome(slotwise_call::Answer{}) : Outcome(std::move(status)));
     };
-    return client.LookupAsync(lookups, *checked, done, call);
+    return client.LookupAsync(*lookups, *checked, done, call);
   }
-  std::vector<GpuLookup> lookups;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    lookups.push_back({read->tables[i], read->views[i], read->wide_offsets[i]});
+  const auto lookups = Read<GpuLookup>(given, *narrow);
+  if (!lookups.ok()) return end(lookups.status());
   const auto done = [end](Result<std::vector<GpuRows>> rows) {
     if (!rows.ok()) return end(rows.status());
     slotwise_call::Answer answer;
     answer.gpu_rows = std::move(*rows);
     end(std::move(answer));
   };
-  client.LookupOnGpuAsync(lookups, *checked, GpuOf(*gpu), done, call, push);
+  client.LookupOnGpuAsync(*lookups, *checked, GpuOf(*gpu), done, call, push);
 }
 
 // Returns what others may come behind; null of a push from the host's memory.
 std::shared_ptr<GpuPushUnderWay> Push(Client& client, std::span<const slotwise_batch> given,
                                       const slotwise_step* step, const slotwise_gpu* gpu,
                                       const CallOptions& call, const End& end) {
-  auto read = Read(given, gpu != nullptr);
-  if (!read.ok()) {
-    end(read.status());
-    return nullptr;
-  }
-  const auto done = [end,
-                     keep = Kept(std::move(read->narrow))](const Result<std::vector<std::uint64_t>>& steps) {
+  const auto narrow = std::make_shared<NarrowOffsets>();
+  const auto done = [end, narrow](const Result<std::vector<std::uint64_t>>& steps) {
     end(steps.ok() ? Outcome(slotwise_call::Answer{.numbers = *steps}) : Outcome(steps.status()));
   };
   if (gpu == nullptr) {
-    std::vector<TablePush> pushes;
+    auto pushes = Read<TablePush>(given, *narrow);
+    if (!pushes.ok()) {
+      done(pushes.status());
+      return nullptr;
+    }
     for (std::size_t i = 0; i < given.size(); ++i)
-      pushes.push_back({read->tables[i], read->views[i], {given[i].values, given[i].values_count}});
-    client.PushAsync(pushes, StepOf(step), done, call);
+      (*pushes)[i].gradients = {given[i].values, given[i].values_count};
+    client.PushAsync(*pushes, StepOf(step), done, call);
     return nullptr;
   }
-  std::vector<GpuPush> pushes;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    pushes.push_back({read->tables[i], read->views[i], read->wide_offsets[i], given[i].values});
-  return client.PushOnGpuAsync(pushes, StepOf(step), GpuOf(*gpu), done, call);
+  auto pushes = Read<GpuPush>(given, *narrow);
+  if (!pushes.ok()) {
+    done(pushes.status());
+    return nullptr;
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) (*pushes)[i].gradients = given[i].values;
+  return client.PushOnGpuAsync(*pushes, StepOf(step), GpuOf(*gpu), done, call);
 }
 
 }  // namespace
