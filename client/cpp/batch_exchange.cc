@@ -57,23 +57,20 @@ Status WrongCount(std::size_t messages, std::size_t pieces) {
 }
 
 // Returns a part's request without its arrays.
-v1::LookupRequest LookupFields(std::string_view table, LookupMode mode, DataType type, SampleRange samples,
-                               const TableState& acknowledged) {
+v1::LookupRequest LookupFields(const TableBatch& batch, SampleRange samples, LookupMode mode, DataType type) {
   v1::LookupRequest fields;
-  fields.set_table(std::string(table));
+  fields.set_table(batch.table);
   fields.set_mode(mode == LookupMode::kTrain ? v1::LOOKUP_MODE_TRAIN : v1::LOOKUP_MODE_EVAL);
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
-  SayAcknowledged(acknowledged, fields);
+  SayAcknowledged(batch.before, fields);
   return fields;
 }
 
-// The same of a push; arguments as PushMessage's.
-v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType type, SampleRange samples,
-                           const TableState& looked_up, const TableState& acknowledged,
-                           std::optional<float> learning_rate) {
+// The same of a push.
+v1::PushRequest PushFields(const TableBatch& batch, SampleRange samples, const StepId& step, DataType type) {
   v1::PushRequest fields;
-  fields.set_table(std::string(table));
+  fields.set_table(batch.table);
   fields.mutable_step()->set_session(step.session);
   fields.mutable_step()->set_number(step.number);
   fields.mutable_step()->set_part(step.part);
@@ -85,12 +82,12 @@ v1::PushRequest PushFields(std::string_view table, const StepId& step, DataType 
   }
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
-  if (looked_up.lineage != 0) {
-    fields.mutable_looked_up()->set_lineage(looked_up.lineage);
-    fields.mutable_looked_up()->set_table_step(looked_up.step);
+  if (batch.looked_up.lineage != 0) {
+    fields.mutable_looked_up()->set_lineage(batch.looked_up.lineage);
+    fields.mutable_looked_up()->set_table_step(batch.looked_up.step);
   }
-  SayAcknowledged(acknowledged, fields);
-  if (learning_rate) fields.set_learning_rate(*learning_rate);
+  SayAcknowledged(batch.before, fields);
+  if (batch.learning_rate) fields.set_learning_rate(*batch.learning_rate);
   return fields;
 }
 
@@ -122,21 +119,19 @@ TableState StateIn(const v1::LookupReply& reply) {
 
 }  // namespace
 
-grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
-                               const CheckedBatch& batch, SampleRange samples,
-                               const TableState& acknowledged) {
-  MessageWriter message(LookupFields(table, mode, type, samples, acknowledged));
-  AddBags(batch, samples, message);
+grpc::ByteBuffer LookupMessage(const TableBatch& batch, SampleRange samples, LookupMode mode, DataType type,
+                               MessageMemory& memory) {
+  MessageWriter message(LookupFields(batch, samples, mode, type));
+  AddBags(batch.checked, samples, message);
   return message.Write(memory);
 }
 
-grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
-                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type, const TableState& looked_up, const TableState& acknowledged,
-                             std::optional<float> learning_rate) {
-  MessageWriter message(PushFields(table, step, type, samples, looked_up, acknowledged, learning_rate));
-  AddBags(batch, samples, message);
-  const auto part = gradients.subspan(samples.first * batch.width, samples.size() * batch.width);
+grpc::ByteBuffer PushMessage(const TableBatch& batch, SampleRange samples, const StepId& step, DataType type,
+                             MessageMemory& memory) {
+  MessageWriter message(PushFields(batch, samples, step, type));
+  AddBags(batch.checked, samples, message);
+  const std::uint32_t width = batch.checked.width;
+  const auto part = batch.gradients.subspan(samples.first * width, samples.size() * width);
   if (type == DataType::kFloat32) {
     message.AddCopy(v1::PushRequest::kGradientsFieldNumber, part);
   } else {
@@ -177,13 +172,11 @@ Status BatchMessages::Meet(std::size_t request, const Piece& piece, const TableS
 }
 
 grpc::ByteBuffer LookupMessages::Write(const Piece& piece) {
-  const TableBatch& table = TableOf(piece);
-  return LookupMessage(*memory_, table.table, mode_, type_, table.checked, piece.samples, table.before);
+  return LookupMessage(TableOf(piece), piece.samples, mode_, type_, *memory_);
 }
 
 void LookupMessages::AddTo(v1::DataCall& call, const Piece& piece) {
-  const TableBatch& table = TableOf(piece);
-  *call.add_lookups() = LookupFields(table.table, mode_, type_, piece.samples, table.before);
+  *call.add_lookups() = LookupFields(TableOf(piece), piece.samples, mode_, type_);
 }
 
 Status LookupMessages::Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) {
@@ -205,15 +198,11 @@ Status LookupMessages::Take(std::size_t request, const Piece& piece, const Table
 }
 
 grpc::ByteBuffer PushMessages::Write(const Piece& piece) {
-  const TableBatch& table = TableOf(piece);
-  return PushMessage(*memory_, table.table, step_of_(piece), table.checked, piece.samples, table.gradients,
-                     type_, table.looked_up, table.before, table.learning_rate);
+  return PushMessage(TableOf(piece), piece.samples, step_of_(piece), type_, *memory_);
 }
 
 void PushMessages::AddTo(v1::DataCall& call, const Piece& piece) {
-  const TableBatch& table = TableOf(piece);
-  *call.add_pushes() = PushFields(table.table, step_of_(piece), type_, piece.samples, table.looked_up,
-                                  table.before, table.learning_rate);
+  *call.add_pushes() = PushFields(TableOf(piece), piece.samples, step_of_(piece), type_);
 }
 
 Status PushMessages::Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& bytes) {

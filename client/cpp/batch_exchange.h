@@ -17,7 +17,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,19 +34,13 @@
 
 namespace slotwise::client {
 
-// Writes a v1.LookupRequest for `samples` of a batch. `acknowledged`: the newest state of the table in which
-// a step of this client was acknowledged; without an incarnation the request does not say.
-grpc::ByteBuffer LookupMessage(MessageMemory& memory, std::string_view table, LookupMode mode, DataType type,
-                               const CheckedBatch& batch, SampleRange samples,
-                               const TableState& acknowledged = {});
+// Writes a v1.LookupRequest for `samples` of a checked batch, whose values are to travel as `type`.
+grpc::ByteBuffer LookupMessage(const TableBatch& batch, SampleRange samples, LookupMode mode, DataType type,
+                               MessageMemory& memory);
 
-// Writes a v1.PushRequest for `samples` of a batch. `gradients` are the whole batch's; the message holds them
-// as `type`. `looked_up`: what the rows were read of that the gradients are of; lineage 0: nobody knows.
-// `learning_rate`: the step's own, if it has one.
-grpc::ByteBuffer PushMessage(MessageMemory& memory, std::string_view table, const StepId& step,
-                             const CheckedBatch& batch, SampleRange samples, std::span<const float> gradients,
-                             DataType type, const TableState& looked_up = {},
-                             const TableState& acknowledged = {}, std::optional<float> learning_rate = {});
+// Writes a v1.PushRequest for `samples` of a checked batch, which holds their gradients as `type`.
+grpc::ByteBuffer PushMessage(const TableBatch& batch, SampleRange samples, const StepId& step, DataType type,
+                             MessageMemory& memory);
 
 // Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
 // values are copied once. INTERNAL: the reply is not such a message, or has values of another type.

@@ -73,7 +73,7 @@ struct TableBatch {
   std::span<float> out = {};
   std::span<const float> gradients = {};
   CheckedBatch checked = {};  // once the table's options are known
-  TableState before = {};     // what was acknowledged when the call began
+  TableState before = {};     // what was acknowledged when the call began; no incarnation: nobody knows
   // Of a push: what the rows were read of that the gradients are of; lineage 0: nobody knows.
   TableState looked_up = {};
   std::optional<float> learning_rate = {};  // of a push: of this step alone

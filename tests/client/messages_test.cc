@@ -29,10 +29,10 @@ TableOptions Shape(std::uint32_t slots, std::uint32_t dim, Combiner combiner = C
 
 std::shared_ptr<MessageMemory> Memory() { return std::make_shared<MessageMemory>(); }
 
-CheckedBatch Checked(const BatchView& batch) {
+TableBatch Checked(const BatchView& batch) {
   auto checked = CheckBatch(batch, Shape(2, 3));
   EXPECT_TRUE(checked.ok()) << checked.status().message();
-  return *checked;
+  return {.table = "ads", .view = batch, .checked = *checked};
 }
 
 template <class Message>
@@ -46,8 +46,12 @@ Message Parsed(const grpc::ByteBuffer& bytes) {
 v1::PushRequest PushOf(DataType type, const TableState& looked_up = {}, const TableState& acknowledged = {},
                        std::optional<float> rate = {}) {
   const std::vector<float> gradients{1, 2, 3, 4, 5, 6};
-  return Parsed<v1::PushRequest>(PushMessage(*Memory(), "ads", {}, Checked({std::span(kKeys).first(2), {}}),
-                                             {0, 1}, gradients, type, looked_up, acknowledged, rate));
+  TableBatch batch = Checked({std::span(kKeys).first(2), {}});
+  batch.gradients = gradients;
+  batch.before = acknowledged;
+  batch.looked_up = looked_up;
+  batch.learning_rate = rate;
+  return Parsed<v1::PushRequest>(PushMessage(batch, {0, 1}, {}, type, *Memory()));
 }
 
 v1::LookupReply ReplyOf(std::uint32_t samples, std::uint32_t width, const std::string& values) {
@@ -60,9 +64,9 @@ v1::LookupReply ReplyOf(std::uint32_t samples, std::uint32_t width, const std::s
 
 TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
   const auto batch = Checked({kKeys, kOffsets, kWeights});
-  EXPECT_EQ(batch.samples, 2u);
+  EXPECT_EQ(batch.checked.samples, 2u);
   const auto part = Parsed<v1::LookupRequest>(
-      LookupMessage(*Memory(), "ads", LookupMode::kEval, DataType::kFloat32, batch, {1, 2}));
+      LookupMessage(batch, {1, 2}, LookupMode::kEval, DataType::kFloat32, *Memory()));
   EXPECT_EQ(part.table(), "ads");
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_EVAL);
   EXPECT_EQ(part.samples(), 1u);
@@ -73,7 +77,7 @@ TEST(LookupMessage, HoldsAPartOfTheBatchWithOffsetsFromZero) {
 
 TEST(LookupMessage, LeavesOffsetsOutWhereThereAreNone) {
   const auto part = Parsed<v1::LookupRequest>(
-      LookupMessage(*Memory(), "ads", LookupMode::kTrain, DataType::kBFloat16, Checked({kKeys, {}}), {1, 2}));
+      LookupMessage(Checked({kKeys, {}}), {1, 2}, LookupMode::kTrain, DataType::kBFloat16, *Memory()));
   EXPECT_EQ(part.mode(), v1::LOOKUP_MODE_TRAIN);
   EXPECT_EQ(part.data_type(), v1::DATA_TYPE_BFLOAT16);
   EXPECT_EQ(part.keys(), BytesOf<std::uint64_t>({5, 0}));
@@ -85,8 +89,9 @@ TEST(PushMessage, NamesItsPartAndCarriesItsGradients) {
   std::vector<float> gradients(12);
   for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i);
   const StepId step{.session = 9, .number = 8, .part = 3, .parts = 4};
-  const auto part = Parsed<v1::PushRequest>(
-      PushMessage(*Memory(), "ads", step, Checked({kKeys, kOffsets}), {1, 2}, gradients, DataType::kFloat32));
+  TableBatch batch = Checked({kKeys, kOffsets});
+  batch.gradients = gradients;
+  const auto part = Parsed<v1::PushRequest>(PushMessage(batch, {1, 2}, step, DataType::kFloat32, *Memory()));
   EXPECT_EQ(part.step().session(), 9u);
   EXPECT_EQ(part.step().number(), 8u);
   EXPECT_EQ(part.step().part(), 3u);
@@ -114,10 +119,11 @@ TEST(PushMessage, NarrowsGradients) {
 }
 
 TEST(Requests, SayWhatWasAcknowledgedIfItIsKnownByWhichStart) {
-  const CheckedBatch batch = Checked({std::span(kKeys).first(2), {}});
-  const auto lookup = [&](const TableState& state) {
+  const auto lookup = [](const TableState& state) {
+    TableBatch batch = Checked({std::span(kKeys).first(2), {}});
+    batch.before = state;
     return Parsed<v1::LookupRequest>(
-        LookupMessage(*Memory(), "ads", LookupMode::kTrain, DataType::kFloat32, batch, {0, 1}, state));
+        LookupMessage(batch, {0, 1}, LookupMode::kTrain, DataType::kFloat32, *Memory()));
   };
   const auto push = [](const TableState& state) { return PushOf(DataType::kFloat32, {}, state); };
   const auto expect = [](const auto& request) {

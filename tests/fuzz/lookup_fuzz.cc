@@ -29,10 +29,9 @@ void Run(std::string_view bytes) {
   static const auto memory = std::make_shared<client::MessageMemory>();
   const auto checked = client::CheckBatch(request.batch.view(), options);
   Require(checked.ok() && checked->samples == request.batch.samples, "that the client takes the batch");
-  const auto again =
-      DecodeLookup(client::LookupMessage(*memory, options.name.view(), request.mode, request.type, *checked,
-                                         {.first = 0, .last = checked->samples}),
-                   FindTable);
+  const client::TableBatch batch{.table = options.name.str(), .view = checked->view, .checked = *checked};
+  const auto again = DecodeLookup(
+      client::LookupMessage(batch, {0, checked->samples}, request.mode, request.type, *memory), FindTable);
   Require(again.ok(), "that the client's message of it is taken");
   RequireSame(*lookup, *again);
 }

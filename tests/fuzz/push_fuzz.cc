@@ -50,12 +50,15 @@ void Run(std::string_view bytes) {
   static const auto memory = std::make_shared<client::MessageMemory>();
   const auto checked = client::CheckBatch(push->batch.view(), options);
   Require(checked.ok() && checked->samples == push->batch.samples, "that the client takes the batch");
-  const client::SampleRange all{.first = 0, .last = checked->samples};
-  const client::TableState looked_up{push->looked_up.lineage, push->looked_up.step};
-  const auto again =
-      DecodePush(client::PushMessage(*memory, options.name.view(), push->step, *checked, all, gradients,
-                                     push->batch.value_type, looked_up, {}, push->learning_rate),
-                 FindTable);
+  const client::TableBatch batch{.table = options.name.str(),
+                                 .view = checked->view,
+                                 .gradients = gradients,
+                                 .checked = *checked,
+                                 .looked_up = {push->looked_up.lineage, push->looked_up.step},
+                                 .learning_rate = push->learning_rate};
+  const auto again = DecodePush(
+      client::PushMessage(batch, {0, checked->samples}, push->step, push->batch.value_type, *memory),
+      FindTable);
   Require(again.ok(), "that the client's message of it is taken");
   if (push->looked_up.lineage == 0) push->looked_up = {};  // names no state, so the client does not send it
   RequireSame(*push, *again, count);
