@@ -25,44 +25,7 @@ using client::Request;
 using client::TableBatch;
 using client::TableBatches;
 
-// Runs a lookup or a push: it gets the tables' options, checks and cuts the batches, sends them, and forgets
-// the options after an error. Callbacks come on the client's threads, or before a function returns.
-class Client::BatchCall {
- public:
-  // Each calls `done` when all parts are answered. `impl` outlives the call.
-  static void Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done);
-  // `named`: nothing for the next step of the client's own session.
-  static void Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
-                   PushDone done);
-
- private:
-  // Called with the batches checked. Cuts them, and returns the requests.
-  using MakeRequests = std::function<Result<std::vector<Request>>()>;
-
-  static void Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
-                    MakeRequests make_requests, Done done);
-  // `parts`: that a step has; 0 if it does not matter.
-  static Status CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts);
-  static void PushAs(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches, const Step& step,
-                     const std::shared_ptr<std::atomic<bool>>& sent_again, PushDone done);
-};
-
 namespace {
-
-// Returns the call's requests.
-std::vector<Request> RequestsFor(const std::shared_ptr<Batches>& batches, DataType type,
-                                 const std::shared_ptr<client::BatchMessages>& messages) {
-  std::vector<Request> requests;
-  for (std::size_t i = 0; i < batches->requests.size(); ++i) {
-    if (batches->gpu) {
-      requests.push_back({.exchange = std::make_shared<client::GpuExchange>(batches, i, type, messages),
-                          .gpu = batches->gpu->gpu});
-    } else {
-      requests.push_back({.exchange = std::make_shared<client::BatchExchange>(batches, i, type, messages)});
-    }
-  }
-  return requests;
-}
 
 std::vector<std::string> NamesOf(const TableBatches& tables) {
   std::vector<std::string> names;
@@ -104,126 +67,169 @@ void AddOnGpu(const Given& given, Batches& batches) {
 
 }  // namespace
 
-void Client::BatchCall::Start(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
-                              MakeRequests make_requests, Done done) {
-  const auto conclude = [&impl, call, batches, done = std::move(done)](const Status& status) {
+// A BatchCall is a lookup or a push that is under way. Its methods stand in the order of time: each calls the
+// next one, or has the client call the next one later and keep the BatchCall until then. Callbacks come on
+// the client's threads, or before a function returns.
+class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
+ public:
+  class Lookup;
+  class Push;
+
+  // `impl` outlives the call.
+  BatchCall(Impl& impl, const Call& call, Batches batches)
+      : impl_(impl), call_(call), batches_(std::make_shared<Batches>(std::move(batches))) {}
+  virtual ~BatchCall() = default;
+
+  // Gets the tables' options.
+  void Begin() {
+    batches_->known_start = impl_.incarnation();
+    if (batches_->tables.empty()) return Answered({});
+    for (TableBatch& table : batches_->tables) table.before = impl_.states().Acknowledged(table.table);
+    impl_.WithTables(
+        call_, NamesOf(batches_->tables),
+        [self = shared_from_this()](const Result<Impl::Tables>& options) { self->GotTables(options); });
+  }
+
+ private:
+  // Checks the batches, has them cut, and sends them.
+  void GotTables(const Result<Impl::Tables>& options) {
+    if (!options.ok()) return Answered(options.status());
+    if (Status status = client::Check(*batches_, *options); !status.ok()) return Answered(status);
+    const auto messages = Cut();
+    if (!messages.ok()) return Answered(messages.status());
+    const DataType type = call_.data_type;
+    const auto self = shared_from_this();  // the requests note in it what becomes of them
+    batches_->answers.assign(batches_->requests.size(), {});
+    std::vector<Request> requests(batches_->requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (batches_->gpu) {
+        requests[i].exchange = std::make_shared<client::GpuExchange>(batches_, i, type, *messages);
+        requests[i].gpu = batches_->gpu->gpu;
+      } else {
+        requests[i].exchange = std::make_shared<client::BatchExchange>(batches_, i, type, *messages);
+      }
+      requests[i].sent_again = std::shared_ptr<std::atomic<bool>>(self, &sent_again_);
+      requests[i].answered_by = std::shared_ptr<std::string>(self, &batches_->answers[i].address);
+    }
+    impl_.Address(requests, batches_->pushes);
+    impl_.Send(call_, std::move(requests), [self](const Status& status) { self->Answered(status); });
+  }
+
+  // Cuts checked batches, and returns what writes their messages.
+  virtual Result<std::shared_ptr<client::BatchMessages>> Cut() = 0;
+
+  // Every part is answered, or the call has failed.
+  void Answered(const Status& status) {
+    const auto other = std::ranges::find_if(batches_->answers, [this](const client::Answer& answer) {
+      return answer.incarnation != 0 && answer.incarnation != batches_->known_start;
+    });
+    if (other == batches_->answers.end()) return Conclude(status);
+    // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
+    impl_.LearnOfNewStart(call_, *other, [self = shared_from_this(), status] { self->Conclude(status); });
+  }
+
+  void Conclude(const Status& status) {
     // Whoever gave up has not heard that a table is another one.
     const bool gave_up =
         status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
     if (!status.ok() && !gave_up) {
-      for (const TableBatch& table : batches->tables) impl.Forget(table.table);
+      for (const TableBatch& table : batches_->tables) impl_.Forget(table.table);
     }
-    if (status.code() == StatusCode::kDataLoss) return impl.AddOtherLosses(call, status, done);
-    done(status);
-  };
-  // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
-  const auto finish = [&impl, call, batches, conclude](const Status& status) {
-    const auto other = std::ranges::find_if(batches->answers, [&](const client::Answer& answer) {
-      return answer.incarnation != 0 && answer.incarnation != batches->known_start;
-    });
-    if (other == batches->answers.end()) return conclude(status);
-    impl.LearnOfNewStart(call, *other, [conclude, status] { conclude(status); });
-  };
-  batches->known_start = impl.incarnation();
-  if (batches->tables.empty()) return finish({});
-  for (TableBatch& table : batches->tables) table.before = impl.states().Acknowledged(table.table);
-  impl.WithTables(call, NamesOf(batches->tables),
-                  [&impl, call, batches, finish,
-                   make_requests = std::move(make_requests)](const Result<Impl::Tables>& options) {
-                    if (!options.ok()) return finish(options.status());
-                    if (Status status = client::Check(*batches, *options); !status.ok()) {
-                      return finish(status);
-                    }
-                    auto requests = make_requests();
-                    if (!requests.ok()) return finish(requests.status());
-                    impl.Address(*requests, batches->pushes);
-                    // The batches outlive the requests, and keep what is known of each one's answer.
-                    batches->answers.assign(requests->size(), {});
-                    for (std::size_t i = 0; i < requests->size(); ++i) {
-                      (*requests)[i].answered_by =
-                          std::shared_ptr<std::string>(batches, &batches->answers[i].address);
-                    }
-                    impl.Send(call, std::move(*requests), finish);
-                  });
-}
-
-Status Client::BatchCall::CutFor(Impl& impl, const Call& call, Batches& batches, std::uint32_t parts) {
-  if (batches.gpu) {
-    client::PutTogether(batches, std::max<std::uint32_t>(parts, 1));
-    return {};
+    if (status.code() != StatusCode::kDataLoss) return End(status);
+    impl_.AddOtherLosses(call_, status, [self = shared_from_this()](const Status& all) { self->End(all); });
   }
-  const client::Channels& channels = impl.channels();
-  return client::Cut(batches, {.type = call.data_type,
-                               .ranks = channels.ranks(),
-                               .channels = channels.channels_per_rank(),
-                               .parts = parts,
-                               .limits = impl.limits()});
-}
 
-void Client::BatchCall::Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done) {
-  const auto batches = std::make_shared<Batches>(std::move(lookups));
-  const auto messages = std::make_shared<client::LookupMessages>(batches, mode, call.data_type,
-                                                                 impl.message_memory(), impl.states());
-  const auto make = [&impl, call, batches, messages]() -> Result<std::vector<Request>> {
-    if (impl.options().send_each_key_once && !batches->gpu) client::SendEachKeyOnce(*batches);
-    if (Status status = CutFor(impl, call, *batches, 0); !status.ok()) return status;
-    return RequestsFor(batches, call.data_type, messages);
-  };
-  Start(
-      impl, call, batches, make,
-      [&impl, batches, messages, mode, done = std::move(done)](const Status& status) {
-        if (status.ok()) client::CopyRepeatedRows(*batches);
-        for (std::size_t i = 0; status.ok() && i < batches->tables.size(); ++i) {
-          impl.states().NoteLookup(batches->tables[i].table, messages->states().Of(i));
-        }
-        const bool may_have_inserted =
-            mode == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
-        done(may_have_inserted ? client::WithAnsweredParts(status, *batches, messages->answered()) : status);
-      });
-}
+  // Tells the caller.
+  virtual void End(const Status& status) = 0;
 
-void Client::BatchCall::Push(Impl& impl, const Call& call, Batches pushes, const std::optional<Step>& named,
-                             PushDone done) {
-  const auto batches = std::make_shared<Batches>(std::move(pushes));
-  for (std::size_t i = 0; i < batches->tables.size(); ++i) {
-    TableBatch& table = batches->tables[i];
-    if (i < call.looked_up.size())
-      table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
-    if (i < call.learning_rates.size()) table.learning_rate = call.learning_rates[i];
-    if (table.looked_up.lineage == 0) table.looked_up = impl.states().LookedUp(table.table);
+ protected:
+  // Cut() does so. `parts`: that a step has; 0 if it does not matter.
+  Status CutInto(std::uint32_t parts) {
+    if (batches_->gpu) {
+      client::PutTogether(*batches_, std::max<std::uint32_t>(parts, 1));
+      return {};
+    }
+    const client::Channels& channels = impl_.channels();
+    return client::Cut(*batches_, {.type = call_.data_type,
+                                   .ranks = channels.ranks(),
+                                   .channels = channels.channels_per_rank(),
+                                   .parts = parts,
+                                   .limits = impl_.limits()});
   }
-  const Step step = named ? *named : impl.session().Next();
-  const auto sent_again = std::make_shared<std::atomic<bool>>(false);
-  const auto answer = [&impl, call, batches, is_named = named.has_value(), step, sent_again,
-                       done = std::move(done)](const Result<std::vector<std::uint64_t>>& steps) {
-    const bool is_own = !is_named || step.session == impl.session().id();
-    if (steps.ok() || !is_own || steps.status().reason() != Reason::kSessionForgotten) return done(steps);
-    impl.RenewSession(call, step.session, [=, &impl, refused = steps.status()](const Status& renewed) {
-      // A part that was refused at its only try has never been taken in, so the step was not applied.
-      if (is_named || *sent_again || !renewed.ok()) return done(refused);
-      PushAs(impl, call, batches, impl.session().Next(), std::make_shared<std::atomic<bool>>(false), done);
-    });
-  };
-  PushAs(impl, call, batches, step, sent_again, answer);
-}
 
-void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_ptr<Batches>& batches,
-                               const Step& step, const std::shared_ptr<std::atomic<bool>>& sent_again,
-                               PushDone done) {
-  if (Status status = Validate(step); !status.ok()) return done(status);
-  const auto messages =
-      std::make_shared<std::shared_ptr<client::PushMessages>>();  // once the batches are cut
-  const auto make = [&impl, call, batches, step, sent_again, messages]() -> Result<std::vector<Request>> {
-    if (Status status = CutFor(impl, call, *batches, step.parts); !status.ok()) return status;
-    const std::uint64_t own_parts = batches->requests.back().back().part + 1;  // as of every table
-    const std::uint64_t parts = own_parts * step.trainers;
-    const std::uint64_t tables = batches->tables.size();
+  Impl& impl_;
+  const Call call_;
+  const std::shared_ptr<Batches> batches_;
+  std::atomic<bool> sent_again_ = false;  // a request was
+};
+
+class Client::BatchCall::Lookup final : public BatchCall {
+ public:
+  // `done` is called when all parts are answered.
+  Lookup(Impl& impl, const Call& call, Batches lookups, LookupMode mode, Done done)
+      : BatchCall(impl, call, std::move(lookups)),
+        mode_(mode),
+        done_(std::move(done)),
+        messages_(std::make_shared<client::LookupMessages>(batches_, mode, call.data_type,
+                                                           impl.message_memory(), impl.states())) {}
+
+ private:
+  Result<std::shared_ptr<client::BatchMessages>> Cut() override {
+    if (impl_.options().send_each_key_once && !batches_->gpu) client::SendEachKeyOnce(*batches_);
+    if (Status status = CutInto(0); !status.ok()) return status;
+    return std::shared_ptr<client::BatchMessages>(messages_);
+  }
+
+  void End(const Status& status) override {
+    if (status.ok()) client::CopyRepeatedRows(*batches_);
+    for (std::size_t i = 0; status.ok() && i < batches_->tables.size(); ++i) {
+      impl_.states().NoteLookup(batches_->tables[i].table, messages_->states().Of(i));
+    }
+    const bool may_have_inserted =
+        mode_ == LookupMode::kTrain && status.code() == StatusCode::kResourceExhausted;
+    done_(may_have_inserted ? client::WithAnsweredParts(status, *batches_, messages_->answered()) : status);
+  }
+
+  const LookupMode mode_;
+  const Done done_;
+  const std::shared_ptr<client::LookupMessages> messages_;
+};
+
+class Client::BatchCall::Push final : public BatchCall {
+ public:
+  // `done` is called when all parts are answered.
+  Push(Impl& impl, const Call& call, Batches pushes, PushDone done)
+      : BatchCall(impl, call, std::move(pushes)), done_(std::move(done)) {
+    for (std::size_t i = 0; i < batches_->tables.size(); ++i) {
+      TableBatch& table = batches_->tables[i];
+      if (i < call.looked_up.size())
+        table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
+      if (i < call.learning_rates.size()) table.learning_rate = call.learning_rates[i];
+      if (table.looked_up.lineage == 0) table.looked_up = impl.states().LookedUp(table.table);
+    }
+  }
+
+  // Begins. `named`: nothing for the next step of the client's own session.
+  void BeginAs(const std::optional<Step>& named) {
+    is_named_ = named.has_value();
+    step_ = named ? *named : impl_.session().Next();
+    sent_again_ = false;
+    if (Status status = Validate(step_); !status.ok()) return done_(status);
+    Begin();
+  }
+
+ private:
+  Result<std::shared_ptr<client::BatchMessages>> Cut() override {
+    if (Status status = CutInto(step_.parts); !status.ok()) return status;
+    const std::uint64_t own_parts = batches_->requests.back().back().part + 1;  // as of every table
+    const std::uint64_t parts = own_parts * step_.trainers;
+    const std::uint64_t tables = batches_->tables.size();
     if (parts * tables > StepId::kMaxParts) {
       return ResourceExhausted("the batch would be cut into " + std::to_string(parts * tables) +
                                " parts: a step has at most " + std::to_string(StepId::kMaxParts))
           .Because(Reason::kTooLarge);
     }
-    const auto step_of = [step, own_parts, parts, tables](const Piece& piece) {
+    const auto step_of = [step = step_, own_parts, parts, tables](const Piece& piece) {
       return StepId{.session = step.session,
                     .number = step.number,
                     .part = static_cast<std::uint32_t>(step.trainer * own_parts + piece.part),
@@ -232,17 +238,30 @@ void Client::BatchCall::PushAs(Impl& impl, const Call& call, const std::shared_p
                     .place = static_cast<std::uint32_t>(piece.table),
                     .tables = static_cast<std::uint32_t>(tables)};
     };
-    *messages = std::make_shared<client::PushMessages>(batches, step_of, call.data_type,
-                                                       impl.message_memory(), impl.states());
-    auto requests = RequestsFor(batches, call.data_type, *messages);
-    for (Request& request : requests) request.sent_again = sent_again;
-    return requests;
-  };
-  Start(impl, call, batches, make, [messages, done = std::move(done)](const Status& status) {
-    if (!status.ok()) return done(status);
-    done(*messages ? (*messages)->steps() : std::vector<std::uint64_t>());
-  });
-}
+    messages_ = std::make_shared<client::PushMessages>(batches_, step_of, call_.data_type,
+                                                       impl_.message_memory(), impl_.states());
+    return std::shared_ptr<client::BatchMessages>(messages_);
+  }
+
+  void End(const Status& status) override {
+    if (status.ok()) return done_(messages_ ? messages_->steps() : std::vector<std::uint64_t>());
+    const bool is_own = !is_named_ || step_.session == impl_.session().id();
+    if (renews_ || !is_own || status.reason() != Reason::kSessionForgotten) return done_(status);
+    renews_ = true;
+    const auto then = [this, self = shared_from_this(), refused = status](const Status& renewed) {
+      // A part that was refused at its only try has never been taken in, so the step was not applied.
+      if (is_named_ || sent_again_ || !renewed.ok()) return done_(refused);
+      BeginAs(std::nullopt);
+    };
+    impl_.RenewSession(call_, step_.session, then);
+  }
+
+  const PushDone done_;
+  bool is_named_ = false;
+  bool renews_ = false;  // the client's own session, which the server has forgotten
+  Step step_;
+  std::shared_ptr<client::PushMessages> messages_;  // once the batches are cut
+};
 
 void Client::LookupAsync(std::span<const TableLookup> lookups, LookupMode mode, Done done,
                          const CallOptions& call) {
@@ -250,7 +269,8 @@ void Client::LookupAsync(std::span<const TableLookup> lookups, LookupMode mode, 
   for (const TableLookup& lookup : lookups) {
     batches.tables.push_back({.table = std::string(lookup.table), .view = lookup.batch, .out = lookup.out});
   }
-  BatchCall::Lookup(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done));
+  std::make_shared<BatchCall::Lookup>(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done))
+      ->Begin();
 }
 
 void Client::PushAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushDone done,
@@ -260,7 +280,8 @@ void Client::PushAsync(std::span<const TablePush> pushes, const std::optional<St
     batches.tables.push_back(
         {.table = std::string(push.table), .view = push.batch, .gradients = push.gradients});
   }
-  BatchCall::Push(*impl_, impl_->Begin(call), std::move(batches), step, std::move(done));
+  std::make_shared<BatchCall::Push>(*impl_, impl_->Begin(call), std::move(batches), std::move(done))
+      ->BeginAs(step);
 }
 
 void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu,
@@ -270,12 +291,12 @@ void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mod
   if (!batches.ok()) return done(batches.status());
   batches->gpu->of.behind = std::static_pointer_cast<client::Turn>(behind);
   for (const GpuLookup& lookup : lookups) AddOnGpu(lookup, *batches);
-  BatchCall::Lookup(*impl_, impl_->Begin(call), *batches, mode,
-                    [gpu = batches->gpu, done = std::move(done)](const Status& status) {
-                      gpu->of.carried.reset();
-                      if (!status.ok()) return done(status);
-                      done(std::move(gpu->rows));
-                    });
+  const auto ended = [gpu = batches->gpu, done = std::move(done)](const Status& status) {
+    gpu->of.carried.reset();
+    if (!status.ok()) return done(status);
+    done(std::move(gpu->rows));
+  };
+  std::make_shared<BatchCall::Lookup>(*impl_, impl_->Begin(call), std::move(*batches), mode, ended)->Begin();
 }
 
 std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush> pushes,
@@ -294,13 +315,12 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
     AddOnGpu(push, *batches);
     batches->gpu->gradients.push_back(push.gradients);
   }
-  BatchCall::Push(
-      *impl_, impl_->Begin(call), *batches, step,
-      [gpu = batches->gpu, turn, done = std::move(done)](const Result<std::vector<std::uint64_t>>& steps) {
-        gpu->of.carried.reset();
-        turn->End(steps.ok());
-        done(steps);
-      });
+  const auto ended = [gpu = batches->gpu, turn, done = std::move(done)](const auto& steps) {
+    gpu->of.carried.reset();
+    turn->End(steps.ok());
+    done(steps);
+  };
+  std::make_shared<BatchCall::Push>(*impl_, impl_->Begin(call), std::move(*batches), ended)->BeginAs(step);
   return turn;
 }
 
