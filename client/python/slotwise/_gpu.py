@@ -106,7 +106,7 @@ class GpuDoor:
         batches = [_batch_of(options[table], *tensors) for table, tensors in lookups.items()]
         self._ps._usable()
         after = None if behind is None else behind.handle
-        begin = self._ps._lookup(batches, train, ctypes.byref(self._gpu(device)), after)
+        begin = self._ps._begin_lookup(batches, train, ctypes.byref(self._gpu(device)), after)
         return _started(begin(None), device, batches)
 
     def finish_lookup(self, started: Started) -> tuple[Tensor, ...] | None:
@@ -148,7 +148,7 @@ class GpuDoor:
         self._ps._usable()
         states = states_of(gradients, looked_up) if looked_up else None
         gpu = ctypes.byref(self._gpu(device))
-        begin = self._ps._push(batches, states, rates_of(gradients, rates), step, gpu)
+        begin = self._ps._begin_push(batches, states, rates_of(gradients, rates), step, gpu)
         return _started(begin(None), device, batches)
 
     def has_arrays(self, started: Started) -> bool:

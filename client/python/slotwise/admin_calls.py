@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 from slotwise._messages import read
 from slotwise._pushes import Pushes
 from slotwise.core import CallOptions, Core, Handle, TableShape, text
-from slotwise.errors import Error, FailedPrecondition, InvalidArgument, NotFound
+from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
     TableDigest,
@@ -141,27 +140,12 @@ class AdminCalls:
         self._settled()
         return read(TableDigest, self._ask("Digest", {"table": name}))
 
-    @contextmanager
-    def _tables(self, *names: str) -> Iterator[list[TableShape]]:
-        """Yields tables' shapes, which the core forgets if the body fails: a table may have new options."""
-        try:
-            yield [self._known_table(name) or self._described_table(name) for name in names]
-        except Error:
-            self._forget(names)
-            raise
-
     def _known_table(self, name: str) -> TableShape | None:
         """Returns a table's shape; None if the core does not know the table."""
         shape = TableShape()
         shape.name = name
         known = self._usable().client_table(self._client, text(name), ctypes.byref(shape))
         return shape if known else None
-
-    def _described_table(self, name: str) -> TableShape:
-        options = self.describe_table(name).options
-        shape = TableShape(options.dim, options.slots, options.pools)
-        shape.name = name
-        return shape
 
     def _forget(self, names: Iterable[str]) -> None:
         if os.getpid() != self._process:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from slotwise.batch import address_of, check_gradients, make_batch, result_array
 from slotwise.core import EVAL, TRAIN, Batch, CallOptions, Handle, LookedUp, NamedStep, TableShape, text
-from slotwise.errors import InvalidArgument
+from slotwise.errors import Error, InvalidArgument
 from slotwise.futures import Begin, Future, StartedCall
 from slotwise.session import Step
 from slotwise.session_calls import STEP_FIELDS, OwnSession, SessionCalls
@@ -83,9 +84,9 @@ class EmbeddingCalls(SessionCalls):
                 of those that were served have rows, which hold first values. The message then says how many
                 samples were answered.
         """
-        with self._tables(table) as (options,):
+        with self._shapes(table) as (options,):
             batch = _lookup_batch(options, keys, offsets, weights, out)
-            self._run(self._lookup([batch], train), wire_dtype, batch)
+            self._run(self._begin_lookup([batch], train), wire_dtype, batch)
         return _values_of(batch)
 
     def lookup_async(
@@ -107,7 +108,7 @@ class EmbeddingCalls(SessionCalls):
 
         def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _lookup_batch(tables[0], keys, offsets, weights, out)
-            return self._lookup([batch], train), batch, lambda _: _values_of(batch)
+            return self._begin_lookup([batch], train), batch, lambda _: _values_of(batch)
 
         return self._start([table], wire_dtype, start)
 
@@ -131,12 +132,12 @@ class EmbeddingCalls(SessionCalls):
             As `lookup`. If one table refuses, the call fails, though other tables may have got new rows,
             which hold first values; the message says so.
         """
-        with self._tables(*lookups) as tables:
+        with self._shapes(*lookups) as tables:
             batches = [
                 _lookup_batch(options, *_check_tuple(options.name, bags, 1, 3))
                 for options, bags in zip(tables, lookups.values())
             ]
-            self._run(self._lookup(batches, train), wire_dtype, batches)
+            self._run(self._begin_lookup(batches, train), wire_dtype, batches)
         return {name: _values_of(batch) for name, batch in zip(lookups, batches)}
 
     def push(
@@ -181,11 +182,8 @@ class EmbeddingCalls(SessionCalls):
                 (`Session`); or it came before with other keys, weights, gradients or learning rate.
             DataLoss: the table no longer has a step that this client saw acknowledged.
         """
-        with self._tables(table) as (options,):
-            batch = _push_batch(options, self._divisor(step), keys, offsets, gradients, weights)
-            rates = rates_of([table], {table: learning_rate})
-            call = self._run(self._push([batch], None, rates, step), wire_dtype, batch)
-        return self._core.numbers_of(call)[0]
+        given = {table: (keys, offsets, gradients, weights)}
+        return self._push_all(given, {}, {table: learning_rate}, step, wire_dtype)[table]
 
     def push_async(
         self,
@@ -209,7 +207,7 @@ class EmbeddingCalls(SessionCalls):
 
         def start(tables: list[TableShape]) -> tuple[Begin, Any, Callable[[Handle], Any]]:
             batch = _push_batch(tables[0], self._divisor(step), keys, offsets, gradients, weights)
-            begin = self._push([batch], None, rates, step)
+            begin = self._begin_push([batch], None, rates, step)
             return begin, batch, lambda call: self._core.numbers_of(call)[0]
 
         return self._start([table], wire_dtype, start)
@@ -257,14 +255,14 @@ class EmbeddingCalls(SessionCalls):
     ) -> dict[str, int]:
         """Pushes as `push_many`, gradients of rows that were looked up of these states."""
         own_rates = rates_of(pushes, rates)
-        with self._tables(*pushes) as tables:
+        with self._shapes(*pushes) as tables:
             divisor = self._divisor(step)
             batches = [_push_batch(options, divisor, *push) for options, push in zip(tables, pushes.values())]
             states = states_of(pushes, looked_up)
-            call = self._run(self._push(batches, states, own_rates, step), wire_dtype, batches)
+            call = self._run(self._begin_push(batches, states, own_rates, step), wire_dtype, batches)
         return dict(zip(pushes, self._core.numbers_of(call)))
 
-    def _lookup(
+    def _begin_lookup(
         self, batches: Sequence[Batch], train: bool, gpu: Any = None, behind: Handle | None = None
     ) -> Begin:
         """Returns a function that starts a lookup.
@@ -276,11 +274,27 @@ class EmbeddingCalls(SessionCalls):
         core, mode, native = self._core, TRAIN if train else EVAL, _natives(batches)
         return lambda call: core.lookup(self._client, native, len(batches), mode, gpu, behind, call)
 
-    def _push(
+    def _begin_push(
         self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None, gpu: Any = None
     ) -> Begin:
+        """Returns a function that starts a push. `gpu`: as for a lookup."""
         core, named, native = self._core, self._named(step), _natives(batches)
         return lambda call: core.push(self._client, native, len(batches), states, rates, named, gpu, call)
+
+    @contextmanager
+    def _shapes(self, *names: str) -> Iterator[list[TableShape]]:
+        """Yields tables' shapes, which the core forgets if the body fails: a table may have new options."""
+        try:
+            yield [self._known_table(name) or self._described_table(name) for name in names]
+        except Error:
+            self._forget(names)
+            raise
+
+    def _described_table(self, name: str) -> TableShape:
+        options = self.describe_table(name).options
+        shape = TableShape(options.dim, options.slots, options.pools)
+        shape.name = name
+        return shape
 
     def _named(self, step: Step | None) -> NamedStep | None:
         """Returns the step as the core takes it; None: the next of the core's own session."""
