@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from slotwise._gpu import gpu_of
+from slotwise._gpu import Started, gpu_of
 from slotwise._tensors import Lookups, array, copies, joined, nothing, nothing_of
 from slotwise.client import Client
 from slotwise.core import LookedUp
@@ -213,17 +213,21 @@ class StepOfTables:
             self._gradients[table] = part.gradients[table]
 
     def push(self) -> None:
-        """Pushes the step, or hands it over."""
-        pushes = self._ps._pushes
+        """Pushes the step: now, or in flight, by a GPU's memory or by copies of the arrays."""
         trains = any(_trains(part) for part in self._parts)
         if not trains and not self._in_flight:
-            pushes.wait()  # behind a push that fails there comes no step
-            self._send(self._lookups, self._gradients, self._next())
-            return
-        gpu = gpu_of(self._ps)
-        device = gpu.device_of((*self._lookups[table], each) for table, each in self._gradients.items())
-        if not trains and device is not None and self._start(device):
-            return
+            return self._push_now()
+        device = self._device_of(self._lookups, self._gradients)
+        if trains or device is None or not self._push_by_gpu(device):
+            self._push_in_flight(device)
+
+    def _push_now(self) -> None:
+        self._ps._pushes.wait()  # behind a push that fails there comes no step
+        self._send(self._lookups, self._gradients, self._next())
+
+    def _push_in_flight(self, device: torch.device | None) -> None:
+        """Copies the arrays, and hands the push over to the client's thread of pushes."""
+        pushes, gpu = self._ps._pushes, gpu_of(self._ps)
         beside = None if device is None or device.type == "cpu" else gpu.beside(device)
         keys, keys_there = self._lookups, nothing
         if not self._owned:
@@ -253,7 +257,7 @@ class StepOfTables:
                     of_module = {table: numbers[table] for table in part.gradients}
                     iteration.pushed(part.module, part.found.batch, of_module)
 
-    def _start(self, device: torch.device) -> bool:
+    def _push_by_gpu(self, device: torch.device) -> bool:
         """Pushes by a GPU's memory, and does not wait for the end; False if other pushes are in flight.
 
         The arrays are copied in the order of the trainer's stream, so the trainer may overwrite them. They
@@ -264,10 +268,7 @@ class StepOfTables:
         with pushes.lock:
             if not pushes.is_idle():
                 return False
-            step = self._next()
-            if step is None and self._ps._door != "gpu":
-                step = self._ps.session.next()
-            started = gpu.start_push(device, lookups, gradients, self._options, step, {}, self._own_rates())
+            started, step = self._start_by_gpu(device, lookups, gradients, self._next(), {})
             read = [each for tensors in lookups.values() for each in tensors if each is not None]
             read += gradients.values()
             versions = [each._version for each in read]
@@ -300,17 +301,30 @@ class StepOfTables:
         return max(-(-size // most) for size in [1, *sizes])
 
     def _send(self, lookups: Lookups, gradients: Mapping[str, Tensor], step: Any) -> None:
-        gpu = gpu_of(self._ps)
-        device = gpu.device_of((*lookups[table], each) for table, each in gradients.items())
+        device = self._device_of(lookups, gradients)
         if device is not None:
-            if step is None and self._ps._door != "gpu":
-                step = self._ps.session.next()
-            started = gpu.start_push(
-                device, lookups, gradients, self._options, step, self._looked_up, self._own_rates()
-            )
-            if gpu.finish_push(started):
+            started, step = self._start_by_gpu(device, lookups, gradients, step, self._looked_up)
+            if gpu_of(self._ps).finish_push(started):
                 return
         self._send_by_host(lookups, gradients, step, self._looked_up)
+
+    def _device_of(self, lookups: Lookups, gradients: Mapping[str, Tensor]) -> torch.device | None:
+        """Returns the GPU by whose memory these arrays can go; None: there is none."""
+        return gpu_of(self._ps).device_of((*lookups[table], each) for table, each in gradients.items())
+
+    def _start_by_gpu(
+        self,
+        device: torch.device,
+        lookups: Lookups,
+        gradients: Mapping[str, Tensor],
+        step: Any,
+        looked_up: Mapping[str, LookedUp],
+    ) -> tuple[Started, Any]:
+        """Starts a push, and returns it with its step, which has a name if the push may go another way."""
+        if step is None and self._ps._door != "gpu":
+            step = self._ps.session.next()
+        gpu, rates = gpu_of(self._ps), self._own_rates()
+        return gpu.start_push(device, lookups, gradients, self._options, step, looked_up, rates), step
 
     def _send_by_host(
         self, lookups: Lookups, gradients: Mapping[str, Tensor], step: Any, looked_up: Mapping[str, LookedUp]
