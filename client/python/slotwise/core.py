@@ -229,7 +229,7 @@ class Core:
         call, step = self.Call, ctypes.POINTER(NamedStep)
         gpu, looked_up = ctypes.POINTER(Gpu), ctypes.POINTER(LookedUp)
         rates = ctypes.POINTER(ctypes.c_float)
-        # For each function, what it returns and takes.
+        # For each function, what it returns and takes: core.lookup() is slotwise_lookup(), and so on.
         functions: dict[str, tuple[Any, list[Any]]] = {
             "abi": (i32, []),
             "version": (text, []),
