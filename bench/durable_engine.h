@@ -93,7 +93,7 @@ class DurableEngine {
     return answer.get_future().get();
   }
 
-  // Gives every row of the table its first values.
+  // Gives every row of the table its initial values.
   void Fill();
   // Looks a batch up for training, and then pushes its gradients.
   void TrainingStep();

@@ -94,7 +94,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   // With several ranks, partial sums travel.
   const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
   const TravelCosts& costs = table.costs();  // zeros if there is one rank
-  const bool owned = ranks > 1 && table.way() == Way::kOwnedBags;
+  const bool owned = ranks > 1 && table.way() == OutputDistribution::kOwnedBags;
   const double share = owned ? ShareOwned(o.bags(), rows.size(), collective.size()) : 1;
   const double keys_seconds = 8 * o.keys() * costs.all_gather;
   const double sums_seconds = share * partials_out * (owned ? costs.all_to_all : costs.reduce_scatter);
@@ -142,9 +142,9 @@ std::unique_ptr<PythonPeer> StartTorch(const EmbeddingOptions& o, const Place& p
   return torch;
 }
 
-std::optional<Way> GivenWay(const EmbeddingOptions& o) {
+std::optional<OutputDistribution> GivenWay(const EmbeddingOptions& o) {
   if (o.travel == "auto") return {};
-  return o.travel == "all" ? Way::kAllBags : Way::kOwnedBags;
+  return o.travel == "all" ? OutputDistribution::kAllBags : OutputDistribution::kOwnedBags;
 }
 
 DataType PartialsOf(const EmbeddingOptions& o) {
@@ -161,7 +161,8 @@ void DescribeExchange(const ShardedTable& table, const std::string& exchange, Re
       "Ranks exchange batches by " + exchange + ": " + speed("reduce-scatter", costs.reduce_scatter) + ", " +
       speed("all-gather", costs.all_gather) + ", " + speed("all-to-all", costs.all_to_all) +
       " of arrays of all bags. " +
-      (table.way() == Way::kOwnedBags ? "Bags travel that a rank owns keys of." : "All bags travel.") +
+      (table.way() == OutputDistribution::kOwnedBags ? "Bags travel that a rank owns keys of."
+                                                     : "All bags travel.") +
       " Partial sums travel as " + std::string(ToString(table.partials())) + ".");
 }
 

@@ -10,7 +10,7 @@
 
 #include "bench/common_options.h"
 #include "bench/workload.h"
-#include "kernels/body/first_value.h"
+#include "kernels/body/initial_value.h"
 
 namespace slotwise::bench {
 namespace {
@@ -71,7 +71,7 @@ double FirstStep(const OptimizerOptions& o, double w, double g, double squares) 
 }
 
 double First(const TableOptions& options, std::uint32_t row, std::uint32_t j) {
-  return static_cast<double>(body::FirstValue(options.initializer, KeyOf(row), j));
+  return static_cast<double>(body::InitialValue(options.initializer, KeyOf(row), j));
 }
 
 void CheckLookup(ShardedTable& table, const TableOptions& options, const Batch& batch) {

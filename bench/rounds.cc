@@ -21,12 +21,12 @@
 #include "bench/subcommand.h"
 #include "bench/timing.h"
 #include "bench/workload.h"
-#include "kernels/body/first_value.h"
-#include "server/engine/bag_travel.h"
+#include "kernels/body/initial_value.h"
 #include "server/engine/engine.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
+#include "server/engine/output_distributor.h"
 
 namespace slotwise::bench {
 namespace {
@@ -199,13 +199,13 @@ class Asker {
 
   void CheckSums() const {
     constexpr std::size_t kChecked = 4096;
-    const InitializerOptions first_values = TableOf(o_).initializer;
+    const InitializerOptions initial_values = TableOf(o_).initializer;
     Must(sums_.size == bags() * o_.dim, "wrong result: not as many values as were asked for");
     for (std::size_t bag = 0; bag < bags(); bag += std::max<std::size_t>(1, bags() / kChecked)) {
       for (std::uint32_t j = 0; j < o_.dim; ++j) {
         double sum = 0;
         for (const std::uint32_t row : rows_.subspan(bag * o_.hot, o_.hot)) {
-          sum += static_cast<double>(body::FirstValue(first_values, KeyOf(row), j));
+          sum += static_cast<double>(body::InitialValue(initial_values, KeyOf(row), j));
         }
         Must(IsClose(sums_.floats()[bag * o_.dim + j], sum), kWrong);
       }

@@ -21,7 +21,7 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
-                           const TableOptions& options, const TravelOptions& travel)
+                           const TableOptions& options, const DistributionOptions& travel)
     : device_(device),
       collective_(collective),
       exchange_(exchange),

@@ -18,7 +18,7 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
+#include "server/engine/output_distributor.h"
 #include "server/engine/table_work.h"
 #include "server/engine/tables.h"
 #include "slotwise/table_options.h"
@@ -29,7 +29,7 @@ class ShardedTable {
  public:
   // `exchange` is of the device's own stream, Device::WorkStream.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
-               const TravelOptions& travel);
+               const DistributionOptions& travel);
 
   // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
   void Insert(std::span<const Key> keys);
@@ -49,7 +49,7 @@ class ShardedTable {
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
   // REQUIRES: SetBatch.
-  Way way() const { return work_.travel().Choose(bags_); }
+  OutputDistribution way() const { return work_.travel().Choose(bags_); }
 
   void Wait() { device_.Wait(); }  // until all is done
 
@@ -80,8 +80,8 @@ class ShardedTable {
   DeviceArray<float> gradients_;
   DeviceArray<float> pooled_;
   TableWork work_;
-  TravelArrays arrays_;
-  TravellingBags bags_;
+  DistributionArrays arrays_;
+  DistributedBags bags_;
   std::size_t first_bag_ = 0;
   std::uint32_t hot_ = 0;
 };

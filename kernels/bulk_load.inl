@@ -1,6 +1,6 @@
 // Bulk load: rows that come with their whole records, from host memory.
 //
-// Keys are distinct, so nothing is sorted, and new rows get no first values. Throws std::bad_alloc.
+// Keys are distinct, so nothing is sorted, and new rows get no initial values. Throws std::bad_alloc.
 // Thread-safety: the queue's.
 #ifndef SLOTWISE_KERNELS_BULK_LOAD_INL_
 #define SLOTWISE_KERNELS_BULK_LOAD_INL_

@@ -111,7 +111,7 @@ class PreparedBatch {
     }
   }
 
-  // REQUIRES: BeginInsert. Writes first values to the new rows. Waits, if there are any.
+  // REQUIRES: BeginInsert. Writes initial values to the new rows. Waits, if there are any.
   void FinishInsert() {
     added_ = absent_size_ > 0 ? store_.FinishAdd(queue_) : 0;
     absent_size_ = 0;

@@ -185,7 +185,7 @@ class RowStore {
   }
 
   // The optimizer's state of a new row is all this.
-  float initial_state() const { return FirstState(options_.optimizer); }
+  float initial_state() const { return InitialState(options_.optimizer); }
 
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {

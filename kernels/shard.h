@@ -12,7 +12,7 @@
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
 // will do). Arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
 // Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost,
-// MakeArrivals and MakeArena.
+// MakeIngestCopy and MakeArena.
 // Device outlives its streams and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a
 // broken device, and std::bad_alloc where a call below says so: a rank that sees either of those cannot go
@@ -31,13 +31,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/arrivals.h"
+#include "kernels/all_to_all_plan.h"
 #include "kernels/hash_secret.h"
+#include "kernels/ingest_copy.h"
 #include "kernels/shard_batch.h"
 #include "kernels/snapshot.h"
 #include "kernels/step_scalars.h"
 #include "kernels/stream.h"
-#include "kernels/traffic_plan.h"
 #include "slotwise/batch.h"
 #include "slotwise/probe_lengths.h"
 #include "slotwise/sizing.h"
@@ -273,7 +273,7 @@ class Device {
 
   // Makes what brings arrays here that others may write. Any thread may ask for it, at any time. Throws
   // std::bad_alloc.
-  virtual std::unique_ptr<Arrivals> MakeArrivals() = 0;
+  virtual std::unique_ptr<IngestCopy> MakeIngestCopy() = 0;
   // Returns device memory of zeros, rounded up to what the device makes, that other processes of the host can
   // map. Null: the device has none to spare, leaves a sixteenth of its memory to batches, or cannot share
   // it. Any thread may ask for it, at any time.
@@ -299,7 +299,7 @@ class Device {
   // Returns the stream that the device's shards work in.
   virtual Stream& WorkStream() = 0;
   // Makes an empty plan, for the traffic of any table's batches. Throws std::bad_alloc.
-  virtual std::unique_ptr<TrafficPlan> MakeTrafficPlan() = 0;
+  virtual std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() = 0;
   // Makes a stream beside the work stream; the new stream's work goes first where both want the same
   // processors.
   virtual std::unique_ptr<Stream> MakeStream() = 0;

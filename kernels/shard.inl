@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/all_to_all_plan.inl"
 #include "kernels/backend/concept.h"
 #include "kernels/body/pool.h"
 #include "kernels/bulk_load.inl"
-#include "kernels/cancelled_bags.inl"
 #include "kernels/export.inl"
 #include "kernels/prepared_batch.inl"
 #include "kernels/probe_sample.inl"
@@ -27,7 +27,7 @@
 #include "kernels/shard.h"
 #include "kernels/sharder.inl"
 #include "kernels/snapshot.inl"
-#include "kernels/traffic_plan.inl"
+#include "kernels/zero_divisor_bags.inl"
 
 namespace slotwise {
 
@@ -55,7 +55,7 @@ class ShardOn final : public Shard, private ShardBatch {
     has_memory_ = true;
     try {
       const bool push = purpose == PrepareFor::kPush;
-      batch_.Begin(sharder_.Keep(queue_, push ? WithoutCancelledBags(batch) : batch, spare_));
+      batch_.Begin(sharder_.SelectLocal(queue_, push ? WithoutZeroDivisorBags(batch) : batch, spare_));
       probes_.OnBatch(queue_, store_.hash_table(), store_.rehashes(), batch_.kept());
       inserts() ? batch_.AskForNew() : batch_.FindRows();
     } catch (const std::bad_alloc&) {
@@ -132,23 +132,23 @@ class ShardOn final : public Shard, private ShardBatch {
 
   void Pool(Numbers partial, const BagRange& bags) override { batch_.Pool(partial, bags, nullptr); }
 
-  static_assert(TrafficPlan::kMostRanks == body::kMostRanks);
-  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
-    auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
+  static_assert(AllToAllPlan::kMostRanks == body::kMostRanks);
+  void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) override {
+    auto& mine = static_cast<AllToAllPlanOn<B>&>(plan);
     const std::uint64_t number = batch_.number();
     if (!mine.IsOf(number)) mine.Plan(queue_, number, batch_.kept(), sharder_, bags_of, dim_);
   }
-  void PoolToSend(TrafficPlan& plan, Numbers partial) override {
+  void PoolToSend(AllToAllPlan& plan, Numbers partial) override {
     batch_.Pool(partial, {}, PlanOfThisBatch(plan).sent_places());
   }
-  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+  void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) override {
     PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
   }
 
   std::uint64_t SavePreimages() override { return snapshot_.Save(batch_); }
   void GroupRows() override { Group(nullptr); }
   void PlanSums() override { updates_.Plan(queue_, batch_); }
-  void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) override {
+  void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) override {
     const std::uint32_t* const places = plan == nullptr ? nullptr : PlanOfThisBatch(*plan).sent_places();
     if (!updates_.IsGrouped(batch_)) Group(places);
     updates_.Plan(queue_, batch_);
@@ -178,7 +178,7 @@ class ShardOn final : public Shard, private ShardBatch {
     store_.FreeScratch();
     sharder_.FreeScratch();
     updates_.FreeScratch();
-    cancelled_bags_ = {};
+    zero_divisor_bags_ = {};
     spare_ = {};
   }
 
@@ -219,15 +219,16 @@ class ShardOn final : public Shard, private ShardBatch {
   }
 
   // Only weights can make the divisor of a bag with keys 0, so other batches cost nothing here.
-  BatchView WithoutCancelledBags(const BatchView& batch) {
+  BatchView WithoutZeroDivisorBags(const BatchView& batch) {
     if (!Divides(combiner_) || batch.weights.empty()) return batch;
-    return cancelled_bags_.LeaveOut(queue_, batch,
-                                    body::DivisorOf(combiner_, batch.offsets.data(), batch.weights.data()));
+    return zero_divisor_bags_.LeaveOut(
+        queue_, batch, body::DivisorOf(combiner_, batch.offsets.data(), batch.weights.data()));
   }
 
-  TrafficPlanOn<B>& PlanOfThisBatch(TrafficPlan& plan) {
-    auto& mine = static_cast<TrafficPlanOn<B>&>(plan);
-    if (!mine.IsOf(batch_.number())) throw std::logic_error("the traffic plan is not the prepared batch's");
+  AllToAllPlanOn<B>& PlanOfThisBatch(AllToAllPlan& plan) {
+    auto& mine = static_cast<AllToAllPlanOn<B>&>(plan);
+    if (!mine.IsOf(batch_.number()))
+      throw std::logic_error("the all-to-all plan is not the prepared batch's");
     return mine;
   }
 
@@ -238,7 +239,7 @@ class ShardOn final : public Shard, private ShardBatch {
   const std::uint32_t dim_;
   RowStore<B> store_;
   ShardSnapshotOn<B> snapshot_;
-  CancelledBags<B> cancelled_bags_;
+  ZeroDivisorBags<B> zero_divisor_bags_;
   Sharder<B> sharder_;
   ProbeSample<B> probes_;
   PreparedBatch<B> batch_;

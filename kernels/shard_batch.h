@@ -11,7 +11,7 @@
 // the device only as they finish: a caller that begins what several tables do, and then finishes all of it,
 // waits about once.
 //
-// With several ranks, PlanTraffic(bags_of, plan) lets only those bags travel that a rank has keys of:
+// With several ranks, PlanAllToAll(bags_of, plan) lets only those bags travel that a rank has keys of:
 //
 //     PoolToSend(plan, out), then plan.AddReceived(stream, received, mine) of what all ranks sent
 //     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
@@ -31,9 +31,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/all_to_all_plan.h"
 #include "kernels/step_scalars.h"
 #include "kernels/stream.h"
-#include "kernels/traffic_plan.h"
 #include "slotwise/status.h"
 #include "slotwise/types.h"
 
@@ -76,13 +76,13 @@ class ShardBatch {
   virtual void FinishInsert() = 0;
   virtual std::vector<Key> InsertedKeys() = 0;
   virtual void Pool(Numbers partial, const BagRange& bags) = 0;
-  virtual void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) = 0;
-  virtual void PoolToSend(TrafficPlan& plan, Numbers partial) = 0;
-  virtual void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) = 0;
+  virtual void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) = 0;
+  virtual void PoolToSend(AllToAllPlan& plan, Numbers partial) = 0;
+  virtual void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) = 0;
   virtual std::uint64_t SavePreimages() = 0;
   virtual void GroupRows() = 0;
   virtual void PlanSums() = 0;
-  virtual void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) = 0;
+  virtual void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) = 0;
   virtual void Assign(const float* values, std::uint32_t columns) = 0;
   virtual std::uint64_t Erase(std::vector<Key>* removed) = 0;
 
@@ -136,14 +136,15 @@ class FoundBatch : protected BatchHandle {
   void Pool(Numbers partial, const BagRange& bags = {}) { batch().Pool(partial, bags); }
 
   // REQUIRES: `bags_of` are the ranks' bags of the batch, in rank order; there are at most
-  // TrafficPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill `plan`
-  // with the traffic of the batch: does nothing if `plan` is the batch's already. Throws std::bad_alloc.
-  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) {
-    batch().PlanTraffic(bags_of, plan);
+  // AllToAllPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill
+  // `plan` with the traffic of the batch: does nothing if `plan` is the batch's already. Throws
+  // std::bad_alloc.
+  void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) {
+    batch().PlanAllToAll(bags_of, plan);
   }
   // REQUIRES: `plan` is the batch's, which is checked. Pools, as Pool does, the bags of which this rank owns
   // keys: [Σ with_keys_here][dim], at most all bags.
-  void PoolToSend(TrafficPlan& plan, Numbers partial) { batch().PoolToSend(plan, partial); }
+  void PoolToSend(AllToAllPlan& plan, Numbers partial) { batch().PoolToSend(plan, partial); }
 
   // If a snapshot is open: saves those of the batch's rows that the snapshot still has to read, so that the
   // batch may change them. Returns how many rows more would have to have room: if any, none were saved, and
@@ -203,12 +204,12 @@ class InsertedBatch : public FoundBatch {
   // REQUIRES: `plan` is the batch's, which is checked. Writes each row of `gradients`,
   // float[bags_of[rank]][dim], once for each rank that owns keys of the bag:
   // float[Σ with_keys_there][dim], in rank order.
-  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) {
+  void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) {
     batch().GradientsToSend(plan, gradients, sent);
   }
   // REQUIRES: as Update; `plan` is the batch's, which is checked. Updates by what all ranks' GradientsToSend
   // wrote for this rank, in rank order: float[Σ with_keys_here][dim].
-  void UpdateFromReceived(TrafficPlan& plan, const float* received, const StepScalars& scalars) && {
+  void UpdateFromReceived(AllToAllPlan& plan, const float* received, const StepScalars& scalars) && {
     Take().Update(received, &plan, scalars);
   }
 
@@ -246,7 +247,7 @@ class NewBatch : protected BatchHandle {
     return new_rows_.count;
   }
 
-  // Gives absent keys rows with their first values. Cannot fail: there is room for them.
+  // Gives absent keys rows with their initial values. Cannot fail: there is room for them.
   InsertedBatch Insert() && { return std::move(*this).BeginInsert().Finish(); }
   // Begins to do so. Does not wait.
   Inserting BeginInsert() && {

@@ -41,8 +41,8 @@ class CpuDevice final : public Device {
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     return MakeShardOn<CpuBackend>(queue_, options, place);
   }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
-    return std::make_unique<TrafficPlanOn<CpuBackend>>();
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override {
+    return std::make_unique<AllToAllPlanOn<CpuBackend>>();
   }
   void* Allocate(std::size_t bytes) override { return AllocateAligned(std::max(bytes, kCacheLine)); }
   void Free(void* memory) noexcept override { FreeAligned(memory); }
@@ -50,7 +50,7 @@ class CpuDevice final : public Device {
     return {Allocate(bytes),
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return MakeCpuArrivals(); }
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override { return MakeCpuIngestCopy(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t /*bytes*/) override { return nullptr; }
   std::string Uuid() const override { return "host"; }
   bool SharesHostMemory() const override { return true; }

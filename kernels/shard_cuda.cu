@@ -3,11 +3,11 @@
 #include <array>
 #include <cstdio>
 
-#include "kernels/arrivals.inl"
 #include "kernels/backend/cuda.cuh"
 #include "kernels/backend/cuda_arena.cuh"
 #include "kernels/body/add_to_each.h"
 #include "kernels/convert.inl"
+#include "kernels/ingest_copy.inl"
 #include "kernels/numa.h"
 #include "kernels/shard.inl"
 #include "kernels/sum_over_ranks.inl"
@@ -30,12 +30,12 @@ void CudaStream::AddToEach(std::uint32_t* to, const std::uint32_t* from, std::si
 namespace {
 
 // Has a stream of its own, which goes before the engine's: arrays that arrive are what rounds wait for.
-class CudaArrivals final : public Arrivals {
+class CudaIngestCopy final : public IngestCopy {
  public:
   // REQUIRES: the device is this thread's.
-  explicit CudaArrivals(int ordinal, int priority)
+  explicit CudaIngestCopy(int ordinal, int priority)
       : ordinal_(ordinal), stream_(std::make_shared<CudaStream>(priority)), on_cuda_(stream_->queue()) {}
-  ~CudaArrivals() override {
+  ~CudaIngestCopy() override {
     cudaSetDevice(ordinal_);
     cudaFreeHost(found_);
   }
@@ -83,7 +83,7 @@ class CudaArrivals final : public Arrivals {
  private:
   const int ordinal_;
   const std::shared_ptr<CudaStream> stream_;
-  ArrivalsOn<CudaBackend> on_cuda_;
+  IngestCopyOn<CudaBackend> on_cuda_;
   void* found_ = nullptr;  // pinned
   std::size_t room_ = 0;   // arrays that it has room for
 };
@@ -109,8 +109,8 @@ class CudaDevice final : public Device {
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     return MakeShardOn<CudaBackend>(work_.queue(), options, place);
   }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
-    return std::make_unique<TrafficPlanOn<CudaBackend>>();
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override {
+    return std::make_unique<AllToAllPlanOn<CudaBackend>>();
   }
   void* Allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -125,9 +125,9 @@ class CudaDevice final : public Device {
     SLOTWISE_CUDA_TRY(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocPortable));
     return {memory, {FreePinned, ordinal_}};
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override {
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override {
     UseOnThisThread();
-    return std::make_unique<CudaArrivals>(ordinal_, FirstPriority());
+    return std::make_unique<CudaIngestCopy>(ordinal_, FirstPriority());
   }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override {
     UseOnThisThread();

@@ -1,9 +1,9 @@
 // Sharder: of a batch that every rank sees, the keys of this rank, with their weights and their bags'
 // offsets.
 //
-// The sharder owns the arrays of kept keys, offsets and weights; they last until the next Keep. A sharder of
-// one rank keeps nothing: the batch's own arrays are this rank's.
-// Thread-safety: the queue's. All arrays are in device memory.
+// The sharder owns the arrays of kept keys, offsets and weights; they last until the next SelectLocal. A
+// sharder of one rank keeps nothing: the batch's own arrays are this rank's. Thread-safety: the queue's. All
+// arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_SHARDER_INL_
 #define SLOTWISE_KERNELS_SHARDER_INL_
 
@@ -49,7 +49,7 @@ class Sharder {
 
   // This rank's keys of `batch`. Overwrites `spare`, and has done with it when the queue has done the work.
   // Does not wait. Throws std::bad_alloc.
-  KeptKeys Keep(Queue& queue, const BatchView& batch, Words& spare) {
+  KeptKeys SelectLocal(Queue& queue, const BatchView& batch, Words& spare) {
     KeptKeys kept{.batch = batch, .bags = batch.bags()};
     kept.most = static_cast<std::uint32_t>(batch.keys.size());
     if (ranks_ == 1) {

@@ -15,7 +15,7 @@
 
 #include "server/configured.h"
 #include "server/draw_hash_secret.h"
-#include "server/engine/bag_travel.h"
+#include "server/engine/output_distributor.h"
 #include "server/ops/fit_limits.h"
 #include "server/ops/health_port.h"
 #include "server/ops/host_port.h"
@@ -167,7 +167,7 @@ std::string MetricsAddress(const v1::ServerConfig& config, const HttpPort* metri
   return listen.ok() ? DialledHost(listen->host) + ":" + std::to_string(metrics->port()) : std::string();
 }
 
-void LogTravel(const std::string& exchange, const TravelOptions& travel) {
+void LogTravel(const std::string& exchange, const DistributionOptions& travel) {
   const auto rate = [](double seconds_a_byte) { return 1e-9 / seconds_a_byte; };
   const TravelCosts& costs = travel.costs;
   spdlog::info("ranks exchange batches by {}", exchange);

@@ -27,7 +27,7 @@ TESTS = (
     "Lookup.SaysExactlyHowManyRowsInsertWouldAdd",
     "Growth.WithinABatchOfManyRepeatsNeedsRoomForDistinctKeysOnly",
     "Growth.ThatIsPreparedAndThenRefusedChangesNothing",
-    "FirstValues.AreGivenOnceHoweverOftenAKeyComes",
+    "InitialValues.AreGivenOnceHoweverOftenAKeyComes",
     "GradientSum.OfAMeanDividesEachBagBeforeItAdds",
     "Weights.MultiplyGradientsOnTheirWayBack",
     "Optimizer.UpdatesARowOnceHoweverOftenTheStepNamesIt",

@@ -360,10 +360,10 @@ Status WithAnsweredParts(const Status& refusal, const Batches& batches, const An
            " parts, of which " + std::to_string(answered.parts()) + " (" +
            std::to_string(answered.samples()) + " of " + std::to_string(samples) + " samples" +
            (each_key_once ? ", of batches in which each key was sent once" : "") +
-           ") were answered: their keys have rows, which hold first values, and so may keys of other "
+           ") were answered: their keys have rows, which hold initial values, and so may keys of other "
            "parts";
   } else if (!batches.requests.empty() && batches.tables.size() > 1) {
-    more = "; keys of the call's other tables may have got rows, which hold first values";
+    more = "; keys of the call's other tables may have got rows, which hold initial values";
   }
   return refusal.InWords(refusal.message() + more);
 }

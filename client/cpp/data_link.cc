@@ -15,7 +15,7 @@
 #include "client/cpp/data_connecting.h"
 #include "client/cpp/data_stream.h"
 #include "client/cpp/from_grpc.h"
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 #include "wire/frame_stream.h"
 
 namespace slotwise::client {
@@ -30,7 +30,7 @@ constexpr std::chrono::seconds kStuckLimit{1};
 
 class DataLink::Impl final : public DataStream::Owner, public std::enable_shared_from_this<Impl> {
  public:
-  Impl(BriskLoop& loop, RankAddress address, std::shared_ptr<Access> access)
+  Impl(BusyPolling& loop, RankAddress address, std::shared_ptr<Access> access)
       : loop_(loop),
         context_(loop.context()),
         address_(std::move(address)),
@@ -147,7 +147,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
   }
 
   // Returns whether calls go by the memory of a GPU.
-  bool IsBrisk() const { return address_.by_gpu && address_.gpu != kHostMemory; }
+  bool PollsBusily() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
   // A call that could be sent. Its copy on a device may not be done yet.
   struct Written {
@@ -170,7 +170,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     });
     if (written->exchange == nullptr) return;  // it was given up
     // The answer comes soon: whoever reads it is awake by then.
-    if (IsBrisk()) loop_.Wake(kBriskTime);
+    if (PollsBusily()) loop_.Wake(kBusyPollingTime);
     DataExchange& exchange = *written->exchange;
     Status status;
     try {
@@ -224,7 +224,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
       }
     });
     if (!sends) return written.stream->Drop(written.id);
-    if (IsBrisk()) loop_.Wake(kBriskTime);
+    if (PollsBusily()) loop_.Wake(kBusyPollingTime);
     Send(written);
   }
 
@@ -269,7 +269,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
   }
 
   void Answered(const v1::DataReply& reply) override {
-    if (IsBrisk()) loop_.Relax();
+    if (PollsBusily()) loop_.Relax();
     std::shared_ptr<DataExchange> exchange;
     MoveOn(reply.id(), [&](Pending& call) {
       if (!call.is_being_read()) return call.Conclude(AnswerOf(reply, address_.address));
@@ -370,7 +370,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     SetTimer();
   }
 
-  BriskLoop& loop_;
+  BusyPolling& loop_;
   asio::io_context& context_;  // the loop's
   const RankAddress address_;
   const std::shared_ptr<Access> access_;

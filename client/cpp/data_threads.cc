@@ -8,7 +8,7 @@
 namespace slotwise::client {
 
 struct DataThreads::Worker {
-  BriskLoop loop;
+  BusyPolling loop;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{
       loop.context().get_executor()};
   std::thread thread;
@@ -26,6 +26,6 @@ DataThreads::~DataThreads() {
   for (const auto& worker : workers_) worker->thread.join();
 }
 
-BriskLoop& DataThreads::Next() { return workers_[turn_++ % workers_.size()]->loop; }
+BusyPolling& DataThreads::Next() { return workers_[turn_++ % workers_.size()]->loop; }
 
 }  // namespace slotwise::client

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 
 namespace slotwise::client {
 
@@ -22,7 +22,7 @@ class DataThreads {
   DataThreads& operator=(const DataThreads&) = delete;
 
   // Returns the loop of a thread; they take turns.
-  BriskLoop& Next();
+  BusyPolling& Next();
 
  private:
   struct Worker;

@@ -24,19 +24,19 @@ constexpr std::chrono::microseconds kRarely{100};
 // Looks for a point in a loop's thread.
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
-  Watch(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then)
+  Watch(BusyPolling& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then)
       : loop_(loop), timer_(loop.context()), point_(std::move(point)), then_(std::move(then)) {}
 
   void Look() {
     if (point_->Passed()) return then_(point_->Wait());
     const auto again = [self = shared_from_this()](auto...) { self->Look(); };
-    if (steady_clock::now() - begin_ < kBriskTime) return asio::post(loop_.context(), again);
+    if (steady_clock::now() - begin_ < kBusyPollingTime) return asio::post(loop_.context(), again);
     timer_.expires_after(kRarely);
     timer_.async_wait(again);
   }
 
  private:
-  BriskLoop& loop_;
+  BusyPolling& loop_;
   asio::steady_timer timer_;
   const std::shared_ptr<StreamPoint> point_;
   const std::function<void(Status)> then_;
@@ -82,7 +82,7 @@ Result<std::shared_ptr<DeviceAccess>> DeviceAccess::Find(const std::string& gpu)
   return access;
 }
 
-void WhenPassed(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then) {
+void WhenPassed(BusyPolling& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then) {
   if (!HasSpareProcessors() || point->Passed()) return then(point->Wait());
   std::make_shared<Watch>(loop, std::move(point), std::move(then))->Look();
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "slotwise/status.h"
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 
 namespace slotwise::client {
 
@@ -48,7 +48,7 @@ class DeviceAccess {
 
 // Calls `then`, when a stream has come to a point, with what StreamPoint::Wait says: at once if the point has
 // passed, after a wait for it if no processor can be spared to look for it, else from the loop's thread.
-void WhenPassed(BriskLoop& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then);
+void WhenPassed(BusyPolling& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then);
 
 // DeviceAccess::Find's, of a GPU (cuda_access.cc).
 Result<std::shared_ptr<DeviceAccess>> FindCudaDevice(const std::string& uuid);

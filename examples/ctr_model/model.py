@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 SLOTS, DIM = 26, 64
-_FIRST_VALUES = slotwise.Uniform(-0.05, 0.05)
+_INITIAL_VALUES = slotwise.Uniform(-0.05, 0.05)
 
 
 def create_table(ps: slotwise.Client, name: str, rate: float, seed: int) -> None:
@@ -21,7 +21,7 @@ def create_table(ps: slotwise.Client, name: str, rate: float, seed: int) -> None
         slots=SLOTS,
         combiner="sum",
         optimizer=slotwise.AdaGrad(lr=rate),
-        initializer=_FIRST_VALUES,
+        initializer=_INITIAL_VALUES,
         seed=seed,
     )
 
@@ -33,7 +33,7 @@ def first_rows(ps: slotwise.Client, name: str, keys: Tensor, seed: int) -> Tenso
     """
     ps.drop_table(name, missing_ok=True)
     ps.create_table(
-        name, dim=DIM, combiner="none", optimizer=slotwise.SGD(lr=1.0), initializer=_FIRST_VALUES, seed=seed
+        name, dim=DIM, combiner="none", optimizer=slotwise.SGD(lr=1.0), initializer=_INITIAL_VALUES, seed=seed
     )
     rows = np.concatenate([ps.lookup(name, some.numpy()) for some in keys.split(1 << 16)])
     ps.drop_table(name)

@@ -116,7 +116,7 @@ enum class InitializerKind : std::uint8_t {
   kConstant,  // mean
 };
 
-// How a new row's first values are drawn; they depend on (seed, key, element) alone.
+// How a new row's initial values are drawn; they depend on (seed, key, element) alone.
 struct InitializerOptions {
   float low = -0.05F;
   float high = 0.05F;
@@ -152,7 +152,7 @@ struct TableOptions {
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
 
-static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are announced to other ranks as bytes");
+static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are proposed to other ranks as bytes");
 
 // Returns INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
@@ -304,7 +304,7 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
 // ... and for what every initializer has.
 template <MaybeConst<InitializerOptions> T, class Visit>
 constexpr void ForEachOption(T& o, const Visit& visit) {
-  visit(Option<std::uint64_t>{"seed", 0, {}, "of first values (0)"}, o.seed);
+  visit(Option<std::uint64_t>{"seed", 0, {}, "of initial values (0)"}, o.seed);
 }
 
 // Calls visit(Option, value) for the constants of the optimizer's kind. Epsilon must be above 0, because a
@@ -419,7 +419,7 @@ constexpr bool KeepsOneFloatARow(OptimizerKind kind) {
 }
 
 // Returns what all of a new row's state is.
-constexpr float FirstState(const OptimizerOptions& optimizer) {
+constexpr float InitialState(const OptimizerOptions& optimizer) {
   const std::span<const StateArray> states = StatesOf(optimizer.kind);
   return states.empty() || states.front().begins == nullptr ? 0.0F : optimizer.*states.front().begins;
 }

@@ -139,7 +139,7 @@ Status ValidateOptimizer(const OptimizerOptions& o) {
   return first;
 }
 
-// A row's first values are rows like others, so all of them must be finite.
+// A row's initial values are rows like others, so all of them must be finite.
 Status ValidateInitializer(const InitializerOptions& o) {
   if (ToString(o.kind) == kUnknown) return NoKind<InitializerKind>("initializer.kind", o.kind);
   Status first;
@@ -155,10 +155,10 @@ Status ValidateInitializer(const InitializerOptions& o) {
                     "its distance from initializer.low must be finite, and that is " + Text(o.low));
     }
   }
-  constexpr float kFarthest = 5.295F;  // no first value is more than 5.2947 deviations away from the mean
+  constexpr float kFarthest = 5.295F;  // no initial value is more than 5.2947 deviations away from the mean
   if (o.kind == InitializerKind::kNormal && !std::isfinite(std::fabs(o.mean) + kFarthest * o.deviation)) {
     return Refuse("initializer.deviation", Text(o.deviation),
-                  "first values, up to " + Text(kFarthest) +
+                  "initial values, up to " + Text(kFarthest) +
                       " deviations away from initializer.mean, must be finite, and the mean is " +
                       Text(o.mean));
   }

@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/arrivals.h"
+#include "kernels/ingest_copy.h"
 #include "kernels/backend/cuda_check.cuh"
 #include "kernels/backend/cuda_growing.cuh"
 

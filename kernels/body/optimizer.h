@@ -139,7 +139,7 @@ struct Adam {
   }
 };
 
-// FTRL-proximal, McMahan et al. 2013. State: z, n. The first update replaces the first value.
+// FTRL-proximal, McMahan et al. 2013. State: z, n. The first update replaces the initial value.
 struct Ftrl {
   static constexpr bool kSharesState = false;
   static constexpr std::uint32_t kStates = 2;

@@ -1,4 +1,4 @@
-// Who owns a key: the one function of (bag, key) by which the sharder and the traffic plan decides that.
+// Who owns a key: the one function of (bag, key) by which the sharder and the all-to-all plan decides that.
 //
 // Today a key's bucket alone decides. A placement by slot, or of whole tables, is another type with the same
 // members: the sharder (keep_mine.h) and the traffic between ranks (traffic.h) take the type as a template

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/body/first_value.h"
+#include "kernels/body/initial_value.h"
 #include "kernels/body/portable.h"
 #include "slotwise/types.h"
 
@@ -45,7 +45,7 @@ struct RowsOf {
 };
 using RowsRef = RowsOf<float>;
 
-// Writes a new row, which one tile works on: first values, and an optimizer's state that is all `state`.
+// Writes a new row, which one tile works on: initial values, and an optimizer's state that is all `state`.
 struct WriteNewRows {
   RowsRef rows;
   InitializerOptions first;
@@ -58,7 +58,7 @@ struct WriteNewRows {
     const Key key = new_keys[i];
     float* record = rows.Record(new_rows[i]);
     for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes)
-      record[j] = FirstValue(first, key, j);
+      record[j] = InitialValue(first, key, j);
     const FloatsOfRow floats = rows.Floats(new_rows[i]);
     for (std::uint32_t j = rows.dim + tile.lane(); j < rows.floats; j += Tile::kLanes) floats[j] = state;
   }

@@ -85,7 +85,7 @@ struct BagGradients {
 };
 
 // The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
-// have no occurrences (cancelled_bags.h).
+// have no occurrences (zero_divisor_bags.h).
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch

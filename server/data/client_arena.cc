@@ -134,9 +134,9 @@ std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib,
     const bool of_host = device_.SharesHostMemory();
     std::unique_ptr<DeviceArena> on_device;
     std::shared_ptr<SharedMemory> on_host;
-    std::unique_ptr<Arrivals> arrivals;
+    std::unique_ptr<IngestCopy> arrivals;
     try {
-      arrivals = device_.MakeArrivals();
+      arrivals = device_.MakeIngestCopy();
       if (of_host) on_host = SharedMemory::Make(bytes, false);
       if (!of_host) on_device = device_.MakeArena(bytes);
     } catch (const std::bad_alloc&) {

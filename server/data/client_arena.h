@@ -27,7 +27,7 @@ struct ClientArena {
   int descriptor = -1;     // the memory's
   bool on_device = false;  // `bytes` are device memory
   std::shared_ptr<void> owner;
-  std::unique_ptr<Arrivals> arrivals = nullptr;  // of device memory: brings calls' arrays out of it
+  std::unique_ptr<IngestCopy> arrivals = nullptr;  // of device memory: brings calls' arrays out of it
 
   std::uint32_t mib() const { return static_cast<std::uint32_t>(bytes.size() >> 20); }
   // The bytes at a place; nothing if they are not all of places, or are not aligned as arrays are.

@@ -26,7 +26,7 @@ constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRP
 }  // namespace
 
 DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
-                               std::shared_ptr<ClientArena> arena, BriskLoop& loop,
+                               std::shared_ptr<ClientArena> arena, BusyPolling& loop,
                                std::shared_ptr<void> token)
     : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
                                       .head_bytes = kMostHeadBytes,
@@ -145,7 +145,7 @@ bool DataConnection::OnBody() {
 void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answer) {
   const FindTable find_table = shared_.find_table(caller);
   // The trainer's next call comes soon. A machine without a GPU has better uses for its processors.
-  if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBriskTime);
+  if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBusyPollingTime);
   const auto busy = [&] {
     answer(ResourceExhausted("there is no device memory for the request's arrays (limits.max_gpu_arena_mib)",
                              shared_.engine.RetryAfter()));

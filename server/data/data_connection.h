@@ -26,7 +26,7 @@
 #include "server/intake/embedding_calls.h"
 #include "server/intake/find_table.h"
 #include "slotwise/v1/data.pb.h"
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 #include "wire/frame_stream.h"
 
 namespace slotwise {
@@ -59,7 +59,7 @@ class DataConnection final : public FrameStream {
   // `shared`, and `loop`, whose the socket is, outlive the connection. `arena` is what it shares with its
   // client; null: nothing. `token` ends with it.
   DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<ClientArena> arena,
-                 BriskLoop& loop, std::shared_ptr<void> token);
+                 BusyPolling& loop, std::shared_ptr<void> token);
 
   using FrameStream::Start;
 
@@ -87,7 +87,7 @@ class DataConnection final : public FrameStream {
   const std::string peer_;
   DataShared& shared_;
   const std::shared_ptr<ClientArena> arena_;
-  BriskLoop& loop_;
+  BusyPolling& loop_;
   const std::shared_ptr<void> token_;
 
   // The call that is being read.

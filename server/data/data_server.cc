@@ -24,7 +24,7 @@
 
 #include "server/data/data_connection.h"
 #include "server/intake/peer_name.h"
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 #include "wire/data_version.h"
 #include "wire/frame_stream.h"
 #include "wire/shared_memory.h"
@@ -55,7 +55,7 @@ class DataServer::Impl {
   ~Impl() { Stop(); }
 
   void Take(int socket, std::function<void(int)> others) {
-    BriskLoop& loop = workers_[turn_++ % workers_.size()].loop;
+    BusyPolling& loop = workers_[turn_++ % workers_.size()].loop;
     const auto hello = std::make_shared<Hello>(*this, loop, socket, std::move(others));
     {
       const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ class DataServer::Impl {
 
  private:
   struct Worker {
-    BriskLoop loop;
+    BusyPolling loop;
     std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work{
         loop.context().get_executor()};
     std::thread thread;
@@ -111,7 +111,7 @@ class DataServer::Impl {
 
   // A connection before both prefaces have passed. Its worker's thread's, but for `place`.
   struct Hello : std::enable_shared_from_this<Hello> {
-    Hello(Impl& its_server, BriskLoop& its_loop, int descriptor, std::function<void(int)> takes_others)
+    Hello(Impl& its_server, BusyPolling& its_loop, int descriptor, std::function<void(int)> takes_others)
         : server(its_server),
           loop(its_loop),
           socket(its_loop.context()),
@@ -191,7 +191,7 @@ class DataServer::Impl {
     }
 
     Impl& server;
-    BriskLoop& loop;
+    BusyPolling& loop;
     Socket socket;
     asio::steady_timer timer;
     std::function<void(int)> others;

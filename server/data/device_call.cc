@@ -125,7 +125,7 @@ class CopiedCall {
   }
 
   const std::span<const std::byte> body_;
-  Arrivals& arrivals_;
+  IngestCopy& arrivals_;
   const FindTable& find_table_;
   std::shared_ptr<std::byte[]> block_;
   std::uint64_t from_ = 0;

@@ -20,7 +20,7 @@ namespace slotwise {
 // is charged to, which ends with the copy.
 struct DeviceBody {
   std::span<const std::byte> bytes;
-  Arrivals& arrivals;
+  IngestCopy& arrivals;
   Reservation charge;
 };
 

@@ -375,7 +375,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
                                      .incarnation = options_.incarnation,
                                      .group = group,
                                      .complete = complete,
-                                     .body_hash = hash.Value()},
+                                     .payload_hash = hash.Value()},
                         options_.seed);
     const std::uint64_t record_bytes = BytesOfRecord(record.body_bytes);
     spans.push_back(std::span(kPadding).first(

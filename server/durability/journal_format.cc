@@ -97,7 +97,7 @@ RecordHeaderBytes EncodeAs(std::string_view magic, const RecordHeader& header, s
       .Put(header.incarnation)
       .Put(header.group)
       .Put(header.complete)
-      .Put(header.body_hash);
+      .Put(header.payload_hash);
   const std::uint64_t hash = XXH3_64bits_withSeed(bytes.data(), kRecordHashAt, seed);
   Writer(std::span(bytes).subspan(kRecordHashAt)).Put(hash);
   return bytes;
@@ -118,7 +118,7 @@ std::optional<RecordHeader> DecodeAs(std::string_view magic,
       .Take(header.incarnation)
       .Take(header.group)
       .Take(header.complete)
-      .Take(header.body_hash);
+      .Take(header.payload_hash);
   return header;
 }
 

@@ -90,7 +90,7 @@ struct RecordHeader {
   std::uint64_t incarnation = 0;
   std::uint64_t group = 0;
   std::uint64_t complete = 0;
-  std::uint64_t body_hash = 0;
+  std::uint64_t payload_hash = 0;
 };
 
 using SegmentHeaderBytes = std::array<std::byte, kSegmentHeaderBytes>;

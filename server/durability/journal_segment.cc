@@ -53,7 +53,7 @@ class RecordReader {
       hash.Add(bytes);
       done += bytes.size();
     }
-    return hash.Value() == header.body_hash;
+    return hash.Value() == header.payload_hash;
   }
 
   // Returns the mark at `offset`, if one lies there.
@@ -273,7 +273,7 @@ Status RecordCursor::ReadBody(std::span<std::byte> body) const {
   if (Status status = file_->ReadAt(offset_ + kRecordHeaderBytes, body); !status.ok()) return status;
   RecordHash hash(segment.header.seed);
   hash.Add(body);
-  if (hash.Value() == record_.body_hash) return Status();
+  if (hash.Value() == record_.payload_hash) return Status();
   return Damaged(segment.path, offset_,
                  "the body of round " + std::to_string(record_.round) + " does not have its checksum");
 }

@@ -38,7 +38,7 @@ constexpr std::size_t kValueAlign = 16;
 }  // namespace
 
 BatchGather::BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
-                         TicketBook& tickets)
+                         PendingRequests& tickets)
     : device_(device),
       stream_(stream),
       exchange_(exchange),

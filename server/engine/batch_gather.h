@@ -23,12 +23,12 @@
 #include "server/collective/exchange.h"
 #include "server/engine/carried_batches.h"
 #include "server/engine/gathered_array.h"
+#include "server/engine/output_distribution.h"
+#include "server/engine/schedule/pending_requests.h"
 #include "server/engine/schedule/round.h"
-#include "server/engine/schedule/ticket_book.h"
 #include "server/engine/staged_upload.h"
 #include "server/engine/table_work.h"
 #include "server/engine/tables.h"
-#include "server/engine/travel_way.h"
 
 namespace slotwise {
 
@@ -62,7 +62,7 @@ struct TableBatch {
       : round(of), table(of_table), layout(of, slots, ranks) {}
 
   std::size_t bags_of(Rank rank) const { return layout.bags_of[static_cast<std::size_t>(Value(rank))]; }
-  TravellingBags bags() const { return {layout.bags_of, layout.size.keys, table.info.options.dim}; }
+  DistributedBags bags() const { return {layout.bags_of, layout.size.keys, table.info.options.dim}; }
 
   const Round& round;  // one of the rounds of Round::ForEachTable
   Table& table;
@@ -81,7 +81,7 @@ class BatchGather {
   // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of
   // `stream`, in whose order they are uploaded.
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
-              TicketBook& tickets);
+              PendingRequests& tickets);
 
   // Returns each table with its whole batch, in device memory, parts in part order; valid until the next
   // call. Waits for what the exchange and growing arrays wait for.
@@ -138,7 +138,7 @@ class BatchGather {
   Stream& stream_;
   Exchange& exchange_;
   Rank me_;
-  TicketBook& tickets_;
+  PendingRequests& tickets_;
   StagedUpload batch_upload_, value_upload_;
   GatheredArray<Key> keys_;
   GatheredArray<std::uint32_t> offsets_;

@@ -7,26 +7,26 @@ namespace slotwise {
 namespace {
 
 std::size_t PlaceOfCarried(const Header& header) {
-  return offsetof(Header, announcements) + header.count * sizeof(Announcement);
+  return offsetof(Header, proposals) + header.count * sizeof(Proposal);
 }
 
 }  // namespace
 
 std::size_t UsedBytes(const Header& header) { return PlaceOfCarried(header) + header.carried_bytes; }
 
-void CarryBatches(Header& header, TicketBook& tickets) {
-  static_assert(offsetof(Header, announcements) % 8 == 0 && sizeof(Announcement) % 8 == 0);
+void CarryBatches(Header& header, PendingRequests& tickets) {
+  static_assert(offsetof(Header, proposals) % 8 == 0 && sizeof(Proposal) % 8 == 0);
   auto* const bytes = reinterpret_cast<std::byte*>(&header);
   for (std::size_t i = 0; i < header.count; ++i) {
-    Announcement& announcement = header.announcements[i];
-    if (announcement.operation_class != OperationClass::kLookup) continue;
-    const BatchPart& part = tickets.BatchOf(announcement.ticket);
+    Proposal& proposal = header.proposals[i];
+    if (proposal.operation_class != OperationClass::kLookup) continue;
+    const BatchPart& part = tickets.BatchOf(proposal.ticket);
     const std::size_t offsets = part.offsets.bytes() - sizeof(std::uint32_t);
     const std::size_t all = (part.keys.bytes() + offsets + part.weights.bytes() + 7) / 8 * 8;
     const std::size_t used = UsedBytes(header);
     if (part.memory == MemoryKind::kDevice || all > sizeof(Header) - used) continue;
-    announcement.carried = true;
-    announcement.carried_at = static_cast<std::uint16_t>(used);
+    proposal.carried = true;
+    proposal.carried_at = static_cast<std::uint16_t>(used);
     static_assert(sizeof(Header) <= 0xffff);
     std::byte* to = bytes + used;
     for (const auto& [from, size] : {std::pair<const void*, std::size_t>{part.keys.data(), part.keys.bytes()},
@@ -40,13 +40,13 @@ void CarryBatches(Header& header, TicketBook& tickets) {
 }
 
 // A header's tickets are numbers that follow each other.
-const Announcement* CarriedBatches::Find(const RoundPart& part) const {
+const Proposal* CarriedBatches::Find(const RoundPart& part) const {
   const auto rank = static_cast<std::size_t>(Value(part.ticket.rank));
   if (rank >= headers_.size() || headers_[rank].count == 0) return nullptr;
   const Header& header = headers_[rank];
-  const TicketNumber place = part.ticket.number - header.announcements[0].ticket;
-  if (place >= header.count || !header.announcements[place].carried) return nullptr;
-  return &header.announcements[place];
+  const TicketNumber place = part.ticket.number - header.proposals[0].ticket;
+  if (place >= header.count || !header.proposals[place].carried) return nullptr;
+  return &header.proposals[place];
 }
 
 CarriedBatches::Arrays CarriedBatches::Of(const RoundPart& part, std::size_t bags) const {

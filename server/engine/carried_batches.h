@@ -1,5 +1,5 @@
-// Small batches of lookups travel with their announcements, in the bytes of the header that announcements
-// leave. A round that serves nothing else, in the decision that it was announced for, gathers no batch.
+// Small batches of lookups travel with their proposals, in the bytes of the header that proposals
+// leave. A round that serves nothing else, in the decision that it was proposed for, gathers no batch.
 //
 // Thread-safety: plain values. The headers outlive what is found in them.
 #ifndef SLOTWISE_SERVER_ENGINE_CARRIED_BATCHES_H_
@@ -10,15 +10,15 @@
 #include <span>
 
 #include "server/engine/batch_part.h"
-#include "server/engine/schedule/announcement.h"
+#include "server/engine/schedule/pending_requests.h"
+#include "server/engine/schedule/proposal.h"
 #include "server/engine/schedule/round.h"
-#include "server/engine/schedule/ticket_book.h"
 
 namespace slotwise {
 
-// Puts into the header the batches of its announcements that are small enough, in their order. REQUIRES:
-// nothing more is announced in it. `tickets` has this rank's requests.
-void CarryBatches(Header& header, TicketBook& tickets);
+// Puts into the header the batches of its proposals that are small enough, in their order. REQUIRES:
+// nothing more is proposed in it. `tickets` has this rank's requests.
+void CarryBatches(Header& header, PendingRequests& tickets);
 
 // Returns how many bytes of the header, from the first on, mean something.
 std::size_t UsedBytes(const Header& header);
@@ -43,8 +43,8 @@ class CarriedBatches {
   Arrays Of(const RoundPart& part, std::size_t bags) const;
 
  private:
-  // The part's announcement, if it has the batch; else null.
-  const Announcement* Find(const RoundPart& part) const;
+  // The part's proposal, if it has the batch; else null.
+  const Proposal* Find(const RoundPart& part) const;
 
   std::span<const Header> headers_;
 };

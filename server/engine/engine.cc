@@ -22,10 +22,10 @@
 #include "server/engine/operations/round_context.h"
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
-#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/admission_quantum.h"
 #include "server/engine/schedule/inbox.h"
-#include "server/engine/schedule/portion.h"
-#include "server/engine/schedule/ticket_book.h"
+#include "server/engine/schedule/pending_requests.h"
+#include "server/engine/schedule/round_scheduler.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 
@@ -49,12 +49,12 @@ class Engine::Impl {
         clock_(clock),
         observer_(observer),
         tables_(options.max_tables, options.incarnation, options.ledger),
-        agenda_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
+        round_scheduler_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
         inbox_({.max_bytes = options.max_inbox_bytes,
                 .beyond_bytes = options.max_inbox_bytes + options.max_round_bytes,
                 .request_bytes = options.request_bytes},
                clock),
-        portion_(device.SharesHostMemory() ? Portion::kTimeOnCpu : Portion::kTimeOnGpu,
+        portion_(device.SharesHostMemory() ? AdmissionQuantum::kTimeOnCpu : AdmissionQuantum::kTimeOnGpu,
                  options.least_portion_bytes, options.max_round_bytes),
         idle_(clock, collective, inbox_, options.stays_awake),
         arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
@@ -92,7 +92,7 @@ class Engine::Impl {
                                   std::as_writable_bytes(std::span(headers)));
       AnswerWhatIsDurable(headers);
       checkpointing_.OnDecision(headers[0].now_ms, log_.changed());
-      const Decision decision = agenda_.Decide(headers);
+      const Decision decision = round_scheduler_.Decide(headers);
       Report(decision);
       ChargePartsThatWait(mine);
       AnswerWithoutRound(decision);
@@ -102,7 +102,7 @@ class Engine::Impl {
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
-        AnswerEarly(agenda_.TablesWereReplaced(replaced));
+        AnswerEarly(round_scheduler_.TablesWereReplaced(replaced));
       // Others wait as for one long round while rounds over whole tables follow each other.
       serves_nobody = decision.round && known_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
@@ -124,7 +124,7 @@ class Engine::Impl {
     Recovery recovery(durability, known_, device_, collective_, tables_, maker_);
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;
-    agenda_.BeginAfter(recovered->round);
+    round_scheduler_.BeginAfter(recovered->round);
     tables_.BeginCounting();
     if (durability.mode == DurabilityMode::kSync) {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
@@ -205,7 +205,7 @@ class Engine::Impl {
   Device& device() { return device_; }
 
  private:
-  // While so many rounds are ready, no more requests are announced.
+  // While so many rounds are ready, no more requests are proposed.
   static constexpr std::size_t kEnoughReady = 8;
 
   // Returns whether the engine may take the request, and fills in the size of its answer.
@@ -227,14 +227,15 @@ class Engine::Impl {
     return {};
   }
 
-  // Takes requests out of the inbox, and says what other ranks are told of them. What is announced is served
-  // in the order of announcements, so the inbox keeps its callers' requests, for their turns, while many
+  // Takes requests out of the inbox, and says what other ranks are told of them. What is proposed is served
+  // in the order of proposals, so the inbox keeps its callers' requests, for their turns, while many
   // rounds are ready, or large ones.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
     const auto ranks = static_cast<std::uint64_t>(collective_.size());
-    if (agenda_.ready_rounds() >= kEnoughReady || agenda_.ready_bytes() >= portion_.bytes() * ranks) {
+    if (round_scheduler_.ready_rounds() >= kEnoughReady ||
+        round_scheduler_.ready_bytes() >= portion_.bytes() * ranks) {
       header.durable = log_.durable();
       return header;
     }
@@ -252,17 +253,17 @@ class Engine::Impl {
             Unavailable("a checkpoint was loaded since the call began").Because(Reason::kStateReplaced));
         continue;
       }
-      Announcement& announcement = header.announcements[header.count++];
-      announcement = request.announcement();
-      announcement.ticket = tickets_.Add(std::move(request));
-      if (observer_ != nullptr) observer_->OnTaken(tickets_.At(announcement.ticket), announcement.ticket);
+      Proposal& proposal = header.proposals[header.count++];
+      proposal = request.proposal();
+      proposal.ticket = tickets_.Add(std::move(request));
+      if (observer_ != nullptr) observer_->OnTaken(tickets_.At(proposal.ticket), proposal.ticket);
     }
     if (collective_.size() > 1) CarryBatches(header, tickets_);
     return header;
   }
 
   // Whether the caller means rows in whose place a checkpoint's have come. No load comes between this and the
-  // announcement; what is announced already is refused by the agenda.
+  // proposal; what is proposed already is refused by the scheduler.
   bool IsOfReplacedTable(const Request& request) const {
     const Table* const table = request.lineage() == 0 ? nullptr : tables_.Get(request.table());
     return table != nullptr && table->lineage != request.lineage();
@@ -279,10 +280,10 @@ class Engine::Impl {
 
   // Charges the parts of `header` that wait for others as such.
   void ChargePartsThatWait(const Header& header) {
-    for (const Announcement& announcement : std::span(header.announcements).first(header.count)) {
-      if (announcement.operation_class == OperationClass::kStepPart &&
-          agenda_.Awaits(KeyOf(announcement.table, announcement.step))) {
-        inbox_.ChargeAsWaiting(tickets_.At(announcement.ticket));
+    for (const Proposal& proposal : std::span(header.proposals).first(header.count)) {
+      if (proposal.operation_class == OperationClass::kStepPart &&
+          round_scheduler_.Awaits(KeyOf(proposal.table, proposal.step))) {
+        inbox_.ChargeAsWaiting(tickets_.At(proposal.ticket));
       }
     }
   }
@@ -303,7 +304,7 @@ class Engine::Impl {
   void RunRound(const Round& round, const CarriedBatches& carried) {
     rounds_.fetch_add(1, std::memory_order_relaxed);
     NoteTaken(round);
-    NoteBrisk(round);
+    NoteBusyPolling(round);
     try {
       context_.Run(known_.Of(round.operation), round, carried);
       if (says_outcomes_) observer_->OnOutcome(round.number, std::exchange(outcome_, {}));
@@ -318,10 +319,10 @@ class Engine::Impl {
   void Report(const Decision& decision) {
     ++decisions_;
     announced_.store(tickets_.size(), std::memory_order_relaxed);
-    incomplete_steps_.store(agenda_.incomplete_steps(), std::memory_order_relaxed);
+    incomplete_steps_.store(round_scheduler_.incomplete_steps(), std::memory_order_relaxed);
     if (decision.round) last_round_ = decision.round->number;
     if (observer_ == nullptr) return;
-    observer_->OnDecision({decisions_, last_round_, agenda_.HashState(), inbox_.bytes()}, decision);
+    observer_->OnDecision({decisions_, last_round_, round_scheduler_.HashState(), inbox_.bytes()}, decision);
   }
 
   // Answers the requests that need no round, after parts that came again have let go of their arrays.
@@ -359,7 +360,7 @@ class Engine::Impl {
     const Clock::TimePoint now = clock_.Now();
     if (now < tell_again_) return;
     tell_again_ = now + IdleWait::kTellEvery;
-    agenda_.ForEachThatAwaits([this](const Ticket& ticket, const auto& what) {
+    round_scheduler_.ForEachThatAwaits([this](const Ticket& ticket, const auto& what) {
       if (!IsMine(ticket)) return;
       Request& part = tickets_.At(ticket.number);
       if (part.caller().nearly_late()) part.RefuseAndKeep(DeadlineExceeded(what()));
@@ -375,12 +376,12 @@ class Engine::Impl {
   Stages& stages() { return context_.stages; }
 
   // Notes whether the round has a batch that came by the device's memory.
-  void NoteBrisk(const Round& round) {
+  void NoteBusyPolling(const Round& round) {
     if (device_.SharesHostMemory() || collective_.size() > 1) return;
     round.ForEachTable([&](const Round& share) {
       for (const RoundPart& part : share.parts) {
         const BatchPart* const batch = tickets_.At(part.ticket.number).batch();
-        if (batch != nullptr && batch->memory == MemoryKind::kDevice) idle_.NoteBrisk();
+        if (batch != nullptr && batch->memory == MemoryKind::kDevice) idle_.NoteBusyPolling();
       }
     });
   }
@@ -421,11 +422,11 @@ class Engine::Impl {
   Clock& clock_;
   EngineObserver* const observer_;
   Tables tables_;
-  Agenda agenda_;
+  RoundScheduler round_scheduler_;
   Inbox inbox_;
-  Portion portion_;
+  AdmissionQuantum portion_;
   IdleWait idle_;
-  TicketBook tickets_;
+  PendingRequests tickets_;
   ArrayPool arrays_;
   TableMaker maker_;
   std::unique_ptr<Journal> journal_;  // null: none is kept

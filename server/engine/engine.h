@@ -1,8 +1,8 @@
 // Engine: runs rounds. In each round the ranks agree without a leader on one operation on one table and do it
 // together.
 //
-// A rank's inbox takes requests from any thread. Run() loops: it announces what is new in this rank's inbox,
-// all-gathers the announcements, lets the agenda (the same pure state machine on every rank) decide, runs the
+// A rank's inbox takes requests from any thread. Run() loops: it proposes what is new in this rank's inbox,
+// all-gathers the proposals, lets the scheduler (the same pure state machine on every rank) decide, runs the
 // round, and answers. On a device with memory of its own rounds overlap (stage.h). An idle engine sleeps
 // until its inbox or another rank wakes it.
 //
@@ -31,11 +31,11 @@
 #include "server/engine/clock.h"
 #include "server/engine/observer.h"
 #include "server/engine/operations/push.h"
+#include "server/engine/output_distribution.h"
 #include "server/engine/rank_limit.h"
 #include "server/engine/recovery.h"
 #include "server/engine/schedule/request.h"
 #include "server/engine/tables.h"
-#include "server/engine/travel_way.h"
 
 namespace slotwise {
 
@@ -56,8 +56,8 @@ struct EngineOptions {
   std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
   // What a waiting lookup or push is charged beside its arrays: about what it takes in this process.
   std::uint64_t request_bytes = 2048;
-  // A rank announces about as much of its callers' requests at once as the ranks serve in a moment
-  // (portion.h), and at least so many bytes. Ranks may differ.
+  // A rank proposes about as much of its callers' requests at once as the ranks serve in a moment
+  // (admission_quantum.h), and at least so many bytes. Ranks may differ.
   std::uint64_t least_portion_bytes = std::uint64_t{64} << 10;
   std::size_t max_tables = 1024;
   // Of the applied steps that the ranks remember.
@@ -72,7 +72,7 @@ struct EngineOptions {
   // What one rank may hold of a table.
   RankLimit rank_limit = {};
   // How bags travel between ranks.
-  TravelOptions travel = {};
+  DistributionOptions travel = {};
   // Operations beside a server's own: a test's. They outlive the engine.
   std::span<const OperationTraits> more_operations = {};
   // What gets a full table room for new keys: a test's, on every rank. It outlives the engine. Null: a full
@@ -83,7 +83,7 @@ struct EngineOptions {
 // What an engine has to do.
 struct EngineLoad {
   std::uint64_t rounds = 0;              // that it has begun
-  std::uint64_t inbox_requests = 0;      // that wait to be announced to other ranks
+  std::uint64_t inbox_requests = 0;      // that wait to be proposed to other ranks
   std::uint64_t announced_requests = 0;  // that have no answer yet, as of the last decision
   std::uint64_t inbox_bytes = 0;         // that requests and replies are charged
   std::uint64_t max_inbox_bytes = 0;

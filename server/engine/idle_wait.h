@@ -26,14 +26,14 @@ class IdleWait {
       : clock_(clock), collective_(collective), inbox_(inbox), stays_awake_(stays_awake) {}
 
   // A batch came by the device's memory.
-  void NoteBrisk() {
-    if (stays_awake_) brisk_until_ = clock_.Now() + kBriskTime;
+  void NoteBusyPolling() {
+    if (stays_awake_) polls_until_ = clock_.Now() + kBusyPollingTime;
   }
 
   // Returns at once, or stays awake until the inbox has news, or done(), or the moment is over.
   template <class Done>
   void StayAwakeUntil(const Done& done) const {
-    while (clock_.Now() < brisk_until_ && !inbox_.HasNews() && !done()) {
+    while (clock_.Now() < polls_until_ && !inbox_.HasNews() && !done()) {
     }
   }
 
@@ -64,7 +64,7 @@ class IdleWait {
   static constexpr std::chrono::milliseconds kLongAgo{1000};
   static constexpr std::chrono::microseconds kAlone{1'000'000};
   static constexpr std::chrono::microseconds kByBell{100'000};
-  static constexpr std::chrono::milliseconds kBriskTime{2};
+  static constexpr std::chrono::milliseconds kBusyPollingTime{2};
 
   // How long a rank that has waited so long looks away.
   std::chrono::microseconds Pause(Clock::TimePoint::duration waited) const;
@@ -74,7 +74,7 @@ class IdleWait {
   Inbox& inbox_;
   const bool stays_awake_;
   std::uint64_t waits_ = 0;
-  Clock::TimePoint brisk_until_{};
+  Clock::TimePoint polls_until_{};
 };
 
 }  // namespace slotwise

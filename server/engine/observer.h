@@ -14,11 +14,12 @@ namespace slotwise {
 struct Decision;
 struct RoundOutcome;
 
-// An engine's state behind a decision of its agenda, before the decision's round is run.
+// An engine's state behind a decision of its scheduler, before the decision's round is run.
 struct EngineState {
-  std::uint64_t decisions = 0;  // how many decisions the agenda has made, with this one: equal on every rank
-  std::uint64_t round = 0;      // the number of the last round that was decided: equal on every rank
-  std::uint64_t fingerprint = 0;  // Agenda::HashState: equal on every rank
+  std::uint64_t decisions =
+      0;                    // how many decisions the scheduler has made, with this one: equal on every rank
+  std::uint64_t round = 0;  // the number of the last round that was decided: equal on every rank
+  std::uint64_t fingerprint = 0;  // RoundScheduler::HashState: equal on every rank
   std::uint64_t inbox_bytes = 0;  // bytes of requests that are charged to this rank's inbox
 };
 

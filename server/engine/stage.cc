@@ -5,15 +5,15 @@
 
 namespace slotwise {
 
-Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets)
+Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges, PendingRequests& tickets)
     : device_(device),
       stream_(device.MakeStream()),
       gather_(device, *stream_, collective, exchanges.batches(), tickets),
       pooled_(device),
       narrow_(device) {}
 
-TravelArrays& Stage::travel_arrays(std::size_t table) {
-  while (travel_.size() <= table) travel_.push_back(std::make_unique<TravelArrays>(device_));
+DistributionArrays& Stage::distribution_arrays(std::size_t table) {
+  while (travel_.size() <= table) travel_.push_back(std::make_unique<DistributionArrays>(device_));
   return *travel_[table];
 }
 
@@ -36,7 +36,7 @@ void Stage::Finish() {
   for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();
 }
 
-Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets) {
+Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, PendingRequests& tickets) {
   // A device whose work is done when it was asked for has nothing to do beside it.
   const std::size_t stages = device.SharesHostMemory() ? 1 : kStages;
   while (stages_.size() < stages)

@@ -38,10 +38,10 @@
 #include "server/collective/collective.h"
 #include "server/collective/device_array.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
 #include "server/engine/batch_gather.h"
+#include "server/engine/output_distributor.h"
+#include "server/engine/schedule/pending_requests.h"
 #include "server/engine/schedule/request.h"
-#include "server/engine/schedule/ticket_book.h"
 
 namespace slotwise {
 
@@ -52,7 +52,7 @@ inline constexpr std::size_t kStages = 2;
 class Stage {
  public:
   // The arguments outlive the stage. `tickets` has the requests of its rounds.
-  Stage(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets);
+  Stage(Device& device, Collective& collective, const Exchanges& exchanges, PendingRequests& tickets);
   ~Stage() { stream_.reset(); }  // waits, before the arrays go that the stream's work uses
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
@@ -62,7 +62,7 @@ class Stage {
   // The batches of the round's tables, which last until the device is done with the round.
   BatchGather& gather() { return gather_; }
   // Each of a round's tables whose bags travel while the next table's are pooled has its own.
-  TravelArrays& travel_arrays(std::size_t table = 0);
+  DistributionArrays& distribution_arrays(std::size_t table = 0);
   DeviceArray<float>& pooled() { return pooled_; }
   DeviceArray<std::byte>& narrow() { return narrow_; }
 
@@ -95,7 +95,7 @@ class Stage {
   Device& device_;
   std::unique_ptr<Stream> stream_;
   BatchGather gather_;
-  std::vector<std::unique_ptr<TravelArrays>> travel_;  // by table of the round
+  std::vector<std::unique_ptr<DistributionArrays>> travel_;  // by table of the round
   DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
   DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;
@@ -106,7 +106,7 @@ class Stage {
 class Stages {
  public:
   // The arguments outlive the stages.
-  Stages(Device& device, Collective& collective, const Exchanges& exchanges, TicketBook& tickets);
+  Stages(Device& device, Collective& collective, const Exchanges& exchanges, PendingRequests& tickets);
 
   // Whether the device may be at work on one round while the next one begins. The same on every rank.
   bool overlap() const { return stages_.size() > 1; }

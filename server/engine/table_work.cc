@@ -11,8 +11,8 @@
 
 namespace slotwise {
 
-TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
-                     std::uint64_t max_new_bytes, RoomMaker* room_maker)
+TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange,
+                     const DistributionOptions& travel, std::uint64_t max_new_bytes, RoomMaker* room_maker)
     : device_(device),
       collective_(collective),
       travel_(device, collective, exchange, travel),
@@ -213,22 +213,22 @@ DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {
   return all ? wanted : DataType::kFloat32;
 }
 
-Stream& TableWork::Pool(Table& table, FoundBatch& batch, const TravellingBags& bags, TravelArrays& arrays,
-                        Numbers pooled) {
+Stream& TableWork::Pool(Table& table, FoundBatch& batch, const DistributedBags& bags,
+                        DistributionArrays& arrays, Numbers pooled) {
   if (collective_.size() == 1) {  // all of a bag is here: there are no partial sums
     batch.Pool(pooled);
     return device_.WorkStream();
   }
-  const Way way = travel_.Choose(bags);
+  const OutputDistribution way = travel_.Choose(bags);
   travel_.Pool(batch, bags, way, arrays, static_cast<float*>(pooled.data));
-  ++(way == Way::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
+  ++(way == OutputDistribution::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
   return travel_.stream();
 }
 
-// A traffic plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part order:
-// only if the two orders are one can owned bags travel.
-bool TableWork::TakesMineAlone(const TravellingBags& bags, bool in_part_order) const {
-  return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == Way::kOwnedBags;
+// A all-to-all plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part
+// order: only if the two orders are one can owned bags travel.
+bool TableWork::TakesMineAlone(const DistributedBags& bags, bool in_part_order) const {
+  return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == OutputDistribution::kOwnedBags;
 }
 
 void TableWork::Update(Table& table, GroupedBatch batch, const float* gradients, const StepScalars& scalars) {
@@ -236,8 +236,8 @@ void TableWork::Update(Table& table, GroupedBatch batch, const float* gradients,
   if (collective_.size() > 1) ++table.rounds.all_bags;
 }
 
-void TableWork::UpdateByMine(Table& table, InsertedBatch batch, const TravellingBags& bags,
-                             const float* gradients, const StepScalars& scalars, TravelArrays& arrays) {
+void TableWork::UpdateByMine(Table& table, InsertedBatch batch, const DistributedBags& bags,
+                             const float* gradients, const StepScalars& scalars, DistributionArrays& arrays) {
   travel_.Update(std::move(batch), bags, gradients, scalars, arrays);
   ++table.rounds.owned_bags;
 }

@@ -18,7 +18,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
+#include "server/engine/output_distributor.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
 #include "slotwise/status.h"
@@ -49,7 +49,7 @@ class TableWork {
   // The arguments outlive it. Bags travel by `exchange`. No batch may bring one rank new rows of more bytes
   // than `max_new_bytes`: that rank writes them alone, and the others wait. `room_maker`: null, or the same
   // on every rank.
-  TableWork(Device& device, Collective& collective, Exchange& exchange, const TravelOptions& travel,
+  TableWork(Device& device, Collective& collective, Exchange& exchange, const DistributionOptions& travel,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
             RoomMaker* room_maker = nullptr);
 
@@ -87,7 +87,7 @@ class TableWork {
   // REQUIRES: `pooled` is of a TypeOfPooled; the batch and `bags` are of `table`. `pooled` becomes this
   // rank's bags over all ranks, before the combiner's division: [bags_of[rank]][dim] in device memory.
   // Returns the stream in whose order that happens.
-  Stream& Pool(Table& table, FoundBatch& batch, const TravellingBags& bags, TravelArrays& arrays,
+  Stream& Pool(Table& table, FoundBatch& batch, const DistributedBags& bags, DistributionArrays& arrays,
                Numbers pooled);
   // Whether there are no partial sums, because there is one rank: then FoundBatch::Pool may pool ranges of
   // this rank's bags, which may lie anywhere.
@@ -95,16 +95,16 @@ class TableWork {
 
   // Whether UpdateByMine is the way to update: by the gradients of this rank's bags alone. `in_part_order`:
   // the ranks' bags lie in the batch in rank order.
-  bool TakesMineAlone(const TravellingBags& bags, bool in_part_order) const;
+  bool TakesMineAlone(const DistributedBags& bags, bool in_part_order) const;
   // Does one optimizer step for each row that occurs in the batch. REQUIRES: as GroupedBatch::Update.
   // `gradients` are those of all the batch's bags, in the batch's order, in device memory, ordered before the
   // device's work.
   void Update(Table& table, GroupedBatch batch, const float* gradients, const StepScalars& scalars);
   // Does the same by the gradients of this rank's bags. REQUIRES: TakesMineAlone.
-  void UpdateByMine(Table& table, InsertedBatch batch, const TravellingBags& bags, const float* gradients,
-                    const StepScalars& scalars, TravelArrays& arrays);
+  void UpdateByMine(Table& table, InsertedBatch batch, const DistributedBags& bags, const float* gradients,
+                    const StepScalars& scalars, DistributionArrays& arrays);
 
-  const BagTravel& travel() const { return travel_; }
+  const OutputDistributor& travel() const { return travel_; }
 
  private:
   // What this rank has prepared of a table's batch.
@@ -135,7 +135,7 @@ class TableWork {
 
   Device& device_;
   Collective& collective_;
-  BagTravel travel_;
+  OutputDistributor travel_;
   const std::uint64_t max_new_bytes_;
   RoomMaker* const room_maker_;
   bool inserted_new_keys_ = false;

@@ -83,7 +83,7 @@ const Table* Tables::Get(TableId id) const {
 }
 
 TableState Table::state() const {
-  // Agendas are tested with tables that have no shard.
+  // RoundSchedulers are tested with tables that have no shard.
   const ShardUsage usage = shard ? shard->Usage() : ShardUsage{};
   return {.rows = usage.rows,
           .cells = usage.cells,

@@ -52,7 +52,8 @@ struct AppliedStep {
   TableVersion now = {};
 };
 
-// Rounds of lookups, and steps, by how their bags travelled (travel_way.h). A server of one rank counts none.
+// Rounds of lookups, and steps, by how their bags travelled (output_distribution.h). A server of one rank
+// counts none.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;

@@ -273,7 +273,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
                                                          HashOf(view.weights), hash.value()}
                                             : std::array{HashOf(found->keys), HashOf(found->offsets),
                                                          HashOf(found->weights), HashOf(found->gradients)};
-  request.body = BodyHash(message.samples(), arrays_hash, request.learning_rate);
+  request.body = PayloadHash(message.samples(), arrays_hash, request.learning_rate);
   request.looked_up = {.lineage = message.looked_up().lineage(), .step = message.looked_up().table_step()};
   request.acknowledged = AcknowledgedIn(message.acknowledged());
   request.gradients = squares.sum();

@@ -24,7 +24,7 @@ namespace slotwise {
 // What a device has found of a request's arrays, which lie in its memory: what is checked and hashed here of
 // others. Offsets that were left out have been written there.
 struct FoundArrays {
-  Arrivals* by = nullptr;  // brings here what is wrong
+  IngestCopy* by = nullptr;  // brings here what is wrong
   ArrivedArray keys, offsets, weights, gradients;
   bool wide_offsets = false;  // they came with 64 bits
 };
@@ -51,9 +51,9 @@ Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays 
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
 
-// Decode a message from its bytes, and check it. Keys, weights and gradients are read into memory of `arrays`,
-// if given: straight from the bytes to where the device reads them. INVALID_ARGUMENT: the bytes are not a valid
-// message.
+// Decode a message from its bytes, and check it. Keys, weights and gradients are read into memory of
+// `arrays`, if given: straight from the bytes to where the device reads them. INVALID_ARGUMENT: the bytes are
+// not a valid message.
 Result<CheckedLookup> DecodeLookup(const MessageBytes& bytes, const FindTable& find_table,
                                    ArrayPool* arrays = nullptr);
 Result<PushRequest> DecodePush(const MessageBytes& bytes, const FindTable& find_table,

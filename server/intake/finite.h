@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "server/intake/body_hash.h"
+#include "server/intake/payload_hash.h"
 #include "server/intake/sampled_squares.h"
 #include "slotwise/data_type.h"
 

@@ -12,7 +12,7 @@
 
 #include "server/data/data_server.h"
 #include "server/engine/engine.h"
-#include "server/rpc/checkpoint_desk.h"
+#include "server/rpc/checkpoint_service.h"
 #include "server/rpc/small_call.h"
 #include "server/rpc/topology.h"
 #include "server/rpc/watched_gate.h"
@@ -70,7 +70,7 @@ class AdminService final : public SmallMethods<v1::Admin::Service> {
 
   mutable std::mutex mutex_;
   Topology topology_;  // guarded by mutex_
-  CheckpointDesk checkpoints_;
+  CheckpointService checkpoints_;
 };
 
 }  // namespace slotwise

@@ -330,7 +330,7 @@ TEST_F(BatchesTest, ARefusalTellsHowManySamplesWereAnswered) {
   answered.Add(batches.requests[1]);
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).message(),
             "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples) were answered: "
-            "their keys have rows, which hold first values, and so may keys of other parts");
+            "their keys have rows, which hold initial values, and so may keys of other parts");
   EXPECT_EQ(WithAnsweredParts(full, batches, answered).code(), StatusCode::kResourceExhausted);
 }
 
@@ -459,10 +459,11 @@ TEST_F(EachKeyOnceTest, ARefusalSaysOfWhichBatchesSamplesWereAnswered) {
   batches.requests = OneTable({0, 40, 70, 100});
   AnsweredParts answered;
   answered.Add(batches.requests[1]);
-  EXPECT_EQ(WithAnsweredParts(ResourceExhausted("full"), batches, answered).message(),
-            "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples, of batches in "
-            "which each key was sent once) were answered: their keys have rows, which hold first values, and "
-            "so may keys of other parts");
+  EXPECT_EQ(
+      WithAnsweredParts(ResourceExhausted("full"), batches, answered).message(),
+      "full; the client had cut the lookup into 3 parts, of which 1 (30 of 100 samples, of batches in "
+      "which each key was sent once) were answered: their keys have rows, which hold initial values, and "
+      "so may keys of other parts");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "wire/array_align.h"
-#include "wire/brisk_loop.h"
+#include "wire/busy_polling.h"
 #include "wire/spare_processors.h"
 
 namespace slotwise::client {
@@ -175,7 +175,7 @@ TEST_F(GpuArenaTest, AnArenaThatHasEndedBelongsToWhoHasArraysOrValuesThere) {
 
 // What is done when a point of a stream has passed is done on the loop's thread, once, and not before.
 TEST(WhenPassedTest, CallsOnceThePointHasPassed) {
-  BriskLoop loop;
+  BusyPolling loop;
   for (const bool well : {true, false}) {
     const auto point = std::make_shared<ToldPoint>();
     if (!well) point->outcome = Status(StatusCode::kInternal, "broken");

@@ -10,7 +10,7 @@ namespace {
 
 class Lookup : public ContractTest {
  protected:
-  // A table whose rows have long left their first values behind.
+  // A table whose rows have long left their initial values behind.
   std::unique_ptr<CheckedTable> TrainedTable(const TableOptions& options) {
     return Trained(std::make_unique<CheckedTable>(cluster(), options));
   }

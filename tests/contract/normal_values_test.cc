@@ -1,4 +1,4 @@
-// Normal first values: the quantiles of Philox's words, held to std::erfc in double, and the same bytes
+// Normal initial values: the quantiles of Philox's words, held to std::erfc in double, and the same bytes
 // everywhere.
 #include <cmath>
 

@@ -64,12 +64,12 @@ class OrderOfCalls : public ContractTest {
 
   // Expects that no call of a batch is answered, and that nothing changes.
   // NOLINTBEGIN(bugprone-use-after-move)
-  void ExpectRefused(Shard& shard, InsertedBatch& batch, TrafficPlan& plan, const std::string& when) {
+  void ExpectRefused(Shard& shard, InsertedBatch& batch, AllToAllPlan& plan, const std::string& when) {
     SCOPED_TRACE(when);
     const DigestSums before = shard.Digest();
     DeviceArray<float> values = Values();
     EXPECT_THROW(batch.Pool(values.data()), std::logic_error);
-    EXPECT_THROW(batch.PlanTraffic(std::vector<std::size_t>{40, 0}, plan), std::logic_error);
+    EXPECT_THROW(batch.PlanAllToAll(std::vector<std::size_t>{40, 0}, plan), std::logic_error);
     EXPECT_THROW(batch.PoolToSend(plan, values.data()), std::logic_error);
     EXPECT_THROW(batch.GradientsToSend(plan, values.data(), values.data()), std::logic_error);
     EXPECT_THROW(batch.InsertedKeys(), std::logic_error);
@@ -91,14 +91,14 @@ SLOTWISE_ON_EVERY_BACKEND(OrderOfCalls);
 TEST_P(OrderOfCalls, SpendsABatchWithItsUpdate) {
   for (const int ranks : {1, 2}) {
     const auto shard = MakeShard(ranks);
-    const auto plan = device().MakeTrafficPlan();
+    const auto plan = device().MakeAllToAllPlan();
     DeviceBatch on_device(device(), batch_);
     DeviceArray<float> values = Values();
     const auto prepare = [&] {
       InsertedBatch batch = std::move(*shard->PrepareInsert(on_device.View()).Insert());
       std::vector<std::size_t> bags_of(static_cast<std::size_t>(ranks), 0);
       bags_of[0] = batch_.bags();
-      batch.PlanTraffic(bags_of, *plan);
+      batch.PlanAllToAll(bags_of, *plan);
       return batch;
     };
     InsertedBatch updated = prepare();
@@ -134,7 +134,7 @@ TEST_P(OrderOfCalls, SpendsAnEmptyBatchToo) {
 TEST_P(OrderOfCalls, EndsABatchWithTheNextOne) {
   for (const int ranks : {1, 2}) {
     const auto shard = MakeShard(ranks);
-    const auto plan = device().MakeTrafficPlan();
+    const auto plan = device().MakeAllToAllPlan();
     DeviceBatch on_device(device(), batch_);
     Preparing begun = shard->PrepareInsert(on_device.View());
     auto prepared = shard->PreparePush(on_device.View()).Finish();

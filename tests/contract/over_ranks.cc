@@ -106,7 +106,7 @@ void LeaveOutWhatMoreRanksDoNotChange() {
   if (!more || LongForms() || GTEST_FLAG_GET(filter) != "*") return;
   GTEST_FLAG_SET(filter,
                  "-*Growth.*:*Optimizer.*:*RowWiseAdaGrad.*:*Trap.*:*CollidingKeys.*:*Overflow.*:"
-                 "*LargeBatches.*:*NormalValues.*:*GradientSum.*:*FirstValues.*");
+                 "*LargeBatches.*:*NormalValues.*:*GradientSum.*:*InitialValues.*");
 }
 
 std::vector<Backend> BackendsOverRanks() {

@@ -207,8 +207,8 @@ TEST_P(PartialSums, ThatAreNoNumbersStaySo) {
       for (const std::uint16_t half : partial.Download()) {
         EXPECT_TRUE(std::isnan(type == DataType::kFloat16 ? FromFloat16(half) : FromBFloat16(half))) << half;
       }
-      const std::unique_ptr<TrafficPlan> plan = device().MakeTrafficPlan();
-      found->PlanTraffic(std::vector<std::size_t>{1, 0}, *plan);
+      const std::unique_ptr<AllToAllPlan> plan = device().MakeAllToAllPlan();
+      found->PlanAllToAll(std::vector<std::size_t>{1, 0}, *plan);
       found->PoolToSend(*plan, {partial.data(), type});
       DeviceArray<float> sums(device(), std::vector<float>(dim, 0.0F));
       plan->AddReceived(device().WorkStream(), {partial.data(), type}, sums.data());

@@ -63,7 +63,7 @@ TEST_P(RowsByKey, ErasedKeysComeBackAsNewOnes) {
     SCOPED_TRACE("round " + std::to_string(round));
     table.PushRandom(OneKeyABag(KeyRange(0, 500)), random);
     table.Erase(KeyRange(100, 300));
-    table.Lookup(OneKeyABag(KeyRange(150, 100)), LookupMode::kTrain);  // their first values again
+    table.Lookup(OneKeyABag(KeyRange(150, 100)), LookupMode::kTrain);  // their initial values again
     table.ExpectRowsMatch();
   }
 }

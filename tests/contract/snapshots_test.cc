@@ -59,10 +59,10 @@ class Driven {
   void PushReceived(const Batch& batch, const std::vector<float>& gradients, int ranks, Before before) {
     DeviceBatch on_device(device_, batch);
     InsertedBatch prepared = Insert(shard_->PreparePush(on_device.View()));
-    const auto plan = device_.MakeTrafficPlan();
+    const auto plan = device_.MakeAllToAllPlan();
     std::vector<std::size_t> bags_of(static_cast<std::size_t>(ranks), 0);
     bags_of[0] = batch.bags();
-    prepared.PlanTraffic(bags_of, *plan);
+    prepared.PlanAllToAll(bags_of, *plan);
     const std::size_t mine = plan->Traffic().with_keys_here[0];
     const std::vector<float> first(gradients.begin(),
                                    gradients.begin() + static_cast<std::ptrdiff_t>(mine * options_.dim));

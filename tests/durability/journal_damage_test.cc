@@ -361,7 +361,7 @@ class ForgedJournalTest : public JournalDamageTest {
     RecordHash hash(header.seed);
     hash.Add(body);
     with_hash.body_bytes = body.size();
-    with_hash.body_hash = hash.Value();
+    with_hash.payload_hash = hash.Value();
     with_hash.kind = KindOf(record.round);
     Bytes bytes;
     for (const auto byte : Encode(header)) bytes.push_back(byte);

@@ -37,7 +37,7 @@ def for_tables_mib(cluster: Cluster) -> int:
 
 
 def constant(cluster: Cluster) -> Any:
-    """First values that take no time to draw."""
+    """Initial values that take no time to draw."""
     initializer = cluster.protocol.Initializer()
     initializer.constant.value = 1
     return initializer

@@ -109,7 +109,7 @@ class PoorDevice final : public Device {
               std::free(array);
             }}};
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return cpu_->MakeArrivals(); }
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override { return cpu_->MakeIngestCopy(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
@@ -117,7 +117,7 @@ class PoorDevice final : public Device {
   std::uint64_t FreeMemoryBytes() const override { return cpu_->FreeMemoryBytes(); }
   Stream& WorkStream() override { return cpu_->WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return cpu_->MakeStream(); }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return cpu_->MakeTrafficPlan(); }
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override { return cpu_->MakeAllToAllPlan(); }
   void Wait() override {}
   void UseOnThisThread() override {}
   int Ordinal() const override { return 0; }

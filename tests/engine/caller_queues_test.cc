@@ -24,7 +24,7 @@ std::vector<Request> Message(std::size_t count, std::size_t first) {
 
 std::vector<std::uint32_t> Take(CallerQueues& queues, std::size_t most) {
   std::vector<std::uint32_t> keys;
-  for (const Request& request : queues.Take(most)) keys.push_back(request.announcement().keys);
+  for (const Request& request : queues.Take(most)) keys.push_back(request.proposal().keys);
   return keys;
 }
 

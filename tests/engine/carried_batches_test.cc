@@ -49,7 +49,7 @@ Bags Draw(std::mt19937_64& random, std::size_t bags, bool weighted) {
   return drawn;
 }
 
-// A rank, which announces.
+// A rank, which proposes.
 class Announcer {
  public:
   void Lookup(const Bags& bags, MemoryKind memory = MemoryKind::kHost) {
@@ -59,23 +59,23 @@ class Announcer {
                      .offsets = ArrayOf(bags.offsets),
                      .weights = ArrayOf(bags.weights),
                      .memory = memory};
-    Announce(std::move(request));
+    Propose(std::move(request));
   }
-  void Announce(Request request) {
-    Announcement& announcement = header.announcements[header.count++];
-    announcement = request.announcement();
-    announcement.ticket = tickets.Add(std::move(request));
+  void Propose(Request request) {
+    Proposal& proposal = header.proposals[header.count++];
+    proposal = request.proposal();
+    proposal.ticket = tickets.Add(std::move(request));
   }
   RoundPart PartOf(std::size_t place, int rank) const {
-    const Announcement& announcement = header.announcements[place];
-    return {.ticket = {Rank{rank}, announcement.ticket},
-            .samples = announcement.samples,
-            .keys = announcement.keys,
-            .weighted = announcement.weighted};
+    const Proposal& proposal = header.proposals[place];
+    return {.ticket = {Rank{rank}, proposal.ticket},
+            .samples = proposal.samples,
+            .keys = proposal.keys,
+            .weighted = proposal.weighted};
   }
 
   Header header;
-  TicketBook tickets;
+  PendingRequests tickets;
 };
 
 void ExpectCarried(const CarriedBatches& carried, const RoundPart& part, const Bags& bags) {
@@ -115,12 +115,12 @@ TEST(CarriedBatches, AreWhatTheLookupsOfEveryRankBring) {
 }
 
 TEST(CarriedBatches, OnlyThoseThatFitInWhatAnnouncementsLeave) {
-  constexpr std::size_t kRoom = Header::kMost * sizeof(Announcement);
+  constexpr std::size_t kRoom = Header::kMost * sizeof(Proposal);
   for (const std::size_t others : {std::size_t{0}, Header::kMost - 2}) {
-    const std::size_t left = kRoom - (others + 1) * sizeof(Announcement);
+    const std::size_t left = kRoom - (others + 1) * sizeof(Proposal);
     for (const std::size_t beyond : {0, 1}) {
       Announcer rank;
-      for (std::size_t i = 0; i < others; ++i) rank.Announce(DropTableRequest{});
+      for (std::size_t i = 0; i < others; ++i) rank.Propose(DropTableRequest{});
       // A bag of as many keys as there is room for beside its offset, or one more.
       Bags bags;
       bags.keys.assign((left - sizeof(std::uint32_t)) / sizeof(Key) + beyond, Key{77});
@@ -140,7 +140,7 @@ TEST(CarriedBatches, NeitherOtherOperationsNorArraysOfADevice) {
   std::mt19937_64 random(3);
   const Bags bags = Draw(random, 2, false);
   Announcer rank;
-  rank.Announce(DropTableRequest{});
+  rank.Propose(DropTableRequest{});
   rank.Lookup(bags, MemoryKind::kDevice);
   rank.Lookup(bags);
   CarryBatches(rank.header, rank.tickets);

@@ -22,7 +22,7 @@
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
 #include "server/engine/operations/summarize.h"
-#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/round_scheduler.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/batches.h"
 #include "tests/support/device_kinds.h"
@@ -58,8 +58,8 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
     Start(options, durability);
   }
   void RestartForEachWay(const std::function<void()>& check) {
-    for (const Way way : {Way::kAllBags, Way::kOwnedBags}) {
-      SCOPED_TRACE(way == Way::kAllBags ? "all bags" : "owned bags");
+    for (const OutputDistribution way : {OutputDistribution::kAllBags, OutputDistribution::kOwnedBags}) {
+      SCOPED_TRACE(way == OutputDistribution::kAllBags ? "all bags" : "owned bags");
       Restart({.travel = {.way = way}});
       check();
     }
@@ -613,7 +613,7 @@ TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
   std::vector<std::future<Result<std::uint64_t>>> sent;
   for (int again = 0; again < 10; ++again) {
     sent.push_back(push(0));
-    // Answered in a round after that in which the part was announced.
+    // Answered in a round after that in which the part was proposed.
     EXPECT_TRUE(ranks().Lookup(table, {1, {7}, {0, 1, 1}}, LookupMode::kEval).ok());
   }
   sent.push_back(push(1));

@@ -18,7 +18,7 @@
 #include "server/engine/operations/describe_session.h"
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
-#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/round_scheduler.h"
 #include "tests/engine/running_engine.h"
 #include "tests/support/test_secret.h"
 

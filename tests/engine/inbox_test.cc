@@ -39,10 +39,10 @@ TEST(Inbox, GivesTheOldestFirstAndNoMoreThanAsked) {
   }
   const auto first = inbox.Take(2);
   ASSERT_EQ(first.requests.size(), 2U);
-  EXPECT_EQ(first.requests[0].announcement().keys, 1U);
-  EXPECT_EQ(first.requests[1].announcement().keys, 2U);
+  EXPECT_EQ(first.requests[0].proposal().keys, 1U);
+  EXPECT_EQ(first.requests[1].proposal().keys, 2U);
   EXPECT_FALSE(first.closed);
-  EXPECT_EQ(inbox.Take(2).requests.at(0).announcement().keys, 3U);
+  EXPECT_EQ(inbox.Take(2).requests.at(0).proposal().keys, 3U);
 }
 
 TEST(Inbox, RefusesWhatIsTooMuchUntilSomeIsReleased) {
@@ -125,7 +125,7 @@ TEST(Inbox, TakesRequestsTogetherOrNotAtAll) {
   more.push_back(LookupOf(1));
   more.push_back(LookupOf(2));
   EXPECT_EQ(inbox.Add(more).code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(more[0].announcement().keys, 1U) << "refused, and untouched";
+  EXPECT_EQ(more[0].proposal().keys, 1U) << "refused, and untouched";
   EXPECT_EQ(inbox.bytes(), 80U);
   Inbox::Taken taken = inbox.Take(8);
   ASSERT_EQ(taken.requests.size(), 2U);
@@ -260,7 +260,7 @@ TEST(Inbox, LetsTheCallersTakeTurns) {
   ASSERT_TRUE(inbox.Add(small).ok());
   std::size_t takes = 1;
   while (std::ranges::none_of(inbox.Take(32).requests,
-                              [](const Request& request) { return request.announcement().keys == 2; })) {
+                              [](const Request& request) { return request.proposal().keys == 2; })) {
     ++takes;
   }
   EXPECT_LE(takes, 2U);

@@ -16,7 +16,6 @@
 
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
 #include "server/engine/engine.h"
 #include "server/engine/operations/checkpoint_requests.h"
 #include "server/engine/operations/create_table.h"
@@ -29,6 +28,7 @@
 #include "server/engine/operations/read_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
+#include "server/engine/output_distributor.h"
 #include "tests/support/test_secret.h"
 
 namespace slotwise::test {

@@ -70,7 +70,7 @@ class CountHostArrays final : public Device {
     ++arrays;
     return device_.AllocateHost(bytes);
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return device_.MakeArrivals(); }
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override { return device_.MakeIngestCopy(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return device_.MakeArena(bytes); }
   std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
@@ -78,7 +78,7 @@ class CountHostArrays final : public Device {
   std::uint64_t FreeMemoryBytes() const override { return device_.FreeMemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override { return device_.MakeAllToAllPlan(); }
   void Wait() override { device_.Wait(); }
   void UseOnThisThread() override { device_.UseOnThisThread(); }
   int Ordinal() const override { return device_.Ordinal(); }
@@ -165,10 +165,10 @@ class SeveralTables {
     for (std::size_t t = 0; t < ids_.size(); ++t) {
       Round share;
       Request request = request_of(t);
-      const Announcement announcement = request.announcement();
+      const Proposal proposal = request.proposal();
       const Ticket ticket{Rank{0}, tickets_.Add(std::move(request))};
-      share.operation = announcement.operation;
-      share.operation_class = announcement.operation_class;
+      share.operation = proposal.operation;
+      share.operation_class = proposal.operation_class;
       share.of_table = true;
       share.table = ids_[t];
       share.mode = mode;
@@ -197,13 +197,13 @@ class SeveralTables {
   const Exchanges exchanges_ = Exchanges::MakeSolo(*apart_);
   ArrayPool arrays_{device_, 0};  // keeps nothing, so that every array is made, and counted
   Tables tables_{100};
-  TicketBook tickets_;
+  PendingRequests tickets_;
   RoundLog log_;
   const TableMaker maker_{device_, collective_, kTestSecret, {}};
   Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
   static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
   const OperationTable operations_;
-  RoundContext context_{device_, collective_, exchanges_, maker_, kManyBytes,    TravelOptions{},
+  RoundContext context_{device_, collective_, exchanges_, maker_, kManyBytes,    DistributionOptions{},
                         arrays_, tables_,     tickets_,   log_,   checkpointing_};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;

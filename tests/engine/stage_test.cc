@@ -25,7 +25,7 @@ class StagesTest : public testing::Test {
   const std::unique_ptr<Device> device_ = MakeApartDevice();
   const Exchanges exchanges_ = Exchanges::MakeSolo(*device_);
   Budget budget_{1000};
-  TicketBook tickets_;
+  PendingRequests tickets_;
   Stages stages_{*device_, *collective_, exchanges_, tickets_};
   std::vector<int> answered_;
 };

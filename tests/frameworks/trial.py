@@ -155,7 +155,7 @@ def let_rows_rest(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter])
 
 
 def round_otherwise(optimizer: torch.optim.Optimizer, weights: list[nn.Parameter], order: int) -> None:
-    """Moves the first values, and what a step moves, to the next float32 number, as `order` draws."""
+    """Moves the initial values, and what a step moves, to the next float32 number, as `order` draws."""
     generator = torch.Generator().manual_seed(order)
     step = optimizer.step
 

@@ -68,7 +68,7 @@ std::shared_ptr<std::byte[]> Alone(std::string_view bytes) {
 }
 
 void RunOnDevice(const v1::DataCall& call, std::string_view bytes) {
-  static const std::unique_ptr<Arrivals> arrivals = MakeCpuArrivals();
+  static const std::unique_ptr<IngestCopy> arrivals = MakeCpuIngestCopy();
   const auto body = Alone(bytes);
   Budget budget(std::numeric_limits<std::uint64_t>::max());
   const auto there = [&]() -> DeviceBody {

@@ -165,7 +165,7 @@ TEST(InitializerOptions, RefuseAMeanOrDeviationThatMakesNoFirstValues) {
       options.initializer = {.kind = InitializerKind::kNormal, .deviation = deviation};
     });
   }
-  // The largest first value is mean + 5.2947 · deviation, and the smallest is as far below the mean.
+  // The largest initial value is mean + 5.2947 · deviation, and the smallest is as far below the mean.
   for (const auto& [mean, deviation, text] :
        {std::tuple{0.0F, 6.5e37F, "6.5e+37"}, {3e38F, 1e37F, "1e+37"}, {-3e38F, 1e37F, "1e+37"}}) {
     ExpectRefused(

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/body/all_to_all.h"
 #include "kernels/body/keep_mine.h"
-#include "kernels/body/traffic.h"
 #include "kernels/shard.h"
 #include "tests/support/batches.h"
 #include "tests/support/oracle.h"

@@ -18,7 +18,7 @@
 
 #include "server/durability/checkpoints.h"
 #include "server/durability/file_system.h"
-#include "server/rpc/checkpoint_desk.h"
+#include "server/rpc/checkpoint_service.h"
 #include "tests/durability/watched_files.h"
 #include "tests/rpc/messages.h"
 #include "tests/rpc/rpc_server_fixture.h"
@@ -450,12 +450,12 @@ class CheckpointDeskTest : public testing::Test {
   }
 
   // Verifies checkpoint "one", and returns what is to be heard of it.
-  static std::future<Status> Verify(CheckpointDesk& desk, const std::function<bool()>& gone) {
+  static std::future<Status> Verify(CheckpointService& desk, const std::function<bool()>& gone) {
     auto verified = std::make_shared<std::promise<Status>>();
     desk.Verify("one", gone, [verified](const auto& result) { verified->set_value(result.status()); });
     return verified->get_future();
   }
-  static std::vector<std::future<Status>> ListOften(CheckpointDesk& desk, std::size_t times) {
+  static std::vector<std::future<Status>> ListOften(CheckpointService& desk, std::size_t times) {
     std::vector<std::future<Status>> answers;
     for (std::size_t i = 0; i < times; ++i) {
       auto listed = std::make_shared<std::promise<Status>>();
@@ -471,8 +471,8 @@ class CheckpointDeskTest : public testing::Test {
 };
 
 TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
-  CheckpointDesk desk(Checkpoints(files_, folder_));
-  std::vector<std::future<Status>> answers = ListOften(desk, CheckpointDesk::kMostWaiting + 1);
+  CheckpointService desk(Checkpoints(files_, folder_));
+  std::vector<std::future<Status>> answers = ListOften(desk, CheckpointService::kMostWaiting + 1);
   test::ExpectStatus(answers.back().get(), StatusCode::kResourceExhausted,
                      "64 questions about checkpoints wait, the most that may");
   answers.pop_back();
@@ -482,7 +482,7 @@ TEST_F(CheckpointDeskTest, BoundsWhatWaits) {
 }
 
 TEST_F(CheckpointDeskTest, AnswersAllThatWaitsWhenItStops) {
-  CheckpointDesk desk(Checkpoints(files_, folder_));
+  CheckpointService desk(Checkpoints(files_, folder_));
   std::vector<std::future<Status>> answers = ListOften(desk, 5);
   files_.AwaitWaiting(1);  // the first one is under way
   std::thread stop([&] { desk.Stop(); });
@@ -510,7 +510,7 @@ TEST_F(CheckpointDeskTest, ReleasesACheckpointThatIsRemovedAtOnce) {
     if (operation == "sync folder" && path == pinned) removed = std::filesystem::remove_all(pinned) > 0;
     return Status();
   };
-  CheckpointDesk desk(Checkpoints(files, folder_));
+  CheckpointService desk(Checkpoints(files, folder_));
   std::promise<Result<ListedCheckpoint>> released;
   desk.Release("one", [&](const auto& result) { released.set_value(result); });
   EXPECT_EQ(test::Must(released.get_future().get()).id, "one");
@@ -518,7 +518,7 @@ TEST_F(CheckpointDeskTest, ReleasesACheckpointThatIsRemovedAtOnce) {
 }
 
 TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNoCallerWaits) {
-  CheckpointDesk desk(Checkpoints(files_, folder_));
+  CheckpointService desk(Checkpoints(files_, folder_));
   std::atomic<bool> gone = false;
   std::promise<Status> compacted;
   desk.Compact(
@@ -533,7 +533,7 @@ TEST_F(CheckpointDeskTest, CompactsOneAtATimeAndStopsIfNoCallerWaits) {
 }
 
 TEST_F(CheckpointDeskTest, StopsReadingOnceNoCallerWaits) {
-  CheckpointDesk desk(Checkpoints(files_, folder_));
+  CheckpointService desk(Checkpoints(files_, folder_));
   std::atomic<bool> gone = false;
   std::future<Status> verified = Verify(desk, [&] { return gone.load(); });
   files_.AwaitWaiting(1);

@@ -134,19 +134,17 @@ bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValu
   return pooled.type == ask.type && std::ranges::equal(found, bytes);
 }
 
-bool IsOf(const Announcement& announcement, const Ask& ask) {
-  if (announcement.operation != ask.operation) return false;
+bool IsOf(const Proposal& proposal, const Ask& ask) {
+  if (proposal.operation != ask.operation) return false;
   if (ask.operation == CreateTableRequest::kOperation) return true;
-  if (announcement.table != ask.table) return false;
-  if (ask.operation == LookupRequest::kOperation && announcement.joined != ask.joined) return false;
-  if (ask.operation == PushRequest::kOperation &&
-      (announcement.step != ask.step || announcement.body != ask.body ||
-       announcement.learning_rate != ask.rate_of_step)) {
+  if (proposal.table != ask.table) return false;
+  if (ask.operation == LookupRequest::kOperation && proposal.joined != ask.joined) return false;
+  if (ask.operation == PushRequest::kOperation && (proposal.step != ask.step || proposal.body != ask.body ||
+                                                   proposal.learning_rate != ask.rate_of_step)) {
     return false;
   }
-  return !ask.has_batch() ||
-         (announcement.samples == ask.samples && announcement.keys == ask.batch.keys.size() &&
-          announcement.weighted == !ask.batch.weights.empty());
+  return !ask.has_batch() || (proposal.samples == ask.samples && proposal.keys == ask.batch.keys.size() &&
+                              proposal.weighted == !ask.batch.weights.empty());
 }
 
 std::vector<std::uint64_t> KeysIn(const test::Batch& batch) {

@@ -77,8 +77,8 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done);
 // Whether `pooled` is what the lookup asked for: these numbers, each rounded to its type.
 bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled);
 
-// Of a header's announcement and an ask, whether the one is of the other.
-bool IsOf(const Announcement& announcement, const Ask& ask);
+// Of a header's proposal and an ask, whether the one is of the other.
+bool IsOf(const Proposal& proposal, const Ask& ask);
 
 std::string NameOf(Operation operation);
 

@@ -44,7 +44,7 @@ bool IsWhole(const Segment& segment, std::size_t at, const RecordHeader& record)
   if (BytesOfRecord(record.body_bytes) > segment.bytes.size() - at) return false;
   RecordHash hash(segment.header->seed);
   hash.Add(std::span(segment.bytes).subspan(at + kRecordHeaderBytes, record.body_bytes));
-  return hash.Value() == record.body_hash;
+  return hash.Value() == record.payload_hash;
 }
 
 Segment ReadSegment(const SimFiles& files, const std::string& path) {

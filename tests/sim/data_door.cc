@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/arrivals.inl"
 #include "kernels/backend/cpu.h"
+#include "kernels/ingest_copy.inl"
 #include "server/intake/find_table.h"
 
 namespace slotwise::sim {
@@ -39,10 +39,10 @@ struct SteppedBackend : CpuBackend {
   }
 };
 
-// Arrivals on a device that others write to in the middle of a copy: kernels/arrivals.inl on the CPU's
+// IngestCopy on a device that others write to in the middle of a copy: kernels/ingest_copy.inl on the CPU's
 // backend, whose launches stop between their threads and call back. `pause` is called before each thread of a
 // launch, and between launches.
-class SteppedArrivals final : public Arrivals {
+class SteppedArrivals final : public IngestCopy {
  public:
   explicit SteppedArrivals(std::function<void()> pause) : pause_(std::move(pause)) {}
 
@@ -60,9 +60,9 @@ class SteppedArrivals final : public Arrivals {
 
  private:
   const std::function<void()> pause_;
-  const std::unique_ptr<Arrivals> memory_ = MakeCpuArrivals();
+  const std::unique_ptr<IngestCopy> memory_ = MakeCpuIngestCopy();
   CpuQueue queue_{1};
-  ArrivalsOn<SteppedBackend> on_steps_{queue_};
+  IngestCopyOn<SteppedBackend> on_steps_{queue_};
 };
 
 }  // namespace

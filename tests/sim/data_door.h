@@ -61,7 +61,7 @@ class DataDoor {
   std::string Leaks();
 
  private:
-  BriskLoop loop_;
+  BusyPolling loop_;
   Gate gate_;
   const std::function<void()> pause_;
   const std::unique_ptr<DataShared> shared_;

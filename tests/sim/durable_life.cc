@@ -10,7 +10,7 @@
 
 #include "server/engine/engine.h"
 #include "server/engine/operations/checkpoint_requests.h"
-#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/round_scheduler.h"
 #include "tests/sim/durable_simulation.h"
 #include "tests/sim/sim_clock.h"
 #include "tests/sim/sim_collective.h"

@@ -37,14 +37,14 @@ struct Sent {
   bool waits = false;                    // it came as a part that others have to complete
   std::uint64_t found_waiting = kNever;  // the decision that found it to be one, though it did not seem so
   TicketNumber ticket = 0;               // of an accepted one
-  bool announced = false;
+  bool proposed = false;
   int answers = 0;
   Status answer = {};
   std::optional<Expected> expected = {};
   // Of a request that is a message of a call (arenas.h), which is answered with the others:
   bool by_call = false;
   bool unheard = false;      // no client hears any more how it ends
-  bool abandoned = false;    // it was in the inbox when its caller left, and is never announced
+  bool abandoned = false;    // it was in the inbox when its caller left, and is never proposed
   bool let_go = false;       // nothing of it is charged any more
   bool held = false;         // its answer may be
   bool reads_values = true;  // its client can tell whether the values are right

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/sim/agenda_cost.h"
 #include "tests/sim/durable_simulation.h"
+#include "tests/sim/scheduler_cost.h"
 #include "tests/sim/simulation.h"
 
 namespace slotwise::sim {
@@ -182,7 +182,7 @@ int RunMany(const Flags& flags) {
     return failed == 0 ? 0 : 1;
   }
   PrintTotals(sum, failed, SecondsSince(begin));
-  PrintAgendaCost();
+  PrintSchedulerCost();
   return failed == 0 ? 0 : 1;
 }
 

@@ -48,7 +48,8 @@ Plan MakePlan(std::uint64_t seed) {
       std::chrono::milliseconds(random.OneOf(std::vector<std::int64_t>{2, 20, 100, 1000}));
   plan.engine.ledger.max_sessions = random.OneOf(std::vector<std::size_t>{1, 2, 4, 65536});
   if (random.OneIn(4)) plan.engine.travel.partials = static_cast<DataType>(1 + random.Below(2));
-  if (random.OneIn(2)) plan.engine.travel.way = random.OneIn(2) ? Way::kAllBags : Way::kOwnedBags;
+  if (random.OneIn(2))
+    plan.engine.travel.way = random.OneIn(2) ? OutputDistribution::kAllBags : OutputDistribution::kOwnedBags;
   if (!plan.engine.travel.way) plan.engine.travel.costs = {1, 1, 1, 0.5};
 
   const std::vector<std::string_view> names{"ads", "users", "pages"};

@@ -125,14 +125,14 @@ void Referee::Judge(const Decision& decision) {
     all_closed = all_closed && header.closed;
     all_empty = all_empty && header.count == 0;
     for (std::uint32_t i = 0; i < header.count; ++i) {
-      const Announcement& announcement = header.announcements[i];
-      const Ticket ticket{Rank{static_cast<int>(r)}, announcement.ticket};
+      const Proposal& proposal = header.proposals[i];
+      const Ticket ticket{Rank{static_cast<int>(r)}, proposal.ticket};
       Sent* const sent = Find(ticket);
       if (sent == nullptr) return;
-      if (announcement.ticket != ++announced_[r] || !IsOf(announcement, sent->ask)) {
-        return Fail(Text(ticket) + " is not announced as it came: " + sent->Describe());
+      if (proposal.ticket != ++announced_[r] || !IsOf(proposal, sent->ask)) {
+        return Fail(Text(ticket) + " is not proposed as it came: " + sent->Describe());
       }
-      sent->announced = true;
+      sent->proposed = true;
       TakeIn(*sent);
     }
   }
@@ -154,10 +154,10 @@ void Referee::Judge(const Decision& decision) {
 void Referee::NoteWaitingParts(const std::vector<Header>& headers) {
   for (std::size_t r = 0; r < headers.size(); ++r) {
     for (std::uint32_t i = 0; i < headers[r].count; ++i) {
-      const Announcement& announcement = headers[r].announcements[i];
-      Sent* const sent = Find({Rank{static_cast<int>(r)}, announcement.ticket});
-      if (sent == nullptr || announcement.operation != PushRequest::kOperation) continue;
-      if (incomplete_.contains(KeyOf(announcement.table, announcement.step))) {
+      const Proposal& proposal = headers[r].proposals[i];
+      Sent* const sent = Find({Rank{static_cast<int>(r)}, proposal.ticket});
+      if (sent == nullptr || proposal.operation != PushRequest::kOperation) continue;
+      if (incomplete_.contains(KeyOf(proposal.table, proposal.step))) {
         sent->found_waiting = decided_.size() - 1;
       }
     }

@@ -1,10 +1,9 @@
-// Referee: says what every decision of the agendas has to be and how every request has to end, and whether it
-// was so.
+// Referee: says what every decision of the schedulers has to be and how every request has to end, and whether
+// it was so.
 //
 // The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with
-// the agenda, what waits for a round and what waits for parts; it replays the decided rounds, in their order,
-// on model tables.
-// Thread-safety: the scheduler's thread.
+// the scheduler, what waits for a round and what waits for parts; it replays the decided rounds, in their
+// order, on model tables. Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
 #define SLOTWISE_TESTS_SIM_REFEREE_H_
 
@@ -18,7 +17,7 @@
 #include <vector>
 
 #include "server/engine/observer.h"
-#include "server/engine/schedule/agenda.h"
+#include "server/engine/schedule/round_scheduler.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/model_names.h"
 #include "tests/sim/model_table.h"
@@ -51,7 +50,7 @@ class Referee {
   // `reads_values`: the lookups' values are in `replies`.
   void OnCallAnswer(std::span<Sent* const> call, std::span<const std::optional<Status>> refused,
                     const Status& status, std::span<const Reply> replies, bool reads_values);
-  // The call's connection has ended: no client hears of it, and what waits in the inbox is not announced.
+  // The call's connection has ended: no client hears of it, and what waits in the inbox is not proposed.
   void OnCallLost(std::span<Sent* const> call);
   // The server has nothing of the call any more.
   void OnCallGone(std::span<Sent* const> call);

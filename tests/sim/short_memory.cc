@@ -73,7 +73,7 @@ class ShortDevice final : public Device {
   void* Allocate(std::size_t bytes) override { return device_.Allocate(bytes); }
   void Free(void* memory) noexcept override { device_.Free(memory); }
   HostMemory AllocateHost(std::size_t bytes) override { return device_.AllocateHost(bytes); }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return device_.MakeArrivals(); }
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override { return device_.MakeIngestCopy(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return device_.MakeArena(bytes); }
   std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
@@ -81,7 +81,7 @@ class ShortDevice final : public Device {
   std::uint64_t FreeMemoryBytes() const override { return device_.FreeMemoryBytes(); }
   Stream& WorkStream() override { return device_.WorkStream(); }
   std::unique_ptr<Stream> MakeStream() override { return device_.MakeStream(); }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override { return device_.MakeTrafficPlan(); }
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override { return device_.MakeAllToAllPlan(); }
   void Wait() override { device_.Wait(); }
   void UseOnThisThread() override { device_.UseOnThisThread(); }
   int Ordinal() const override { return device_.Ordinal(); }

@@ -185,11 +185,12 @@ class ApartStream final : public Stream {
   std::shared_ptr<Late> late_;
 };
 
-class ApartPlan final : public TrafficPlan {
+class ApartPlan final : public AllToAllPlan {
  public:
-  ApartPlan(Stream& cpu_work, std::unique_ptr<TrafficPlan> cpu) : cpu_work_(cpu_work), cpu_(std::move(cpu)) {}
+  ApartPlan(Stream& cpu_work, std::unique_ptr<AllToAllPlan> cpu)
+      : cpu_work_(cpu_work), cpu_(std::move(cpu)) {}
 
-  TrafficPlan& cpu() const { return *cpu_; }
+  AllToAllPlan& cpu() const { return *cpu_; }
   const BagTraffic& Traffic() override { return cpu_->Traffic(); }
   void AddReceived(Stream& stream, ConstNumbers received, float* sums) const override {
     static_cast<ApartStream&>(stream).Ask(
@@ -198,10 +199,10 @@ class ApartPlan final : public TrafficPlan {
 
  private:
   Stream& cpu_work_;
-  std::unique_ptr<TrafficPlan> cpu_;
+  std::unique_ptr<AllToAllPlan> cpu_;
 };
 
-TrafficPlan& CpuPlanOf(TrafficPlan& plan) { return static_cast<ApartPlan&>(plan).cpu(); }
+AllToAllPlan& CpuPlanOf(AllToAllPlan& plan) { return static_cast<ApartPlan&>(plan).cpu(); }
 
 // The batch of the CPU's shard is known when the work is done that prepares the batch.
 class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
@@ -250,13 +251,13 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
         {.run = [=, this] { shard_->DivideBags(cpu_work_, offsets, weights, values); }});
   }
   // At once, so that code that fills a plan still in use sees it overwritten as early as a GPU might.
-  void PlanTraffic(std::span<const std::size_t> bags_of, TrafficPlan& plan) override {
-    NowOfBatch().PlanTraffic(bags_of, CpuPlanOf(plan));
+  void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) override {
+    NowOfBatch().PlanAllToAll(bags_of, CpuPlanOf(plan));
   }
-  void PoolToSend(TrafficPlan& plan, Numbers partial) override {
+  void PoolToSend(AllToAllPlan& plan, Numbers partial) override {
     Later([=, this, &plan] { batch_->PoolToSend(CpuPlanOf(plan), partial); });
   }
-  void GradientsToSend(TrafficPlan& plan, const float* gradients, float* sent) override {
+  void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) override {
     Later([=, this, &plan] { batch_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
   }
   std::uint64_t SavePreimages() override { return NowOfBatch().SavePreimages(); }
@@ -264,8 +265,8 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     Later([this] { batch_->GroupRows(); });
   }
   void PlanSums() override { ToldOfBatch().PlanSums(); }
-  void Update(const float* gradients, TrafficPlan* plan, const StepScalars& scalars) override {
-    TrafficPlan* const cpu_plan = plan == nullptr ? nullptr : &CpuPlanOf(*plan);
+  void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) override {
+    AllToAllPlan* const cpu_plan = plan == nullptr ? nullptr : &CpuPlanOf(*plan);
     Later([=, this] { batch_->Update(gradients, cpu_plan, scalars); });
   }
   void Assign(const float* values, std::uint32_t columns) override {
@@ -387,8 +388,8 @@ class ApartDevice final : public Device {
     return std::unique_ptr<Shard>(
         std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard), floats));
   }
-  std::unique_ptr<TrafficPlan> MakeTrafficPlan() override {
-    return std::make_unique<ApartPlan>(cpu_->WorkStream(), cpu_->MakeTrafficPlan());
+  std::unique_ptr<AllToAllPlan> MakeAllToAllPlan() override {
+    return std::make_unique<ApartPlan>(cpu_->WorkStream(), cpu_->MakeAllToAllPlan());
   }
   void* Allocate(std::size_t bytes) override { return lates_->memory().Allocate(bytes); }
   void Free(void* memory) noexcept override {
@@ -399,7 +400,7 @@ class ApartDevice final : public Device {
     return {AllocateWithSize(bytes),
             {[](void* memory, int /*ordinal*/) noexcept { OverwriteAndFree(memory); }, ordinal_}};
   }
-  std::unique_ptr<Arrivals> MakeArrivals() override { return cpu_->MakeArrivals(); }
+  std::unique_ptr<IngestCopy> MakeIngestCopy() override { return cpu_->MakeIngestCopy(); }
   std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }

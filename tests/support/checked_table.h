@@ -20,7 +20,7 @@ namespace slotwise::test {
 inline constexpr std::array kEveryCombiner{Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
 inline const std::vector<OptimizerKind> kEveryOptimizer = EveryKind<OptimizerKind>();
 
-// Returns options of a table of `dim` elements with uniform first values, for tests to change as they need.
+// Returns options of a table of `dim` elements with uniform initial values, for tests to change as they need.
 TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
                          OptimizerKind optimizer = OptimizerKind::kSgd);
 
@@ -72,7 +72,7 @@ class CheckedTable {
   CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
                const BucketMap& owners, DataType partials);
 
-  // Gives the oracle the first values of a normal table's keys, from an untouched table beside this one.
+  // Gives the oracle the initial values of a normal table's keys, from an untouched table beside this one.
   void TellFirstValues(const Batch& batch);
 
   TableOptions options_;

@@ -1,10 +1,10 @@
 // MpiCluster is the processes that mpirun started, as the ranks of a test's tables.
 //
 // Each process has a device and holds its own shard of every table. Keys, bags and gradients travel as a
-// server's do, by its Exchange and its BagTravel. The Collective gathers the values that a test compares in
-// host memory, so that every process sees all of them. All processes run the same test on the same batches.
-// Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and those of its
-// tables.
+// server's do, by its Exchange and its OutputDistributor. The Collective gathers the values that a test
+// compares in host memory, so that every process sees all of them. All processes run the same test on the
+// same batches. Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and
+// those of its tables.
 #ifndef SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 #define SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 
@@ -13,7 +13,7 @@
 
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
+#include "server/engine/output_distributor.h"
 #include "tests/support/cluster.h"
 
 namespace slotwise::test {
@@ -32,7 +32,7 @@ class MpiCluster final : public Cluster {
   Collective& collective_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Exchange> exchange_;
-  BagTravel travel_;
+  OutputDistributor travel_;
 };
 
 }  // namespace slotwise::test

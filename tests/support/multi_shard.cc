@@ -76,7 +76,7 @@ MultiShard::MultiShard(std::vector<Device*> devices, const TableOptions& options
       throw std::runtime_error("MakeShard: " + made.status().message());
     }
     shards_.push_back(std::move(*made));
-    plans_.push_back(device(rank).MakeTrafficPlan());
+    plans_.push_back(device(rank).MakeAllToAllPlan());
   }
 }
 
@@ -123,7 +123,7 @@ std::vector<float> MultiShard::SumsOverRanks(const Batch& batch, std::vector<Fou
 // By what ranks send each other when only bags travel of which they own keys.
 template <class T>
 std::vector<float> MultiShard::SumsOfBagsThatTravel(const Batch& batch, std::vector<FoundBatch>& found) {
-  for (int rank = 0; rank < ranks(); ++rank) found[rank].PlanTraffic(BagsOf(batch), *plans_[rank]);
+  for (int rank = 0; rank < ranks(); ++rank) found[rank].PlanAllToAll(BagsOf(batch), *plans_[rank]);
   std::vector<std::vector<T>> sent;
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::size_t owned = Sum(plans_[rank]->Traffic().with_keys_here);
@@ -157,7 +157,8 @@ std::vector<std::size_t> MultiShard::BagsOf(const Batch& batch) const {
 
 // What arrives at `rank` of rows that all sent: as many as it expects from each.
 template <class T>
-std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in) {
+std::vector<T> MultiShard::Arrived(const std::vector<std::vector<T>>& sent, int rank, OutputDistribution out,
+                                   OutputDistribution in) {
   std::vector<T> arrived;
   for (int from = 0; from < ranks(); ++from) {
     const std::vector<std::size_t>& counts = plans_[from]->Traffic().*out;
@@ -197,7 +198,7 @@ Status MultiShard::Push(const Batch& batch, const std::vector<float>& gradients)
 void MultiShard::UpdateByGradientsThatTravel(const Batch& batch, std::vector<InsertedBatch>& inserted,
                                              const std::vector<float>& gradients,
                                              const StepScalars& scalars) {
-  for (int rank = 0; rank < ranks(); ++rank) inserted[rank].PlanTraffic(BagsOf(batch), *plans_[rank]);
+  for (int rank = 0; rank < ranks(); ++rank) inserted[rank].PlanAllToAll(BagsOf(batch), *plans_[rank]);
   std::vector<std::vector<float>> sent;
   std::size_t first = 0;
   for (int rank = 0; rank < ranks(); ++rank) {

@@ -38,7 +38,7 @@ class MultiShard final : public TableShards {
   Device& device(int rank) { return *devices_[rank % devices_.size()]; }
 
  private:
-  using Way = std::vector<std::size_t> BagTraffic::*;
+  using OutputDistribution = std::vector<std::size_t> BagTraffic::*;
 
   void Upload(const Batch& batch);
   // Each returns the ranks' batches.
@@ -57,7 +57,8 @@ class MultiShard final : public TableShards {
                                    const std::vector<float>& gradients, const StepScalars& scalars);
   std::vector<std::size_t> BagsOf(const Batch& batch) const;
   template <class T>
-  std::vector<T> Arrived(const std::vector<std::vector<T>>& sent, int rank, Way out, Way in);
+  std::vector<T> Arrived(const std::vector<std::vector<T>>& sent, int rank, OutputDistribution out,
+                         OutputDistribution in);
   std::vector<float> DividedBagSlices(const Batch& batch, std::vector<float> values);
   void ExpectInputsUnchanged(const Batch& batch);
 
@@ -65,7 +66,7 @@ class MultiShard final : public TableShards {
   DataType partials_;
   std::vector<Device*> devices_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<std::unique_ptr<TrafficPlan>> plans_;    // a rank's, of the batch in flight
+  std::vector<std::unique_ptr<AllToAllPlan>> plans_;   // a rank's, of the batch in flight
   std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight
   std::uint64_t step_ = 0;
 };

@@ -36,7 +36,7 @@ std::uint64_t OracleSipHash(int compression_rounds, int finalization_rounds,
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
                                           std::array<std::uint32_t, 2> key);
 
-// Returns the first value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
+// Returns the initial value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
 float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j);
 
 // Returns the sum of `terms`: adds blocks of 32 in order, then blocks of the sums, until one sum is left. The
@@ -54,7 +54,7 @@ class Oracle {
   // `owner_of_bucket[bucket(key)]` is the rank that holds the key; if it is empty, rank 0 holds all keys.
   explicit Oracle(const TableOptions& options, std::vector<int> owner_of_bucket = {});
 
-  // Sets the first values of `key`'s row. REQUIRED for every key of a table with a normal initializer,
+  // Sets the initial values of `key`'s row. REQUIRED for every key of a table with a normal initializer,
   // because the backends decide how the quantile is rounded, and need only agree with each other.
   void GiveFirstValues(std::uint64_t key, std::vector<float> values);
 

@@ -62,8 +62,8 @@ Counts OffsetsOf(Counts bags_of) {
 
 }  // namespace
 
-SpreadShards::SpreadShards(Device& device, Collective& collective, Exchange& exchange, BagTravel& travel,
-                           const TableOptions& options, const BucketMap& owners)
+SpreadShards::SpreadShards(Device& device, Collective& collective, Exchange& exchange,
+                           OutputDistributor& travel, const TableOptions& options, const BucketMap& owners)
     : device_(device),
       collective_(collective),
       exchange_(exchange),
@@ -176,11 +176,11 @@ void SpreadShards::ExpectInputsUnchanged(const Batch& batch) {
 
 // --- operations
 
-TravellingBags SpreadShards::Bags(const Batch& batch) const {
+DistributedBags SpreadShards::Bags(const Batch& batch) const {
   return {bags_of_, batch.keys.size(), options_.dim};
 }
 
-std::vector<float> SpreadShards::Pooled(const Batch& batch, FoundBatch& found, Way way) {
+std::vector<float> SpreadShards::Pooled(const Batch& batch, FoundBatch& found, OutputDistribution way) {
   // Not-a-number everywhere: an element that is not written will show.
   const std::size_t mine = bags_of_[me()];
   const std::vector<float> unwritten(mine * options_.dim, std::numeric_limits<float>::quiet_NaN());
@@ -204,8 +204,8 @@ Result<std::vector<float>> SpreadShards::Lookup(const Batch& batch, LookupMode m
     if (Status agreed = Agree(mine.status()); !agreed.ok()) return agreed;
     found = std::move(*mine);
   }
-  const std::vector<float> mine = Pooled(batch, *found, Way::kAllBags);
-  EXPECT_TRUE(SameBytes(Pooled(batch, *found, Way::kOwnedBags), mine, options_.dim))
+  const std::vector<float> mine = Pooled(batch, *found, OutputDistribution::kAllBags);
+  EXPECT_TRUE(SameBytes(Pooled(batch, *found, OutputDistribution::kOwnedBags), mine, options_.dim))
       << "all bags and those that travel differ";
   ExpectInputsUnchanged(batch);
   return Together(mine, Times(bags_of_, options_.dim));

@@ -1,12 +1,11 @@
 // SpreadShards: this process's shard of a table whose other shards the other processes of mpirun hold.
 //
 // An operation is that of server/engine: every rank brings its share of the batch, exchanges bring the
-// others', ranks agree before rows are added, bags and gradients travel by BagTravel. Shares are even, or
-// uneven to the point that ranks have none, in turns. Every lookup is made both ways; pushes take turns
-// between gathered gradients and travelling ones. On the way it checks what MultiShard checks of each shard.
-// A failure that only one rank has seen becomes one on all of them at the next operation, so that all go on
-// alike.
-// Thread-safety: one thread at a time. Every call but step and shard is collective.
+// others', ranks agree before rows are added, bags and gradients travel by OutputDistributor. Shares are
+// even, or uneven to the point that ranks have none, in turns. Every lookup is made both ways; pushes take
+// turns between gathered gradients and travelling ones. On the way it checks what MultiShard checks of each
+// shard. A failure that only one rank has seen becomes one on all of them at the next operation, so that all
+// go on alike. Thread-safety: one thread at a time. Every call but step and shard is collective.
 #ifndef SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
 #define SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
 
@@ -18,7 +17,7 @@
 
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
-#include "server/engine/bag_travel.h"
+#include "server/engine/output_distributor.h"
 #include "tests/support/device_batch.h"
 #include "tests/support/table_shards.h"
 
@@ -28,7 +27,7 @@ class SpreadShards final : public TableShards {
  public:
   // All outlive it. `owners` has a rank for each bucket. Throws std::runtime_error if the device makes no
   // such shard.
-  SpreadShards(Device& device, Collective& collective, Exchange& exchange, BagTravel& travel,
+  SpreadShards(Device& device, Collective& collective, Exchange& exchange, OutputDistributor& travel,
                const TableOptions& options, const BucketMap& owners);
 
   Result<std::vector<float>> Lookup(const Batch& batch, LookupMode mode) override;
@@ -57,9 +56,9 @@ class SpreadShards final : public TableShards {
   Result<InsertedBatch> Insert(const Batch& batch, PrepareFor purpose);
   // How many rows the table would have.
   std::uint64_t AgreeOnRows(NewBatch& prepared);
-  TravellingBags Bags(const Batch& batch) const;
+  DistributedBags Bags(const Batch& batch) const;
   // This rank's bags, divided as the combiner wants.
-  std::vector<float> Pooled(const Batch& batch, FoundBatch& found, Way way);
+  std::vector<float> Pooled(const Batch& batch, FoundBatch& found, OutputDistribution way);
   void ExpectInputsUnchanged(const Batch& batch);
 
   // Σ over the ranks of each value.
@@ -75,8 +74,8 @@ class SpreadShards final : public TableShards {
   Device& device_;
   Collective& collective_;
   Exchange& exchange_;
-  BagTravel& travel_;
-  TravelArrays arrays_;
+  OutputDistributor& travel_;
+  DistributionArrays arrays_;
   const TableOptions options_;
   const BucketMap owners_;
   std::unique_ptr<Shard> shard_;

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from slotwise._export import left_to_python
-from slotwise._modules import Remote, as_key, is_not
+from slotwise._modules import RemoteEmbedding, as_key, is_not
 from slotwise._tensors import Lookup, Lookups, joined_lookups
 from slotwise.client import Client
 from slotwise.errors import InvalidArgument
@@ -19,7 +19,7 @@ from slotwise.options import TableOptions
 from slotwise.session import Session
 
 
-class EmbeddingBag(Remote):
+class EmbeddingBag(RemoteEmbedding):
     """Pools the rows of every bag, as `torch.nn.EmbeddingBag` does.
 
     Attributes:
@@ -91,7 +91,7 @@ class EmbeddingBag(Remote):
         return f"{self._table!r}, slots={self.slots}, dim={self.dim}{padding}"
 
 
-class EmbeddingBags(Remote):
+class EmbeddingBags(RemoteEmbedding):
     """Looks up in several tables, of any dims, with one request a `forward()` or `backward()`.
 
     A table whose result had no part in the loss makes no step, unless trainers share the session: their

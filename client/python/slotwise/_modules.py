@@ -47,7 +47,7 @@ class Found:
     looked_up: Mapping[str, LookedUp] = field(default_factory=dict)
 
 
-class Remote(nn.Module):
+class RemoteEmbedding(nn.Module):
     """A module whose rows are on the server; it looks up in all its tables, and pushes to them."""
 
     def __init__(self, ps: Client, tables: Iterable[str], session: Session | None, in_flight: bool) -> None:
@@ -181,7 +181,7 @@ class Remote(nn.Module):
 
     def _check_not_stepped(self) -> None:
         """Refuses to push a table's gradients in backward() while an optimizer gathers others."""
-        stepped: Mapping[str, Remote] = _stepped.get(self._ps, {})
+        stepped: Mapping[str, RemoteEmbedding] = _stepped.get(self._ps, {})
         if any(table in stepped for table in self._tables):
             gc.collect()  # that model may be garbage
         taken = [table for table in self._tables if table in stepped]
@@ -222,7 +222,7 @@ class Remote(nn.Module):
 
 
 # The module that an optimizer steps, by client and table.
-_stepped: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, Remote]]
+_stepped: weakref.WeakKeyDictionary[Client, weakref.WeakValueDictionary[str, RemoteEmbedding]]
 _stepped = weakref.WeakKeyDictionary()
 
 
@@ -231,7 +231,7 @@ class _LookupAndPush(torch.autograd.Function):
     def forward(
         ctx: Any,
         _anchor: Tensor,
-        module: Remote,
+        module: RemoteEmbedding,
         tables: tuple[str, ...],
         during: Phase,
         *flat: Tensor | None,
@@ -275,7 +275,7 @@ def _by_table(tables: tuple[str, ...], flat: tuple[Tensor | None, ...]) -> Looku
     return {table: flat[3 * i : 3 * i + 3] for i, table in enumerate(tables)}
 
 
-class Embedding(Remote):
+class Embedding(RemoteEmbedding):
     """Looks up rows as `torch.nn.Embedding` does, in a table without a combiner ("none").
 
     Attributes:

@@ -51,7 +51,7 @@ class Optimizer(torch.optim.Optimizer):
                 several sessions; modules of several clients have one table; or `dense` is an Optimizer of
                 Slotwise or an LBFGS.
         """
-        from slotwise._modules import Remote
+        from slotwise._modules import RemoteEmbedding
 
         if isinstance(dense, (Optimizer, torch.optim.LBFGS)):
             raise InvalidArgument(
@@ -61,9 +61,9 @@ class Optimizer(torch.optim.Optimizer):
         models = [modules] if isinstance(modules, nn.Module) else list(modules)
         if not all(isinstance(model, nn.Module) for model in models):
             raise InvalidArgument("Optimizer: takes a model, or several, and not their parameters")
-        found: dict[int, Remote] = {}
+        found: dict[int, RemoteEmbedding] = {}
         for model in models:
-            found.update((id(each), each) for each in model.modules() if isinstance(each, Remote))
+            found.update((id(each), each) for each in model.modules() if isinstance(each, RemoteEmbedding))
         if not found:
             raise InvalidArgument("Optimizer: there is no module of slotwise.torch in what it is to step")
         # The parameters lie where the dense weights do: DistributedDataParallel wants devices of one type.

@@ -43,7 +43,7 @@ _UNREADABLE = (
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteEmbedding:
     """The part of a model that is on a server.
 
     Attributes:
@@ -58,7 +58,7 @@ class Remote:
     uses_own: bool
 
 
-def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -> Remote:
+def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -> RemoteEmbedding:
     """Returns the part of modules on one server; InvalidArgument if there are none, or several servers."""
     found = list(modules)
     if not found:
@@ -73,7 +73,7 @@ def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -
         )
     tables = sorted({table for _, names, _ in found for table in names})
     sessions = [ps.session if session is None else session for _, _, session in found]
-    return Remote(
+    return RemoteEmbedding(
         ps,
         tuple(tables),
         {session.id: session for session in sessions},
@@ -83,7 +83,7 @@ def remote_of(modules: Iterable[tuple[Client, Iterable[str], Session | None]]) -
 
 def save(
     path: str | os.PathLike[str],
-    remote: Remote,
+    remote: RemoteEmbedding,
     content: dict[str, Any],
     *,
     delta: bool,
@@ -141,7 +141,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def bring_back(
     path: str | os.PathLike[str],
-    remote: Remote,
+    remote: RemoteEmbedding,
     record: dict[str, Any],
     *,
     go_back: bool,
@@ -182,7 +182,7 @@ def bring_back(
     _resume(remote, record)
 
 
-def _resume(remote: Remote, record: dict[str, Any]) -> None:
+def _resume(remote: RemoteEmbedding, record: dict[str, Any]) -> None:
     """Goes on with the sessions that the file knows; other sessions are younger, and stay as they are.
 
     A server that has loaded the model's tables alone knows later steps of a session than the file.
@@ -199,7 +199,7 @@ def _resume(remote: Remote, record: dict[str, Any]) -> None:
 
 
 def _differences_of_tables(
-    ps: Client, remote: Remote, record: dict[str, Any], *, with_lineages: bool
+    ps: Client, remote: RemoteEmbedding, record: dict[str, Any], *, with_lineages: bool
 ) -> list[str]:
     """Returns the differences between the server's tables and the record's, in words."""
     found = []
@@ -247,7 +247,9 @@ def _describe(ps: Client, sessions: dict[int, Session]) -> dict[int, SessionInfo
     return {id: ps.describe_session(session) for id, session in sessions.items()}
 
 
-def _record(details: CheckpointDetails, remote: Remote, sessions: dict[int, SessionInfo]) -> dict[str, Any]:
+def _record(
+    details: CheckpointDetails, remote: RemoteEmbedding, sessions: dict[int, SessionInfo]
+) -> dict[str, Any]:
     tables = {
         entry["options"]["name"]: {"lineage": int(entry["lineage"], 16), "steps": int(entry["steps"])}
         for entry in details.manifest["tables"]

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from slotwise._modules import Found, Remote
+from slotwise._modules import Found, RemoteEmbedding
 from slotwise._tensors import Lookups, own_copies, same_lookups
 from slotwise.core import LookedUp
 from slotwise.errors import InvalidArgument
@@ -55,7 +55,7 @@ class Prefetch(Generic[Batch]):
     The loader works in a thread of its own. So it must make new tensors for each batch, and random numbers
     from a generator that the trainer uses too come in another order than in the plain loop. A loop that is
     left early loses the batches that were loaded; keys that were looked up ahead in `train()` mode have
-    rows, which hold their first values. Rows that the client imports, erases or loads within the loop are
+    rows, which hold their initial values. Rows that the client imports, erases or loads within the loop are
     looked up anew; the client's own `push` is not heeded.
 
     One thread at a time iterates.
@@ -64,7 +64,7 @@ class Prefetch(Generic[Batch]):
     def __init__(
         self,
         loader: Iterable[Batch],
-        module: Remote | Sequence[Remote],
+        module: RemoteEmbedding | Sequence[RemoteEmbedding],
         depth: int = 2,
         staleness: int = 0,
         *,
@@ -91,7 +91,7 @@ class Prefetch(Generic[Batch]):
         self._one = isinstance(module, nn.Module)
         modules: list[Any] = [module] if isinstance(module, nn.Module) else list(module)
         for each in modules:
-            if not isinstance(each, Remote):
+            if not isinstance(each, RemoteEmbedding):
                 raise InvalidArgument(
                     f"module: {type(each).__name__} is no EmbeddingBag, Embedding or EmbeddingBags "
                     f"of slotwise.torch"
@@ -180,7 +180,7 @@ class _Lookup:
     """
 
     batch: int
-    module: Remote
+    module: RemoteEmbedding
     lookups: Lookups
     done: bool = False
     seen: dict[str, int] = field(default_factory=dict)
@@ -201,7 +201,7 @@ class Iteration:
     def __init__(
         self,
         loader: Iterable[Any],
-        modules: Sequence[Remote],
+        modules: Sequence[RemoteEmbedding],
         lookups_of: Callable[[Any], list[Lookups]],
         depth: int,
         staleness: int,
@@ -285,7 +285,7 @@ class Iteration:
                 self._unused,
             )
 
-    def find(self, module: Remote, lookups: Lookups) -> Found | None:
+    def find(self, module: RemoteEmbedding, lookups: Lookups) -> Found | None:
         """Waits for the rows of a forward(), or the lookup's or a push's error; None: none were looked up."""
         with self._changed:
             there = self._current.get(id(module))
@@ -312,7 +312,7 @@ class Iteration:
         )
         return Found(rows, lookup.lookups, self if mode else None, lookup.batch, lookup.looked_up)
 
-    def pushed(self, module: Remote, batch: int, numbers: Mapping[str, int]) -> None:
+    def pushed(self, module: RemoteEmbedding, batch: int, numbers: Mapping[str, int]) -> None:
         """Takes the numbers of a batch's push; the module's lookups that wait for the push may begin then."""
         with self._changed:
             self._through.add((batch, id(module)))

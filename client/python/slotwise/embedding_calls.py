@@ -81,7 +81,7 @@ class EmbeddingCalls(SessionCalls):
             NotFound: no such table.
             ResourceExhausted: the table is full (`train`), or one sample is too large. A request is refused
                 whole, with nothing changed. But a lookup of many MiB is cut into several requests: new keys
-                of those that were served have rows, which hold first values. The message then says how many
+                of those that were served have rows, which hold initial values. The message then says how many
                 samples were answered.
         """
         with self._shapes(table) as (options,):
@@ -130,7 +130,7 @@ class EmbeddingCalls(SessionCalls):
 
         Raises:
             As `lookup`. If one table refuses, the call fails, though other tables may have got new rows,
-            which hold first values; the message says so.
+            which hold initial values; the message says so.
         """
         with self._shapes(*lookups) as tables:
             batches = [

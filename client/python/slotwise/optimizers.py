@@ -129,7 +129,7 @@ class Adam:
 class FTRL:
     """FTRL-proximal: `lambda1` makes rows sparse, and `lambda2` makes them small.
 
-    A row's first update replaces its first value.
+    A row's first update replaces its initial value.
     """
 
     lr: float
@@ -142,7 +142,7 @@ class FTRL:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Draws a new row's first values from [low, high), by (seed, key, element) alone."""
+    """Draws a new row's initial values from [low, high), by (seed, key, element) alone."""
 
     low: float = -0.05
     high: float = 0.05
@@ -150,7 +150,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Normal:
-    """Draws a new row's first values from a normal distribution, by (seed, key, element) alone."""
+    """Draws a new row's initial values from a normal distribution, by (seed, key, element) alone."""
 
     mean: float = 0.0
     deviation: float = 0.05
@@ -158,7 +158,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Constant:
-    """Sets all of a new row's first values to `value`."""
+    """Sets all of a new row's initial values to `value`."""
 
     value: float = 0.0
 

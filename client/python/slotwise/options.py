@@ -32,8 +32,8 @@ class TableOptions:
         combiner: "sum", "mean" (divides by the number of keys in the bag), "sqrtn" (divides by that
             number's root), or "none": every bag has one key, whose row is the result, and slots must be 1.
         optimizer: SGD, Momentum, Nesterov, AdaGrad, RowWiseAdaGrad, RMSProp, Adam or FTRL.
-        initializer: first values of a new row: Uniform, Normal or Constant.
-        seed: 64 bits, for the first values.
+        initializer: initial values of a new row: Uniform, Normal or Constant.
+        seed: 64 bits, for the initial values.
         initial_rows: rows to reserve when the table is made, over all ranks; tables grow by themselves.
         max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0: the server's
             default, 2**30.

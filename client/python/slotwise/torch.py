@@ -46,7 +46,7 @@ from slotwise import _pair
 from slotwise._adopt.adopt import adopt, release, tables_of
 from slotwise._adopt.weight import names_of_adopted, rows_stay
 from slotwise._bags import EmbeddingBag, EmbeddingBags
-from slotwise._modules import Embedding, Remote
+from slotwise._modules import Embedding, RemoteEmbedding
 from slotwise._optimizer import Optimizer
 from slotwise._prefetch import Prefetch
 from slotwise._served.export import export_module
@@ -203,10 +203,10 @@ def _check_groups(path: str | os.PathLike[str], mine: list[Any], saved: list[Any
         )
 
 
-def _remote_of(model: nn.Module) -> _pair.Remote:
+def _remote_of(model: nn.Module) -> _pair.RemoteEmbedding:
     own: list[tuple[Client, Iterable[str], Session | None]] = [
         (module._ps, module._tables, module._of_steps.session)
         for module in model.modules()
-        if isinstance(module, Remote)
+        if isinstance(module, RemoteEmbedding)
     ]
     return _pair.remote_of([*own, *((table.ps, [table.name], None) for table in tables_of(model))])

@@ -27,7 +27,7 @@ def proto_of(options: TableOptions) -> pb.TableOptions:
 
 
 class OracleTable:
-    """A table of docs/semantics.md, but for the first values, which are simpler."""
+    """A table of docs/semantics.md, but for the initial values, which are simpler."""
 
     def __init__(self, options: pb.TableOptions) -> None:
         self.options = options

@@ -126,7 +126,7 @@ def test_a_full_tables_refusal_says_how_much_of_a_cut_lookup_was_answered(ps: sl
     assert answered < parts and (samples > 0) == (answered > 0)
     rows = ps.describe_table("ads").rows
     assert samples <= rows <= 30_000
-    # The rows that came hold first values, as if they had come alone.
+    # The rows that came hold initial values, as if they had come alone.
     here = ps.export_rows("ads")
     found = {int(key): row for rows in here for key, row in zip(rows.keys, rows.values, strict=True)}
     ps.drop_table("ads")

@@ -260,8 +260,8 @@ void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbe
   };
   Stream* pooled = nullptr;  // in whose order all is pooled
   for (std::size_t t = 0; t < batches.size(); ++t) {
-    pooled = &context_.work.Pool(batches[t].table, *of.rows[t], batches[t].bags(), stage.travel_arrays(t),
-                                 pooled_of(t));
+    pooled = &context_.work.Pool(batches[t].table, *of.rows[t], batches[t].bags(),
+                                 stage.distribution_arrays(t), pooled_of(t));
   }
   stage.stream().OrderAfter(*pooled);
   if (type == DataType::kFloat32) {

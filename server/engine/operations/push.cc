@@ -100,7 +100,7 @@ std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, co
       work.Update(table, std::move(*grouped[t]), gradients[t], scalars);
     } else {
       work.UpdateByMine(table, std::move(inserted[t]), batches[t].bags(), gradients[t], scalars,
-                        stage.travel_arrays());
+                        stage.distribution_arrays());
     }
     return {};
   };

@@ -51,9 +51,9 @@ Result<RecordedGather::Batch> RecordedGather::Gather(std::span<const RecordedBat
     const std::size_t count = (arrays->offsets.size() - 1) * columns;
     if (count * BytesOf(arrays->value_type) > arrays->values.size())
       return DataLoss("a part has too few values");
-    const std::size_t first_value = values_.size();
-    values_.resize(first_value + count);
-    const auto widened = std::span(values_).subspan(first_value);
+    const std::size_t initial_value = values_.size();
+    values_.resize(initial_value + count);
+    const auto widened = std::span(values_).subspan(initial_value);
     Widen(arrays->values.data(), arrays->value_type, widened);
     if (Status status = CheckRows(widened, columns, squares); !status.ok()) return status;
   }

@@ -49,8 +49,9 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 
 RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& exchanges,
                            const TableMaker& table_maker, std::uint64_t max_round_bytes,
-                           const TravelOptions& travel, ArrayPool& pool, Tables& all_tables, TicketBook& book,
-                           RoundLog& round_log, Checkpointing& checkpoints, RoomMaker* room_maker)
+                           const DistributionOptions& travel, ArrayPool& pool, Tables& all_tables,
+                           PendingRequests& book, RoundLog& round_log, Checkpointing& checkpoints,
+                           RoomMaker* room_maker)
     : device(of_rank),
       collective(ranks),
       maker(table_maker),

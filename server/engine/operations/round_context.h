@@ -22,8 +22,8 @@
 #include "server/engine/operations/record_bytes.h"
 #include "server/engine/round_log.h"
 #include "server/engine/round_outcome.h"
+#include "server/engine/schedule/pending_requests.h"
 #include "server/engine/schedule/round.h"
-#include "server/engine/schedule/ticket_book.h"
 #include "server/engine/stage.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/table_work.h"
@@ -43,8 +43,8 @@ struct RoundContext {
   // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_round_bytes`:
   // what a round gathers at most. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-               std::uint64_t max_round_bytes, const TravelOptions& travel, ArrayPool& arrays, Tables& tables,
-               TicketBook& tickets, RoundLog& log, Checkpointing& checkpointing,
+               std::uint64_t max_round_bytes, const DistributionOptions& travel, ArrayPool& arrays,
+               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
   // Runs a round of the operation; `with` may have batches of it. Every rank runs the same rounds. May leave
@@ -123,13 +123,13 @@ struct RoundContext {
   const TableMaker& maker;
   ArrayPool& arrays;
   Tables& tables;
-  TicketBook& tickets;
+  PendingRequests& tickets;
   RoundLog& log;
   Checkpointing& checkpointing;
   TableWork work;
   Stages stages;
   std::uint64_t round = 0;                // the number of the one that is run
-  CarriedBatches carried;                 // with its announcement
+  CarriedBatches carried;                 // with its proposal
   std::vector<TableId> replaced = {};     // by a checkpoint's, in the last round
   RoundOutcome* round_outcome = nullptr;  // of each round; null: it is not asked for
 

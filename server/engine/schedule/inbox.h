@@ -1,4 +1,4 @@
-// Inbox: where requests wait until their rank announces them, in turns of their callers, and the bound on the
+// Inbox: where requests wait until their rank proposes them, in turns of their callers, and the bound on the
 // bytes of a rank's requests and of their answers.
 //
 // Parts of steps wait for parts that others may never send. So a share of the bytes is kept from them, and
@@ -19,9 +19,9 @@
 
 #include "server/engine/budget.h"
 #include "server/engine/clock.h"
-#include "server/engine/schedule/announcement.h"
 #include "server/engine/schedule/caller_queues.h"
 #include "server/engine/schedule/drain_meter.h"
+#include "server/engine/schedule/proposal.h"
 #include "server/engine/schedule/request.h"
 #include "slotwise/status.h"
 

@@ -25,7 +25,7 @@ enum class OperationClass : std::uint8_t {
   kStepPart,  // the parts of a step, of all its tables, are one round (incomplete_steps.h)
 };
 
-// What an operation tells all ranks of its request, beside what every announcement has.
+// What an operation tells all ranks of its request, beside what every proposal has.
 class Payload {
  public:
   static constexpr std::size_t kBytes = 16;

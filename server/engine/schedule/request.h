@@ -37,7 +37,7 @@
 #include "server/engine/batch_part.h"
 #include "server/engine/budget.h"
 #include "server/engine/caller.h"
-#include "server/engine/schedule/announcement.h"
+#include "server/engine/schedule/proposal.h"
 #include "server/engine/schedule/round.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
@@ -84,7 +84,7 @@ class Request {
 
   const Caller& caller() const { return body_->caller(); }
   // Returns what other ranks are told of the request, without its ticket.
-  Announcement announcement() const { return body_->Announce(); }
+  Proposal proposal() const { return body_->Propose(); }
 
   // Return the batch, and what its arrays are charged to; null if the request has none.
   BatchPart* batch() { return body_->batch(); }
@@ -128,7 +128,7 @@ class Request {
     virtual ~Body() = default;
     virtual Operation operation() const = 0;
     virtual const Caller& caller() const = 0;
-    virtual Announcement Announce() const = 0;
+    virtual Proposal Propose() const = 0;
     virtual BatchPart* batch() = 0;
     virtual Reservation* reservation() = 0;
     virtual Reservation* answer_reservation() = 0;
@@ -170,8 +170,8 @@ struct Request::Of final : Body {
   Operation operation() const override { return R::kOperation; }
   const Caller& caller() const override { return request.caller; }
 
-  Announcement Announce() const override {
-    Announcement a;
+  Proposal Propose() const override {
+    Proposal a;
     a.operation = R::kOperation;
     a.operation_class = R::kClass;
     a.of_table = kOfTable;

@@ -99,7 +99,7 @@ class AdoptedTable:
             dim=dim,
             combiner=self.combiner,
             optimizer=self._applied,
-            initializer=_first_values(self.weight.detach()) if self._how.grow else Constant(0.0),
+            initializer=_initial_values(self.weight.detach()) if self._how.grow else Constant(0.0),
             initial_rows=rows,
         )
         self._store(self.weight.detach(), self._begun)
@@ -369,7 +369,7 @@ def _numpy(tensor: Tensor) -> Any:
     return tensor.detach().cpu().float().contiguous().numpy()
 
 
-def _first_values(weight: Tensor) -> Constant | Normal:
+def _initial_values(weight: Tensor) -> Constant | Normal:
     """Returns an initializer with the mean and deviation of the weight's own rows."""
     mean = float(weight.double().mean()) if weight.numel() else 0.0
     deviation = float(weight.double().std(unbiased=False)) if weight.numel() else 0.0

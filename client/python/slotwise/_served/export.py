@@ -13,7 +13,7 @@ from torch import nn
 
 from slotwise._adopt.adopt import tables_of
 from slotwise._bags import EmbeddingBag, EmbeddingBags
-from slotwise._modules import Embedding, Remote
+from slotwise._modules import Embedding, RemoteEmbedding
 from slotwise._served.bags import ServedEmbeddingBags
 from slotwise._served.modules import ServedEmbedding, ServedEmbeddingBag, ServedTable
 from slotwise.batch import as_keys
@@ -53,7 +53,7 @@ def export_module(
     """
     if ids not in ("map", "positions"):
         raise InvalidArgument(f"ids is {ids!r}: must be 'map' or 'positions'")
-    modules = [module for module in model.modules() if isinstance(module, Remote)]
+    modules = [module for module in model.modules() if isinstance(module, RemoteEmbedding)]
     adopted = tables_of(model)
     if not modules and not adopted:
         raise InvalidArgument(
@@ -84,7 +84,7 @@ def export_module(
     return copied.eval()
 
 
-def _check(module: Remote) -> None:
+def _check(module: RemoteEmbedding) -> None:
     """Raises InvalidArgument if a copy of the module would do less than the module."""
     hooks = module._forward_hooks or module._forward_pre_hooks
     if hooks:
@@ -103,7 +103,7 @@ def _check(module: Remote) -> None:
 
 
 def _ids_by_table(
-    modules: list[Remote], adopted: set[str], given: Mapping[str, ArrayLike]
+    modules: list[RemoteEmbedding], adopted: set[str], given: Mapping[str, ArrayLike]
 ) -> dict[str, NDArray[np.uint64]]:
     """Returns the given ids by table, sorted; InvalidArgument if a table cannot have ids given."""
     own: dict[str, Client] = {}
@@ -131,7 +131,7 @@ def _array(ids: Any) -> Any:
 
 
 def _stand_ins(
-    modules: list[Remote], wanted: Mapping[str, NDArray[np.uint64]], takes_positions: bool
+    modules: list[RemoteEmbedding], wanted: Mapping[str, NDArray[np.uint64]], takes_positions: bool
 ) -> dict[int, Any]:
     """Returns the copy's objects in the place of modules, clients and optimizers, by the id of each."""
     paddings: dict[str, set[int]] = {}
@@ -205,4 +205,4 @@ def _served_table(
     return ServedTable(table, torch.from_numpy(known[order]), torch.from_numpy(rows), takes_positions)
 
 
-_KINDS: tuple[type[Remote], ...] = (Embedding, EmbeddingBag, EmbeddingBags)
+_KINDS: tuple[type[RemoteEmbedding], ...] = (Embedding, EmbeddingBag, EmbeddingBags)

@@ -1,0 +1,47 @@
+// AdmissionQuantum: how many bytes of requests a rank proposes before it looks into its inbox again.
+//
+// What is proposed is served before whatever comes later, so a portion is what a small request waits for,
+// however much others have sent. It follows the time that the ranks take for one: a portion that took less
+// than `time` grows, one that took longer shrinks, by a quarter at the most. What is much less than a portion
+// says nothing. Other ranks may have other portions: none is agreed on.
+// Thread-safety: one thread at a time.
+#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
+#define SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace slotwise {
+
+class AdmissionQuantum {
+ public:
+  // A round's own cost is little beside this: some 20 µs on a CPU, and some 100 µs on a GPU.
+  static constexpr std::chrono::microseconds kTimeOnCpu{250};
+  static constexpr std::chrono::microseconds kTimeOnGpu{1000};
+
+  // A portion has at least `least` bytes, and at most `most`.
+  AdmissionQuantum(std::chrono::microseconds time, std::uint64_t least, std::uint64_t most)
+      : time_(time), least_(std::min(least, most)), most_(most) {}
+
+  std::uint64_t bytes() const { return bytes_; }
+
+  // A round of so many bytes of this rank's requests took so long.
+  void Took(std::uint64_t bytes, std::chrono::duration<double> time) {
+    if (bytes < bytes_ / 2) return;
+    const double change = std::clamp(std::chrono::duration<double>(time_) / time, 0.75, 1.25);
+    const double changed = static_cast<double>(bytes_) * change;
+    bytes_ = static_cast<std::uint64_t>(
+        std::clamp(changed, static_cast<double>(least_), static_cast<double>(most_)));
+  }
+
+ private:
+  const std::chrono::microseconds time_;
+  const std::uint64_t least_;
+  const std::uint64_t most_;
+  std::uint64_t bytes_ = least_;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_

@@ -1,0 +1,44 @@
+// PendingRequests: the requests that this rank has proposed, until each is answered.
+//
+// Thread-safety: the engine's thread only.
+#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_PENDING_REQUESTS_H_
+#define SLOTWISE_SERVER_ENGINE_SCHEDULE_PENDING_REQUESTS_H_
+
+#include <cstddef>
+#include <unordered_map>
+#include <utility>
+
+#include "server/engine/schedule/request.h"
+
+namespace slotwise {
+
+class PendingRequests {
+ public:
+  // Keeps a request, and gives its ticket's number: they are counted from 1.
+  TicketNumber Add(Request request) {
+    requests_.emplace(++last_, std::move(request));
+    return last_;
+  }
+
+  // REQUIRES, of every call below: the book has the ticket. Of Get: the request is of this kind.
+  template <class Kind>
+  Kind& Get(TicketNumber ticket) {
+    return requests_.at(ticket).As<Kind>();
+  }
+  Request& At(TicketNumber ticket) { return requests_.at(ticket); }
+  BatchPart& BatchOf(TicketNumber ticket) { return *requests_.at(ticket).batch(); }
+
+  // Takes the request out of the book, for an answer.
+  Request Take(TicketNumber ticket) { return std::move(requests_.extract(ticket).mapped()); }
+
+  bool empty() const { return requests_.empty(); }
+  std::size_t size() const { return requests_.size(); }
+
+ private:
+  std::unordered_map<TicketNumber, Request> requests_;
+  TicketNumber last_ = 0;
+};
+
+}  // namespace slotwise
+
+#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_PENDING_REQUESTS_H_
