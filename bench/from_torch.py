@@ -29,7 +29,7 @@ _AUTOGRAD_THREADS: Any = getattr(torch.autograd.grad_mode, "set_multithreading_e
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="local", help='any rank, or "local"')
-    parser.add_argument("--doors", default="best", help="of the client: names, with commas between")
+    parser.add_argument("--transports", default="best", help="of the client: names, with commas between")
     parser.add_argument("--device", default="cpu", help="of keys, results and torch's rows: cpu or cuda")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=26)
@@ -107,9 +107,9 @@ class Work:
 
         return self.contender("torch", self.bag, step)
 
-    def by_server(self, ps: slotwise.Client, door: str) -> Contender:
+    def by_server(self, ps: slotwise.Client, transport: str) -> Contender:
         """Makes a table with torch's rows, and compares what is looked up."""
-        o, table = self.o, f"from-torch-{door}"
+        o, table = self.o, f"from-torch-{transport}"
         ps.drop_table(table, missing_ok=True)
         ps.create_table(table, dim=o.dim, slots=o.slots, combiner="sum", optimizer=slotwise.SGD(lr=0.01))
         first = 0
@@ -122,13 +122,13 @@ class Work:
         found = module.eval()(self.batches[0], self.offsets)
         worst = (found - expected).abs().max().item()
         if not worst < 1e-4:
-            sys.exit(f"from_torch.py: through {door} a value differs from torch's by {worst}")
+            sys.exit(f"from_torch.py: through {transport} a value differs from torch's by {worst}")
         module.train()
 
         def step() -> None:
             module(self.keys(), self.offsets).backward(self.gradient)
 
-        contender = self.contender(door, module, step)
+        contender = self.contender(transport, module, step)
         contender.flush = module.flush
         return contender
 
@@ -153,9 +153,9 @@ def main() -> None:
     work = Work(o)
     contenders = [work.by_torch()]
     clients = []  # which live as long as what they look up
-    for door in o.doors.split(","):
-        clients.append(slotwise.connect(o.server, door=door, timeout=120))
-        contenders.append(work.by_server(clients[-1], door))
+    for transport in o.transports.split(","):
+        clients.append(slotwise.connect(o.server, transport=transport, timeout=120))
+        contenders.append(work.by_server(clients[-1], transport))
     with autograd_of(o):
         for each in contenders * 2:  # once to warm up
             each.lookup()
@@ -176,7 +176,7 @@ def autograd_of(o: argparse.Namespace) -> contextlib.AbstractContextManager[obje
 
 
 def report(o: argparse.Namespace, contenders: list[Contender]) -> None:
-    """Prints medians, and of each door how many times as fast as torch it is."""
+    """Prints medians, and of each transport how many times as fast as torch it is."""
     name = torch.cuda.get_device_name() if o.device == "cuda" else f"cpu, {os.cpu_count()} cores"
     print(f"{name}: {o.slots} slots of dim {o.dim}, batch {o.batch}, hot {o.hot}, {o.rows} rows")
     first = contenders[0].seconds

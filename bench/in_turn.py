@@ -26,7 +26,7 @@ class Contender:
     """A server of one rank that has the table "t" and the configuration's fields `text`; how to reach it."""
 
     binary: str
-    door: str
+    transport: str
     text: str = ""
     backend: str = "cpu"
     credentials: slotwise.Credentials | None = None
@@ -38,7 +38,7 @@ def compare(contenders: Mapping[str, Contender], samples: Sequence[int], rounds:
         clients = {}
         for number, (name, one) in enumerate(contenders.items()):
             address = stack.enter_context(_server(one, Path(folder, f"{number}.pbtxt")))
-            client = slotwise.connect(address, door=one.door, credentials=one.credentials)
+            client = slotwise.connect(address, transport=one.transport, credentials=one.credentials)
             clients[name] = stack.enter_context(client)
         for count in samples:
             _measure(clients, count, rounds)

@@ -473,7 +473,7 @@ Subcommand AddRpc(CLI::App& parent) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--channels", options->client.channels_per_rank, "connections")->check(CLI::PositiveNumber);
   app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
-  app->add_option("--door", options->client.door, "best, shm, tcp or grpc")
+  app->add_option("--transport,--door", options->client.door, "best, shm, tcp or grpc")
       ->transform(CLI::CheckedTransformer(kDoors));
   app->add_option("--against", options->against,
                   "what it is compared with: tcp, redis, memcpy, shard, torch; repeated: a client that sends "

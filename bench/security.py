@@ -2,8 +2,8 @@
 
     ./dev python bench/security.py build/cpu/server/slotwise-server
 
-Each server is one rank with the CPU backend on this machine. The door is gRPC, or memory that is shared with
-the server ("by memory"). Prints medians, and the median and the quartiles of each round's ratio to gRPC
+Each server is one rank with the CPU backend on this machine. The transport is gRPC, or memory that is shared
+with the server ("by memory"). Prints medians, and the median and the quartiles of each round's ratio to gRPC
 without security.
 """
 
@@ -44,10 +44,10 @@ def main() -> None:
         tls = f'tls {{ certificate_file: "{ca}" key_file: "{folder}/server.key" }}'
 
         def contender(
-            security: str, door: str, token_file: Path | None = None, ca_file: Path | None = None
+            security: str, transport: str, token_file: Path | None = None, ca_file: Path | None = None
         ) -> Contender:
             credentials = slotwise.Credentials(token_file=token_file, ca_file=ca_file)
-            return Contender(options.server, door, f"security {{ {security} }}", credentials=credentials)
+            return Contender(options.server, transport, f"security {{ {security} }}", credentials=credentials)
 
         contenders = {
             "gRPC": contender("", "grpc"),

@@ -18,13 +18,14 @@ def main() -> None:
     parser.add_argument("first", help="a slotwise-server")
     parser.add_argument("second", help="the other one")
     parser.add_argument("--backend", default="cpu", help="cpu or cuda (default cpu)")
-    parser.add_argument("--door", default="grpc", help="how to reach them: grpc, tcp or shm (default grpc)")
+    parser.add_argument("--transport", "--door", default="grpc", help="grpc, tcp or shm (default grpc)")
     parser.add_argument("--rounds", type=int, default=201, help="timed rounds of each (default 201)")
     what = "of 26 keys of dim 64 (default 1 and 315)"
     parser.add_argument("--samples", type=int, nargs="+", default=[1, 315], help=what)
     options = parser.parse_args()
     builds = {"the first": options.first, "the second": options.second}
-    contenders = {name: Contender(it, options.door, backend=options.backend) for name, it in builds.items()}
+    how, backend = options.transport, options.backend
+    contenders = {name: Contender(it, how, backend=backend) for name, it in builds.items()}
     compare(contenders, options.samples, options.rounds)
 
 

@@ -27,7 +27,7 @@ Batch = tuple[tuple[Tensor, Tensor], Tensor]
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="127.0.0.1:7070", help='any rank, or "local"')
-    parser.add_argument("--door", default="best", help="of the client: best, gpu, shm, tcp or grpc")
+    parser.add_argument("--transport", "--door", default="best", help="best, gpu, shm, tcp or grpc")
     parser.add_argument("--channels", type=int, default=2, help="connections to each rank")
     parser.add_argument("--table", default="ctr-model", help="dropped and made anew")
     parser.add_argument("--batch", type=int, default=8192, help="samples")
@@ -132,8 +132,8 @@ def main() -> None:
     if arguments.prefetch:
         how = f"Prefetch, depth {arguments.prefetch}, staleness {arguments.staleness}"
     try:
-        channels = arguments.channels
-        with slotwise.connect(arguments.server, door=arguments.door, channels_per_rank=channels) as ps:
+        server, transport, channels = arguments.server, arguments.transport, arguments.channels
+        with slotwise.connect(server, transport=transport, channels_per_rank=channels) as ps:
             seconds, losses = train_with_slotwise(ps, batches, arguments)
             digest = ps.digest(arguments.table)
             print(f"slotwise ({how}): {seconds * 1e3:.2f} ms a step, last loss {losses[-1]:.6f}")

@@ -95,14 +95,22 @@ class _Program:
     """A load in a process of its own."""
 
     def __init__(
-        self, at: str, door: str, table: str, time: float, *, large: bool, rate: float = 0, at_once: int = 1
+        self,
+        at: str,
+        transport: str,
+        table: str,
+        time: float,
+        *,
+        large: bool,
+        rate: float = 0,
+        at_once: int = 1,
     ) -> None:
         program = server_binary().parents[1] / "tests/abuse/offered_load"
         shape = [CONNECTIONS, LARGE, BAG] if large else [1, 1, SMALL]
         pause_us = 0 if large else PAUSE_US
         numbers = [*shape, KEYS, rate, at_once, pause_us, TIMEOUT_MS, round(time)]
         self._process = subprocess.Popen(
-            [str(program), at, door, table, *map(str, numbers)],
+            [str(program), at, transport, table, *map(str, numbers)],
             stdout=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: os.nice(NICE if rate else 0) and None,
@@ -115,7 +123,7 @@ class _Program:
         return Load([json.loads(line) for line in out.splitlines()])
 
 
-def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: float) -> Outcome:
+def run(start: Callable[[str], Cluster], transport: str, seconds: float, tolerance: float) -> Outcome:
     """Overloads a server for `seconds`; throughput may be `tolerance` below the best."""
     others = os.getloadavg()[0]
     cluster = start(CONFIG)
@@ -128,7 +136,7 @@ def run(start: Callable[[str], Cluster], door: str, seconds: float, tolerance: f
     quiet_seconds = max(4.0, min(10.0, seconds / 4))
 
     def begin(time: float, *, large: bool, rate: float = 0, at_once: int = 1) -> _Program:
-        return _Program(address, door, table, time, large=large, rate=rate, at_once=at_once)
+        return _Program(address, transport, table, time, large=large, rate=rate, at_once=at_once)
 
     outcome = Outcome()
     begin(1, large=False).load()

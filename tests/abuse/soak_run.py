@@ -1,8 +1,8 @@
 """A server under Prometheus that everybody uses for a long time: whether its memory stays what it was.
 
 `run` starts a server of two ranks that keeps a journal and makes checkpoints, and Prometheus with the files
-of deploy/observed. Meanwhile trainers look up and push by every door, over the same keys; somebody comes and
-goes, makes and drops a table, imports, exports and erases rows, saves checkpoints, and is refused; somebody
+of deploy/observed. Meanwhile trainers look up and push by every transport, over the same keys; somebody comes
+and goes, makes and drops a table, imports, exports and erases rows, saves checkpoints, and is refused; somebody
 reads the page. What there is to keep is as much at the end as at the beginning: so is the memory that
 Prometheus has seen, or something is kept that is not needed.
 """
@@ -29,7 +29,7 @@ KEYS = 20_000
 DIM = 16
 SAMPLES = 512
 RANKS = 2
-DOORS = ("shm", "tcp", "grpc")
+TRANSPORTS = ("shm", "tcp", "grpc")
 # From the second fifth of the time, when all has been done once, to the last, medians may grow by this share
 # and so many MiB. What the program uses stays what it was; malloc keeps more of what came back for a while.
 GROWTH = 1.03
@@ -99,8 +99,8 @@ def use_it(cluster: Cluster, users: Users) -> None:
     """Starts all who use the server."""
     address = cluster.ranks[0].address
 
-    def trains_by(door: str, seed: int) -> Callable[[int], None]:
-        ps = slotwise.connect(address, door=door, timeout=120)
+    def trains_by(transport: str, seed: int) -> Callable[[int], None]:
+        ps = slotwise.connect(address, transport=transport, timeout=120)
         random = np.random.default_rng(seed)
 
         def trains(_: int) -> None:
@@ -112,8 +112,8 @@ def use_it(cluster: Cluster, users: Users) -> None:
         return trains
 
     def comes_and_goes(turn: int) -> None:
-        door = DOORS[turn % len(DOORS)]
-        with slotwise.connect(cluster.ranks[turn % RANKS].address, door=door, timeout=120) as ps:
+        transport = TRANSPORTS[turn % len(TRANSPORTS)]
+        with slotwise.connect(cluster.ranks[turn % RANKS].address, transport=transport, timeout=120) as ps:
             ps.create_table("passing", dim=4, optimizer=slotwise.SGD(lr=0.1))
             keys = np.arange(1000, dtype=np.uint64)
             ps.import_rows("passing", keys, np.ones((1000, 4), np.float32))
@@ -138,8 +138,8 @@ def use_it(cluster: Cluster, users: Users) -> None:
     with slotwise.connect(address) as ps:
         ps.create_table("ads", dim=DIM, slots=2, combiner="sum", optimizer=slotwise.AdaGrad(lr=0.05))
         ps.lookup("ads", np.arange(KEYS * 2, dtype=np.uint64) % KEYS, np.arange(KEYS * 2 + 1))
-    for seed, door in enumerate(DOORS):
-        users.start(trains_by(door, seed))
+    for seed, transport in enumerate(TRANSPORTS):
+        users.start(trains_by(transport, seed))
     users.start(comes_and_goes)
     users.start(reads_the_page)
 
@@ -178,5 +178,6 @@ def run(start: Callable[..., Cluster], folder: Path, seconds: float) -> Soak:
         line, wrong = judge(rank, kind, samples)
         soak.lines.append(line)
         soak.failures += [wrong] if wrong else []
-    soak.lines.append(f"{seconds:.0f} s, {users.calls} turns of {len(DOORS) + 2} users, {steps:.0f} steps")
+    count = len(TRANSPORTS) + 2
+    soak.lines.append(f"{seconds:.0f} s, {users.calls} turns of {count} users, {steps:.0f} steps")
     return soak

@@ -52,9 +52,9 @@ class Guarded:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
 
-    def connect(self, name: str, door: str | None = None) -> slotwise.Client:
+    def connect(self, name: str, transport: str | None = None) -> slotwise.Client:
         """A client who has a principal's token."""
-        return self.cluster.connect(token_file=self.folder / f"{name}.token", door=door)
+        return self.cluster.connect(token_file=self.folder / f"{name}.token", transport=transport)
 
     def refused(self) -> float:
         """The calls of callers that the server does not know, as a watcher reads them."""
@@ -368,9 +368,9 @@ def test_a_session_names_no_tables_of_others(guarded: Guarded, protocol: Protoco
 
 def test_a_trace_is_in_the_log(alone: Guarded) -> None:
     cluster, ones = alone.cluster, np.ones((1, 2), np.float32)
-    traces = {door: f"{i + 1:032x}" for i, door in enumerate(("shm", "grpc"))}
-    for door, trace in traces.items():
-        with alone.connect("trainer", door) as ps:
+    traces = {transport: f"{i + 1:032x}" for i, transport in enumerate(("shm", "grpc"))}
+    for transport, trace in traces.items():
+        with alone.connect("trainer", transport) as ps:
             with slotwise.trace(f"00-{trace}-00f067aa0ba902b7-01"):
                 ps.lookup("ads", [7])
             ps.push("ads", [7], None, ones)

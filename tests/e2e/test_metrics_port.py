@@ -22,12 +22,12 @@ from test_access import TOKENS, principals
 import slotwise
 
 
-@pytest.mark.parametrize("door", ["tcp", "grpc"])
+@pytest.mark.parametrize("transport", ["tcp", "grpc"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_they_are_what_a_scripted_load_did(start_cluster: StartCluster, ranks: int, door: str) -> None:
+def test_they_are_what_a_scripted_load_did(start_cluster: StartCluster, ranks: int, transport: str) -> None:
     cluster = start_cluster(ranks, METRICS)
     expected: Counter[str] = Counter()
-    with cluster.connect(door=door) as ps:
+    with cluster.connect(transport=transport) as ps:
         ps.create_table("ads", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
         random = np.random.default_rng(20261124)
         for samples in (1, 5, 64, 3):

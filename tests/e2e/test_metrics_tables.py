@@ -221,13 +221,15 @@ def staleness(cluster: Cluster, table: str) -> dict[str, float]:
     return {**found, "sum": of_table(cluster, table, "staleness_steps_sum")}
 
 
-@pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
-def test_staleness_is_how_many_steps_came_between_a_lookup_and_its_push(measured: Cluster, door: str) -> None:
+@pytest.mark.parametrize("transport", ["best", "tcp", "grpc"])
+def test_staleness_is_how_many_steps_came_between_a_lookup_and_its_push(
+    measured: Cluster, transport: str
+) -> None:
     keys, ones = np.arange(10, dtype=np.uint64), np.ones((10, 4), np.float32)
     late = [0, 0]  # of the two trainers: the table's steps when each looked up
     seen = Counter[int]()
     ads, idle = measured.create(), measured.create()
-    with measured.connect(0, door=door) as one, measured.connect(-1, door=door) as two:
+    with measured.connect(0, transport=transport) as one, measured.connect(-1, transport=transport) as two:
         trainers = (one, two)
         two.push(ads, keys, None, ones)  # it has looked nothing up: this is not counted
         steps = 1
@@ -302,13 +304,13 @@ def sampled(gradients: np.ndarray, first: int) -> tuple[float, int]:
 
 @on(2)
 @pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
-def test_a_sample_of_the_gradients_is_summed(measured: Cluster, door: str, wire: str) -> None:
+@pytest.mark.parametrize("transport", ["best", "tcp", "grpc"])
+def test_a_sample_of_the_gradients_is_summed(measured: Cluster, transport: str, wire: str) -> None:
     random = np.random.default_rng(20261125)
     ads, idle = measured.create(dim=24, slots=3), measured.create()
     sums: list[tuple[float, int]] = []
     on_the_wire = np.float32 if wire == "float32" else np.float16
-    with measured.connect(door=door, wire_dtype=wire) as ps:
+    with measured.connect(transport=transport, wire_dtype=wire) as ps:
         session = ps.new_session(parts=1)
         for samples in (1, 2, 7, 100, 1000, 1):
             # Such numbers travel unrounded, and their squares' sums are exact.

@@ -74,7 +74,7 @@ def test_its_curves_are_those_of_the_last_minute(start_cluster: StartCluster, tm
     stop = threading.Event()
 
     def go_on() -> None:
-        with cluster.connect(door="grpc") as ps:
+        with cluster.connect(transport="grpc") as ps:
             while not stop.is_set():
                 ps.lookup("ads", np.arange(2 * SAMPLES, dtype=np.uint64), np.arange(2 * SAMPLES + 1))
 
@@ -102,7 +102,7 @@ def page_of(cluster: Cluster, rank: int) -> str:
 
 def load(cluster: Cluster) -> None:
     """Five lookups and pushes of 64 samples of 2 keys, by gRPC through rank 0 alone."""
-    with cluster.connect(door="grpc") as ps:
+    with cluster.connect(transport="grpc") as ps:
         ps.create_table("ads", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1))
         keys = np.arange(2 * SAMPLES, dtype=np.uint64)
         offsets = np.arange(2 * SAMPLES + 1)

@@ -39,8 +39,8 @@ def start_again(server: CrashingServer, ranks: int = 1) -> None:
     assert server.start(ranks), server.log
 
 
-def connect(server: CrashingServer, door: str | None = None) -> slotwise.Client:
-    return slotwise.connect(*server.addresses, timeout=60.0, door=door)
+def connect(server: CrashingServer, transport: str | None = None) -> slotwise.Client:
+    return slotwise.connect(*server.addresses, timeout=60.0, transport=transport)
 
 
 def push(ps: slotwise.Client, times: int = 1, table: str = "ads") -> None:
@@ -63,11 +63,11 @@ CALLS: dict[str, Callable[[slotwise.Client], object]] = {
 }
 
 
-@pytest.mark.parametrize("door", ["best", "tcp", "grpc"])
+@pytest.mark.parametrize("transport", ["best", "tcp", "grpc"])
 @pytest.mark.parametrize("call", CALLS)
-def test_every_call_says_once_which_steps_are_lost(start: StartServer, call: str, door: str) -> None:
+def test_every_call_says_once_which_steps_are_lost(start: StartServer, call: str, transport: str) -> None:
     server = start()
-    with connect(server, door) as ps, connect(server, door) as another:
+    with connect(server, transport) as ps, connect(server, transport) as another:
         push(ps, 5)
         ps.save()
         push(ps, 3)  # acknowledged steps 6 to 8

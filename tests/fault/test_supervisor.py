@@ -210,7 +210,7 @@ def test_training_goes_on_through_the_launchers_death(launches: Launches, expect
 
 # Keys whose rows are more than two parts of the least size, and fewer than three.
 TWO_PARTS = np.arange(2500, dtype=np.uint64)
-DOORS = {"best": [2, 3, 1], "tcp": [2, 3], "grpc": [2, 3]}
+TRANSPORTS = {"best": [2, 3, 1], "tcp": [2, 3], "grpc": [2, 3]}
 
 
 def counted(ps: slotwise.Client) -> list[slotwise.RankStats]:
@@ -225,20 +225,20 @@ def counted(ps: slotwise.Client) -> list[slotwise.RankStats]:
     return stats
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_an_attached_client_spreads_its_parts_over_all_ranks(launches: Launches, door: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_attached_client_spreads_its_parts_over_all_ranks(launches: Launches, transport: str) -> None:
     port = free_ports(3)
-    launched = launches.server(DOORS[door][0], port=port)
+    launched = launches.server(TRANSPORTS[transport][0], port=port)
     gradients = np.ones((len(TWO_PARTS), 16), np.float32)
-    with slotwise.connect(f"127.0.0.1:{port}", timeout=60, door=door) as ps:
+    with slotwise.connect(f"127.0.0.1:{port}", timeout=60, transport=transport) as ps:
         ps.create_table("ads", dim=16, optimizer=slotwise.SGD(lr=1.0))
 
         def step() -> None:
             ps.lookup("ads", TWO_PARTS)
             ps.push("ads", TWO_PARTS, None, gradients)
 
-        for ranks in DOORS[door]:
-            if ranks != DOORS[door][0]:
+        for ranks in TRANSPORTS[transport]:
+            if ranks != TRANSPORTS[transport][0]:
                 assert launched.stop() == 0, launched.log()
                 launched = launches.server(ranks, port=port)
             step()  # when it returns, the client knows all ranks

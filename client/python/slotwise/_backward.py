@@ -321,7 +321,7 @@ class StepOfTables:
         looked_up: Mapping[str, LookedUp],
     ) -> tuple[Started, Any]:
         """Starts a push, and returns it with its step, which has a name if the push may go another way."""
-        if step is None and self._ps._door != "gpu":
+        if step is None and self._ps._transport != "gpu":
             step = self._ps.session.next()
         gpu, rates = gpu_of(self._ps), self._own_rates()
         return gpu.start_push(device, lookups, gradients, self._options, step, looked_up, rates), step

@@ -37,12 +37,12 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _new_capsule.restype = ctypes.py_object
 
 
-def gpu_of(ps: Client) -> GpuDoor:
-    """Returns a client's door by the memory of a GPU, which may lead nowhere."""
+def gpu_of(ps: Client) -> GpuTransport:
+    """Returns a client's transport by the memory of a GPU, which may lead nowhere."""
     if ps._gpu is None:
-        ps._gpu = GpuDoor(ps)
-    door: GpuDoor = ps._gpu
-    return door
+        ps._gpu = GpuTransport(ps)
+    transport: GpuTransport = ps._gpu
+    return transport
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Started:
     batches: list[Batch]
 
 
-class GpuDoor:
+class GpuTransport:
     """Sends a client's calls by the memory of a GPU, where they can go there. Thread-safe."""
 
     def __init__(self, ps: Client) -> None:
@@ -174,7 +174,7 @@ class GpuDoor:
 
     def _goes_another_way(self, device: torch.device, error: Error) -> bool:
         """Whether a refused call goes by the host's memory, where the client may cut it."""
-        if self._ps._door == "gpu":
+        if self._ps._transport == "gpu":
             return False
         if isinstance(error, FailedPrecondition):
             with self._lock:

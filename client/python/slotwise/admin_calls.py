@@ -33,8 +33,8 @@ class AdminCalls:
         self._core = core
         self._client = client
         self._pushes = Pushes()  # of slotwise.torch, in the background
-        self._door, self._wire_dtype = "best", "float32"  # as `connect` was told
-        self._gpu: Any = None  # slotwise._gpu.GpuDoor, once slotwise.torch has made one
+        self._transport, self._wire_dtype = "best", "float32"  # as `connect` was told
+        self._gpu: Any = None  # slotwise._gpu.GpuTransport, once slotwise.torch has made one
         self._process = os.getpid()
 
     def create_table(

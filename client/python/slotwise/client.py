@@ -20,7 +20,7 @@ from slotwise.session import Session
 _LOG = logging.getLogger("slotwise")
 
 _MOST_CHANNELS = 1024
-_DOORS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3, "gpu": 4}  # SLOTWISE_DOOR_...
+_TRANSPORTS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3, "gpu": 4}  # SLOTWISE_DOOR_...
 
 
 def connect(
@@ -29,8 +29,9 @@ def connect(
     channels_per_rank: int = 2,
     wire_dtype: str = "float32",
     session: Session | None = None,
-    door: str | None = None,
+    transport: str | None = None,
     credentials: Credentials | None = None,
+    door: str | None = None,
 ) -> Client:
     """Connects to a server through any of its ranks and learns the others from it.
 
@@ -45,15 +46,16 @@ def connect(
         wire_dtype: the default type of looked-up values and gradients on the wire: "float32", or "float16" or
             "bfloat16", which halve the bytes and round.
         session: the session to go on with after a restart: `Client.resume`. None: a new one.
-        door: how lookups and pushes travel; all doors give the same bytes. "best": the fastest that there is.
+        transport: how lookups and pushes travel; all give the same bytes. "best": the fastest that there is.
             "gpu": by memory of the GPU that is shared with a server on this host, for tensors of
             `slotwise.torch`'s modules that lie there, or not at all (a server without a GPU shares the host's
             memory instead, and takes tensors that lie there). "shm": by memory that is shared with a server
             on this host, or not at all (`Unavailable`). "tcp": by sockets, to any host. "grpc": for example
-            through a proxy that speaks HTTP/2 alone. None: the environment's SLOTWISE_DOOR, or "best".
+            through a proxy that speaks HTTP/2 alone. None: the environment's SLOTWISE_TRANSPORT, or "best".
         credentials: who the client is, and whom it trusts. None: the environment's SLOTWISE_TOKEN_FILE,
             SLOTWISE_CA_FILE, SLOTWISE_CERTIFICATE_FILE, SLOTWISE_KEY_FILE, SLOTWISE_SERVER_NAME and
             SLOTWISE_INSECURE ("1").
+        door: `transport`'s name in 0.1, as SLOTWISE_DOOR is SLOTWISE_TRANSPORT's.
 
     Raises:
         Unavailable, DeadlineExceeded: no address answered within `timeout`.
@@ -67,9 +69,12 @@ def connect(
         raise InvalidArgument(f"timeout is {timeout}, not above 0")
     if not 1 <= channels_per_rank <= _MOST_CHANNELS:
         raise InvalidArgument(f"channels_per_rank is {channels_per_rank}, not 1 to {_MOST_CHANNELS}")
-    door = door if door is not None else os.environ.get("SLOTWISE_DOOR", "best")
-    if door not in _DOORS:
-        raise InvalidArgument(f"door is {door!r}, none of {', '.join(_DOORS)}")
+    if transport is not None and door is not None:
+        raise InvalidArgument("transport and door are two names of one argument: give transport alone")
+    named = (transport, door, os.environ.get("SLOTWISE_TRANSPORT"), os.environ.get("SLOTWISE_DOOR"))
+    transport = next((name for name in named if name is not None), "best")
+    if transport not in _TRANSPORTS:
+        raise InvalidArgument(f"transport is {transport!r}, none of {', '.join(_TRANSPORTS)}")
     if addresses == ("local",):
         addresses = (local_server.shared_address(timeout, connect),)
         credentials = Credentials()  # that server asks for none, whatever the environment has for others
@@ -79,13 +84,13 @@ def connect(
         timeout_ms=max(1, round(min(timeout, 1e9) * 1000)),
         channels_per_rank=channels_per_rank,
         data_type=wire_number(wire_dtype),
-        door=_DOORS[door],
+        door=_TRANSPORTS[transport],
         log=native.log_line,
         credentials=None if credentials is None else ctypes.pointer(credentials.native()),
     )
     call = native.finish(native.connect(seeds, len(seeds), ctypes.byref(options), None))
     client = Client(native, native.call_client(call), addresses)
-    client._door, client._wire_dtype = door, wire_dtype
+    client._transport, client._wire_dtype = transport, wire_dtype
     if session is not None:
         try:
             client.resume(session)

@@ -84,10 +84,27 @@ def test_bad_arguments_are_refused_by_name_and_value(fake: FakeServer) -> None:
         with pytest.raises(slotwise.InvalidArgument):
             slotwise.connect(address)
     with pytest.raises(slotwise.InvalidArgument, match="best, grpc, tcp, shm"):
-        slotwise.connect(fake.addresses[0], door="window")
+        slotwise.connect(fake.addresses[0], transport="window")
     host, port = fake.addresses[0].split(":")  # a port is not taken modulo 65536
     with pytest.raises(slotwise.InvalidArgument, match="a port 1 to 65535"):
         slotwise.connect(f"{host}:{int(port) + 65536}")
+
+
+def test_door_is_an_older_name_of_transport(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def way(**names: str) -> str:
+        with slotwise.connect(fake.addresses[0], **names) as ps:  # type: ignore[arg-type]
+            return str(ps._transport)
+
+    assert way() == "best"
+    monkeypatch.setenv("SLOTWISE_DOOR", "tcp")
+    assert way() == "tcp"
+    monkeypatch.setenv("SLOTWISE_TRANSPORT", "grpc")
+    assert way() == "grpc", "the newer variable counts"
+    assert way(door="best") == way(transport="best") == "best"
+    with pytest.raises(slotwise.InvalidArgument, match="two names of one argument"):
+        way(door="best", transport="best")
+    with pytest.raises(slotwise.InvalidArgument, match="transport is 'window'"):
+        way(door="window")
 
 
 def test_any_long_timeout_is_as_good_as_none_until_the_client_is_closed(fake: FakeServer) -> None:

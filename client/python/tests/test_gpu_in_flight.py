@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from real_server import RealServer, make_anew
-from test_gpu_door import DEVICE
+from test_gpu_transport import DEVICE
 
 import slotwise
 
@@ -30,7 +30,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[slotwise.Client]:
     """One for all: a server has memory for four, until their process ends."""
-    with slotwise.connect(address, door="gpu") as ps:
+    with slotwise.connect(address, transport="gpu") as ps:
         yield ps
 
 
@@ -96,8 +96,8 @@ def test_a_refused_step_goes_by_the_host_once(ps: slotwise.Client, monkeypatch: 
     """
     from slotwise import _gpu
 
-    applied = _gpu.GpuDoor.finish_push
-    monkeypatch.setattr(_gpu.GpuDoor, "finish_push", lambda *a: applied(*a) and False)
+    applied = _gpu.GpuTransport.finish_push
+    monkeypatch.setattr(_gpu.GpuTransport, "finish_push", lambda *a: applied(*a) and False)
     session = slotwise.Session()
     rows = st.Embedding(ps, "one", session=session, in_flight=True)
     step(rows)
@@ -119,7 +119,7 @@ def test_a_step_that_is_refused_after_its_tensors_were_written_is_an_error(
 ) -> None:
     from slotwise import _gpu
 
-    monkeypatch.setattr(_gpu.GpuDoor, "finish_push", lambda door, started: door.end(started))
+    monkeypatch.setattr(_gpu.GpuTransport, "finish_push", lambda transport, started: transport.end(started))
     rows, given = in_flight(ps), keys()
     out = rows(given)
     gradients = torch.ones_like(out)
@@ -155,7 +155,7 @@ def test_all_ways_of_a_loop_keep_its_order(ps: slotwise.Client, address: str) ->
             take(fast, some)
         return str(ps.digest("one").digest)
 
-    with slotwise.connect(address, door="tcp") as other:
+    with slotwise.connect(address, transport="tcp") as other:
         expected = run(other, False)
     assert run(ps, True) == expected
 
@@ -177,7 +177,7 @@ def test_one_push_of_two_tables_is_behind_no_push_and_before_both_lookups(ps: sl
 
 _TRAINER = """
 import sys, torch, slotwise, slotwise.torch as st
-ps = slotwise.connect(sys.argv[1], door="gpu")
+ps = slotwise.connect(sys.argv[1], transport="gpu")
 rows = st.Embedding(ps, "one", in_flight=True)
 out = rows(torch.arange(10, device=sys.argv[2]))
 out.backward(torch.ones_like(out))
@@ -195,7 +195,7 @@ def test_a_program_that_ends_has_pushed(ps: slotwise.Client, address: str, how: 
 def test_a_lookup_that_finds_no_room_beside_the_push_comes_after_it() -> None:
     """The plain loop has room for one call's arrays and two results, which is less than this takes."""
     server = RealServer(1, config="limits { max_gpu_arena_mib: 8 }")
-    with slotwise.connect(server.address, door="gpu") as ps:
+    with slotwise.connect(server.address, transport="gpu") as ps:
         make_tables(ps)
         for in_flight in (False, True):
             rows = st.Embedding(ps, "one", in_flight=in_flight)

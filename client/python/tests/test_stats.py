@@ -26,9 +26,9 @@ def stats_once(ps: slotwise.Client, holds: Callable[[list[RankStats]], bool]) ->
     return stats
 
 
-@pytest.mark.parametrize("door", ["best", "grpc"])
-def test_ranks_count_what_was_done(real: RealServer, door: str) -> None:
-    with empty_client(real), slotwise.connect(real.address, door=door) as ps:
+@pytest.mark.parametrize("transport", ["best", "grpc"])
+def test_ranks_count_what_was_done(real: RealServer, transport: str) -> None:
+    with empty_client(real), slotwise.connect(real.address, transport=transport) as ps:
         ps.create_table("t", dim=2, slots=2, optimizer=slotwise.SGD(lr=1.0))
         before = ps.stats()
         assert [rank.rank for rank in before] == [0, 1]

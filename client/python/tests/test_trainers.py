@@ -86,10 +86,13 @@ def test_a_trainer_that_dies_leaves_nothing_of_the_step(impatient: slotwise.Clie
     assert ps.digest("shared").steps == 3
 
 
-def refusal_of(ps: slotwise.Client, push: Callable[[slotwise.Client], object], door: str = "best") -> str:
+def refusal_of(
+    ps: slotwise.Client, push: Callable[[slotwise.Client], object], transport: str = "best"
+) -> str:
     """What a trainer hears who waits for its partner, once it hears it before its own timeout."""
     for timeout in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0):  # a busy machine
-        with slotwise.connect(ps.topology().ranks[-1].address, timeout=timeout, door=door) as impatient_ps:
+        last = ps.topology().ranks[-1].address
+        with slotwise.connect(last, timeout=timeout, transport=transport) as impatient_ps:
             with pytest.raises(slotwise.DeadlineExceeded) as refused:
                 push(impatient_ps)
         if "not come" in refused.value.message:
@@ -97,10 +100,10 @@ def refusal_of(ps: slotwise.Client, push: Callable[[slotwise.Client], object], d
     return refused.value.message
 
 
-@pytest.mark.parametrize("door", ["shm", "tcp", "grpc"])
+@pytest.mark.parametrize("transport", ["shm", "tcp", "grpc"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_trainer_hears_whose_part_has_not_come_and_its_own_stays(
-    start_real: StartReal, ranks: int, door: str
+    start_real: StartReal, ranks: int, transport: str
 ) -> None:
     with empty_client(start_real(ranks)) as ps:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(1.0))
@@ -108,7 +111,7 @@ def test_a_trainer_hears_whose_part_has_not_come_and_its_own_stays(
         both = [slotwise.Session(5, trainer=trainer, trainers=2) for trainer in range(2)]
         step, others = (session.next() for session in both)
         ones = np.ones((2, 2), np.float32)
-        said = refusal_of(ps, lambda waiting: waiting.push("ads", [1, 2], None, ones, step=step), door)
+        said = refusal_of(ps, lambda waiting: waiting.push("ads", [1, 2], None, ones, step=step), transport)
         assert "part 1 of 2 of table ads has not come: step 1 of session 5 waits" in said, said
         assert ps.describe_table("ads").steps == 0
         # The partner comes, and the step is applied with the part that came first.

@@ -22,12 +22,12 @@ def wait_until(condition: Callable[[], object], what: str, limit: float = LIMIT)
         time.sleep(0.001)
 
 
-def connect_briefly(*addresses: str, timeout: float, door: str = "best") -> slotwise.Client:
+def connect_briefly(*addresses: str, timeout: float, transport: str = "best") -> slotwise.Client:
     """A client whose calls are to end at its timeout, which is short: connecting may take several tries."""
     deadline = time.monotonic() + LIMIT
     while True:
         try:
-            return slotwise.connect(*addresses, timeout=timeout, door=door)
+            return slotwise.connect(*addresses, timeout=timeout, transport=transport)
         except NO_ANSWER:
             assert time.monotonic() < deadline, f"no connection within {LIMIT} s"
 

@@ -45,19 +45,19 @@ def shared(cluster: Cluster) -> float:
     return total(cluster, "slotwise_budget_bytes", TOKENS["watcher"], budget="shared")
 
 
-@pytest.mark.parametrize("door", ["best", "shm", "tcp", "grpc"])
-def test_rights_are_the_same_by_every_door(guarded: Guarded, door: str) -> None:
+@pytest.mark.parametrize("transport", ["best", "shm", "tcp", "grpc"])
+def test_rights_are_the_same_by_every_door(guarded: Guarded, transport: str) -> None:
     keys, ones = np.arange(100, dtype=np.uint64), np.ones((100, 2), np.float32)
     before = shared(guarded.cluster)
-    with guarded.connect("trainer", door) as ps:
+    with guarded.connect("trainer", transport) as ps:
         there = ps.lookup("ads", keys)
         ps.push("ads", keys, None, ones)
         assert np.array_equal(ps.lookup("ads", keys), there - np.float32(0.1))
-        assert (shared(guarded.cluster) > before) == (door in ("best", "shm"))
+        assert (shared(guarded.cluster) > before) == (transport in ("best", "shm"))
         for table in ("users", "there is none"):
             with pytest.raises(slotwise.PermissionDenied, match="it needs a right on table"):
                 ps.lookup(table, keys)
-    with guarded.connect("reader", door) as ps:
+    with guarded.connect("reader", transport) as ps:
         assert ps.lookup("ads", keys, train=False).shape == (100, 2)
         with pytest.raises(slotwise.PermissionDenied, match="reader may not: it needs push"):
             ps.lookup("ads", keys)
@@ -68,7 +68,7 @@ def test_rights_are_the_same_by_every_door(guarded: Guarded, door: str) -> None:
 def test_a_token_counts_from_call_to_call(guarded: Guarded, tmp_path: Path) -> None:
     mine = tmp_path / "mine.token"
     write(mine, TOKENS["trainer"].encode())
-    with guarded.cluster.connect(token_file=mine, door="shm") as ps:
+    with guarded.cluster.connect(token_file=mine, transport="shm") as ps:
         ps.lookup("ads", [7])
         write(mine, TOKENS["other"].encode())
 
@@ -175,7 +175,7 @@ os.setuid({STRANGER})
 CLIENT = """
 try:
     credentials = slotwise.Credentials(token_file={token!r})
-    with slotwise.connect({address!r}, door={door!r}, timeout=10, credentials=credentials) as ps:
+    with slotwise.connect({address!r}, transport={transport!r}, timeout=10, credentials=credentials) as ps:
         print(json.dumps(ps.lookup("ads", [7], train=False).shape))
 except slotwise.Error as error:
     print(json.dumps(f"{{type(error).__name__}}: {{error}}"))
@@ -199,7 +199,7 @@ def as_stranger(script: str) -> str:
     return output_of(sys.executable, "-c", AS_STRANGER + script, timeout=2 * CALL_TIMEOUT, PYTHONPATH=client)
 
 
-def lookup_of_stranger(cluster: Cluster, door: str) -> Any:
+def lookup_of_stranger(cluster: Cluster, transport: str) -> Any:
     """What becomes of a stranger's lookup who has a token."""
     folder = Path(tempfile.mkdtemp(prefix="slotwise-test-"))
     try:
@@ -207,7 +207,7 @@ def lookup_of_stranger(cluster: Cluster, door: str) -> Any:
         token = folder / "token"
         token.write_text(TOKENS["reader"])
         token.chmod(0o644)
-        script = CLIENT.format(token=str(token), address=cluster.ranks[0].address, door=door)
+        script = CLIENT.format(token=str(token), address=cluster.ranks[0].address, transport=transport)
         return json.loads(as_stranger(script))
     finally:
         shutil.rmtree(folder)
@@ -264,9 +264,10 @@ def test_by_tls_a_token_still_goes_by_shared_memory(start_cluster: StartCluster,
     config = principals(tmp_path / "tokens").replace("security {", f"security {{ {tls.config()}", 1)
     cluster = start_cluster(1, config, tls=tls.channel)
     values = {}
-    for door in ("shm", "best", "grpc"):
-        with cluster.connect(door=door, credentials=tls.credentials(tmp_path / "tokens/trainer.token")) as ps:
-            values[door] = ps.lookup("ads", keys)
+    trainer = tls.credentials(tmp_path / "tokens/trainer.token")
+    for transport in ("shm", "best", "grpc"):
+        with cluster.connect(transport=transport, credentials=trainer) as ps:
+            values[transport] = ps.lookup("ads", keys)
     assert np.array_equal(values["shm"], values["grpc"]) and np.array_equal(values["best"], values["grpc"])
 
 
@@ -287,6 +288,6 @@ def test_a_token_goes_by_shared_memory_and_a_certificate_alone_does_not(
     lets_in = f"security {{ {tls.config()} {named}"
     config = principals(tmp_path / "tokens").replace("security {", lets_in, 1)
     cluster = start_cluster(1, config, tls=tls.channel)
-    for door, mine in (("best", None), ("grpc", None), ("best", token), ("shm", token)):
-        with cluster.connect(door=door, credentials=tls.credentials(mine)) as ps:
-            assert ps.lookup("ads", [7]).shape == (1, 2), (door, mine)
+    for transport, mine in (("best", None), ("grpc", None), ("best", token), ("shm", token)):
+        with cluster.connect(transport=transport, credentials=tls.credentials(mine)) as ps:
+            assert ps.lookup("ads", [7]).shape == (1, 2), (transport, mine)

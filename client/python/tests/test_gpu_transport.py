@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
 
 
 def train(
-    address: str, door: str, wire_dtype: str, in_flight: bool = False
+    address: str, transport: str, wire_dtype: str, in_flight: bool = False
 ) -> tuple[list[torch.Tensor], str]:
     """Trains by all modules; returns what they found, and the tables' digests.
 
@@ -42,7 +42,7 @@ def train(
     print(f"seed {SEED}")
     random = torch.Generator().manual_seed(SEED)
     found = []
-    with slotwise.connect(address, door=door, wire_dtype=wire_dtype) as ps:
+    with slotwise.connect(address, transport=transport, wire_dtype=wire_dtype) as ps:
         make_anew(ps, "bags", dim=12, slots=3, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
         make_anew(ps, "rows", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
         bag = st.EmbeddingBag(ps, "bags", in_flight=in_flight)
@@ -72,7 +72,7 @@ def train(
         bag.flush()
         bag.eval()
         found.append(bag(keys, offsets))
-        assert (used_by(ps) > 0) == (door == "gpu")
+        assert (used_by(ps) > 0) == (transport == "gpu")
         return found, ps.digest("bags").digest + ps.digest("rows").digest
 
 
@@ -92,10 +92,10 @@ def used_by(ps: slotwise.Client) -> int:
     return sum(rank.gpu_arena_bytes for rank in ps.stats())
 
 
-def errors_of(address: str, door: str) -> list[str]:
+def errors_of(address: str, transport: str) -> list[str]:
     """What calls are refused with."""
     said = []
-    with slotwise.connect(address, door=door) as ps:
+    with slotwise.connect(address, transport=transport) as ps:
         make_anew(ps, "errors", dim=4, slots=2, combiner="sum", optimizer=slotwise.SGD(lr=0.1), max_rows=50)
         bag = st.EmbeddingBag(ps, "errors")
         keys = torch.arange(10, device=DEVICE)
@@ -129,7 +129,7 @@ def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
 
 def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
     """A quarter of the arenas has room for a few results: those that are let go make room."""
-    with slotwise.connect(server.address, door="gpu") as ps:
+    with slotwise.connect(server.address, transport="gpu") as ps:
         make_anew(ps, "kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "kept")
         rows.eval()
@@ -151,9 +151,9 @@ def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
 
 
 def test_without_room_it_goes_another_way(server: RealServer, caplog: pytest.LogCaptureFixture) -> None:
-    """With the best door the host's memory takes what the device's has no room for; no step is lost."""
+    """With the best transport the host's memory takes what the device's has no room for; no step is lost."""
     if DEVICE.type == "cpu":
-        pytest.skip("the best door uses no stand-in")
+        pytest.skip("the best transport uses no stand-in")
     with slotwise.connect(server.address) as ps, caplog.at_level(logging.WARNING, "slotwise"):
         make_anew(ps, "wide", dim=1024, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "wide")
@@ -165,7 +165,7 @@ def test_without_room_it_goes_another_way(server: RealServer, caplog: pytest.Log
 
 _TRAINER = """
 import sys, torch, slotwise, slotwise.torch as st
-with slotwise.connect(sys.argv[1], door="gpu") as ps:
+with slotwise.connect(sys.argv[1], transport="gpu") as ps:
     st.Embedding(ps, "gone")(torch.arange(10, device=sys.argv[2]))
     print("looked up", flush=True)
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Every door means the same, to the byte: memory shared with the server, sockets, and gRPC."""
+"""Every transport means the same, to the byte: memory shared with the server, sockets, and gRPC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import NO_ANSWER, connect_briefly, wait_until
 
 import slotwise
 
-DOORS = ["best", "shm", "tcp", "grpc"]
+TRANSPORTS = ["best", "shm", "tcp", "grpc"]
 DIM = 16
 SLOTS = 3
 SEED = 20261123
@@ -44,34 +44,34 @@ def train(ps: slotwise.Client, wire_dtype: str) -> tuple[list[NDArray[np.float32
     """Trains a table, by batches of none to many samples; returns what it saw, and the digest."""
     print(f"seed {SEED}")
     random = np.random.default_rng(SEED)
-    make_anew(ps, "doors", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
+    make_anew(ps, "transports", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.AdaGrad(lr=0.1))
     make_anew(ps, "others", dim=5, combiner="none", optimizer=slotwise.SGD(lr=0.1))
     seen, ones = [], np.ones((2000, 5), np.float32)
     for samples in (1, 0, 7, 300, 40_000, 2):
         keys, offsets, weights = batch(random, samples)
-        found = ps.lookup("doors", keys, offsets, weights=weights, wire_dtype=wire_dtype)
+        found = ps.lookup("transports", keys, offsets, weights=weights, wire_dtype=wire_dtype)
         seen.append(found)
         gradients = random.normal(size=found.shape).astype(np.float32)
-        ps.push("doors", keys, offsets, gradients, weights=weights, wire_dtype=wire_dtype)
+        ps.push("transports", keys, offsets, gradients, weights=weights, wire_dtype=wire_dtype)
         others = random.integers(0, 900, 2000).astype(np.uint64)
-        lookups = {"doors": (keys, offsets), "others": (others,)}
+        lookups = {"transports": (keys, offsets), "others": (others,)}
         seen += ps.lookup_many(lookups, wire_dtype=wire_dtype).values()
-        pushes = {"others": (others, None, ones), "doors": (keys, offsets, gradients)}
+        pushes = {"others": (others, None, ones), "transports": (keys, offsets, gradients)}
         ps.push_many(pushes, wire_dtype=wire_dtype)
-    return seen, ps.digest("doors").digest + ps.digest("others").digest
+    return seen, ps.digest("transports").digest + ps.digest("others").digest
 
 
 @pytest.mark.parametrize("wire_dtype", ["float32", "bfloat16"])
 def test_all_doors_give_the_same_bytes(server: RealServer, wire_dtype: str) -> None:
     expected = None
-    for door in DOORS:
-        with slotwise.connect(server.address, door=door) as ps:
+    for transport in TRANSPORTS:
+        with slotwise.connect(server.address, transport=transport) as ps:
             seen, digest = train(ps, wire_dtype)
         if expected is None:
             expected = seen, digest
-        assert digest == expected[1], door
+        assert digest == expected[1], transport
         for one, other in zip(seen, expected[0]):
-            np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32), err_msg=door)
+            np.testing.assert_array_equal(one.view(np.uint32), other.view(np.uint32), err_msg=transport)
 
 
 def counted(ps: slotwise.Client, calls: int) -> tuple[int, int]:
@@ -86,15 +86,15 @@ def counted(ps: slotwise.Client, calls: int) -> tuple[int, int]:
     return sum(count.calls for count in lookups), sum(count.bytes_out for count in lookups)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_key_that_comes_often_travels_once(server: RealServer, door: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_key_that_comes_often_travels_once(server: RealServer, transport: str) -> None:
     """Rows that are not pooled come to all places of their keys, and each is sent once."""
     print(f"seed {SEED}")
     random = np.random.default_rng(SEED)
     distinct = random.integers(0, 2**63, 700, dtype=np.uint64)
     keys = np.concatenate([distinct, random.choice(distinct, 5300)])
     random.shuffle(keys)
-    with slotwise.connect(server.address, door=door) as ps:
+    with slotwise.connect(server.address, transport=transport) as ps:
         make_anew(ps, "often", dim=DIM, slots=SLOTS, combiner="mean", optimizer=slotwise.SGD(lr=0.1))
         start, _ = counted(ps, 0)
         rows = ps.lookup("often", np.concatenate([distinct, distinct[:2]])).reshape(-1, DIM)
@@ -116,10 +116,10 @@ def shared_by(pid: int) -> int:
 
 def test_the_best_door_on_this_host_is_shared_memory(server: RealServer) -> None:
     before = shared_by(os.getpid())
-    for door, shares in (("best", True), ("shm", True), ("tcp", False), ("grpc", False)):
-        with slotwise.connect(server.address, door=door) as ps:
+    for transport, shares in (("best", True), ("shm", True), ("tcp", False), ("grpc", False)):
+        with slotwise.connect(server.address, transport=transport) as ps:
             train(ps, "float32")
-            assert (shared_by(os.getpid()) > before) == shares, door
+            assert (shared_by(os.getpid()) > before) == shares, transport
         # It is closed, though `ps` is there.
         wait_until(lambda: shared_by(os.getpid()) == before, "an arena that is unmapped")
 
@@ -135,7 +135,7 @@ def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealSe
         with slotwise.connect(server.address) as late:
             assert train(late, "float32")[1] == expected[1]
             make_anew(late, "words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=1))
-            with connect_briefly(server.address, door="shm", timeout=2) as none:
+            with connect_briefly(server.address, transport="shm", timeout=2) as none:
                 with pytest.raises(NO_ANSWER, match="max_shared_mib"):
                     none.lookup("words", [1, 2])
 
@@ -143,16 +143,18 @@ def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealSe
 def test_shared_memory_of_another_host_is_unavailable(fake: FakeServer, fake_ps: slotwise.Client) -> None:
     """A server that names no socket of this host."""
     fake_ps.create_table("words", dim=4, combiner="none", optimizer=slotwise.SGD(lr=1))
-    with connect_briefly(*fake.addresses, door="shm", timeout=1) as ps:
+    with connect_briefly(*fake.addresses, transport="shm", timeout=1) as ps:
         with pytest.raises(NO_ANSWER, match="no server on this host"):
             ps.lookup("words", [1, 2])
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_call_of_several_tables_is_refused_at_the_full_ones_place(server: RealServer, door: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_call_of_several_tables_is_refused_at_the_full_ones_place(
+    server: RealServer, transport: str
+) -> None:
     keys = np.arange(10, dtype=np.uint64)
     ones = np.ones((10, 2), np.float32)
-    with slotwise.connect(server.address, door=door) as ps:
+    with slotwise.connect(server.address, transport=transport) as ps:
         for name, most in (("roomy", 0), ("full", 3), ("also", 0)):
             make_anew(ps, name, dim=2, max_rows=most, optimizer=slotwise.SGD(lr=0.1))
         for names in (["roomy", "full", "also"], ["full", "roomy"], ["also", "roomy", "full"]):
