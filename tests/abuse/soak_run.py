@@ -1,9 +1,9 @@
 """A server under Prometheus that everybody uses for a long time: whether its memory stays what it was.
 
 `run` starts a server of two ranks that keeps a journal and makes checkpoints, and Prometheus with the files
-of deploy/observed. Meanwhile trainers look up and push by every transport, over the same keys; somebody comes
-and goes, makes and drops a table, imports, exports and erases rows, saves checkpoints, and is refused; somebody
-reads the page. What there is to keep is as much at the end as at the beginning: so is the memory that
+of deploy/observed. Meanwhile trainers look up and push by every transport, over the same keys; a client comes
+and goes, makes and drops a table, imports, exports and erases rows, saves checkpoints, and is refused;
+another reads the page. What there is to keep is as much at the end as at the beginning: so is the memory that
 Prometheus has seen, or something is kept that is not needed.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable
-from dataclasses import fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -12,18 +12,34 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], message: dict[str, Any], **given: Any) -> T:
-    """Returns the dataclass `kind` of a message whose fields have the same names.
+    """Returns the dataclass `kind` of a message whose fields have the same names, or those of `named`.
 
     A field that the message lacks has protobuf's default: 0, "", False, or empty. Fields that are `given` are
     not read.
     """
     hints = _hints(cast(Hashable, kind))
     values = {
-        field.name: _value(hints[field.name], message.get(field.name))
-        for field in fields(cast(Any, kind))
-        if field.name not in given
+        each.name: _value(hints[each.name], message.get(each.metadata.get("message", each.name)))
+        for each in fields(cast(Any, kind))
+        if each.name not in given
     }
     return kind(**values, **given)
+
+
+def named(message_field: str, **default: Any) -> Any:
+    """Returns a dataclass's field that has another name in the message."""
+    return field(metadata={"message": message_field}, **default)
+
+
+class OlderNames:
+    """A dataclass whose `named` fields can be read by the message's names too, which are older."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the field that has this name in the message."""
+        for each in fields(cast(Any, self)):
+            if each.metadata.get("message") == name:
+                return getattr(self, each.name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
 @cache

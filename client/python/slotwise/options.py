@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from slotwise._messages import read
+from slotwise._messages import OlderNames, named, read
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import (
     SGD,
@@ -94,7 +94,7 @@ class TravelledRounds:
 
 
 @dataclass(frozen=True)
-class TableInfo:
+class TableInfo(OlderNames):
     """The state of a table. A number that an older server does not know is 0.
 
     Attributes:
@@ -104,7 +104,7 @@ class TableInfo:
         base_learning_rate: the rate that the schedule starts from: the optimizer's `lr`, or the rate last set
             by `set_learning_rate`.
         rounds: rounds of lookups and steps, since the table was made.
-        lineage: names the table's state from when it was made.
+        generation: drawn when the table was made; `lineage` is its older name.
     """
 
     options: TableOptions
@@ -113,7 +113,7 @@ class TableInfo:
     learning_rate: float
     base_learning_rate: float
     rounds: TravelledRounds
-    lineage: int = 0
+    generation: int = named("lineage", default=0)
 
     @property
     def rows(self) -> int:
@@ -135,13 +135,13 @@ class RankInfo:
 
 
 @dataclass(frozen=True)
-class Topology:
+class Topology(OlderNames):
     """The server's version, its ranks in order, and its limits. A number that an older server lacks is 0.
 
     Attributes:
         max_message_bytes: the largest request.
         max_round_bytes: the most that one round gathers on a rank.
-        incarnation: drawn when the server started.
+        instance: drawn when the server started; `incarnation` is its older name.
         epoch: the epoch of a session that is drawn now (`Session`).
     """
 
@@ -149,7 +149,7 @@ class Topology:
     ranks: tuple[RankInfo, ...]
     max_message_bytes: int
     max_round_bytes: int = 0
-    incarnation: int = 0
+    instance: int = named("incarnation", default=0)
     epoch: int = 0
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from slotwise._messages import OlderNames, named
 from slotwise.errors import InvalidArgument
 
 
@@ -34,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class SessionInfo:
+class SessionInfo(OlderNames):
     """What a server knows of a session.
 
     Attributes:
@@ -45,7 +46,7 @@ class SessionInfo:
         may_be_forgotten: whether the session is not known and the server has forgotten sessions of its epoch:
             its steps would be refused.
         tables: the largest number by table that still exists; "" for steps of several tables.
-        incarnation: the server's, as in `Topology`.
+        instance: the server's, as in `Topology`; `incarnation` is its older name.
     """
 
     known: bool
@@ -53,7 +54,7 @@ class SessionInfo:
     epoch: int
     may_be_forgotten: bool
     tables: dict[str, int]
-    incarnation: int
+    instance: int = named("incarnation")
 
 
 class Session:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from slotwise._messages import OlderNames, named
+
 
 @dataclass(frozen=True)
 class Durations:
@@ -63,45 +65,48 @@ class CallStats:
     stages: dict[str, Durations]
 
 
-@dataclass(frozen=True)
-class RankStats:
+@dataclass(frozen=True, kw_only=True)
+class RankStats(OlderNames):
     """A rank's counts since it started, and what waits there now.
 
     Attributes:
-        incarnation: drawn when the server started.
+        instance: drawn when the server started.
         started: when the rank began to count, in seconds since 1970; `uptime_ns` is how long ago.
         rounds: of all operations that the rank took part in.
         calls_under_way: of all kinds, now.
-        inbox_requests: those that wait to be announced to other ranks.
-        announced_requests: those that were announced and have no answer yet.
-        inbox_bytes: of requests and replies; at most `max_inbox_bytes`.
+        queued_requests: those that wait to be proposed to other ranks.
+        pending_requests: those that were proposed and have no answer yet.
+        queue_bytes: of requests and replies; at most `max_queue_bytes`.
         received_bytes: of calls over the data transport whose requests are not made yet; at most
             `max_received_bytes`.
         shared_bytes: memory that clients on the rank's host share; at most `max_shared_bytes`.
-        gpu_arena_bytes: memory of the rank's device that clients on its host share, until their processes
-            are gone; at most `max_gpu_arena_bytes`.
+        gpu_shared_bytes: memory of the rank's device that clients on its host share, until their processes
+            are gone; at most `max_gpu_shared_bytes`.
         data_connections: of the data transport.
         busy_ns: how long the rank has been at the same round.
+
+    The older names `incarnation`, `inbox_requests`, `announced_requests`, `inbox_bytes`, `max_inbox_bytes`,
+    `gpu_arena_bytes` and `max_gpu_arena_bytes` go on working.
     """
 
     rank: int
-    incarnation: int
+    instance: int = named("incarnation")
     started: int
     uptime_ns: int
     lookups: CallStats
     pushes: CallStats
     rounds: int
     calls_under_way: int
-    inbox_requests: int
-    announced_requests: int
-    inbox_bytes: int
-    max_inbox_bytes: int
+    queued_requests: int = named("inbox_requests")
+    pending_requests: int = named("announced_requests")
+    queue_bytes: int = named("inbox_bytes")
+    max_queue_bytes: int = named("max_inbox_bytes")
     received_bytes: int
     max_received_bytes: int
     shared_bytes: int
     max_shared_bytes: int
-    gpu_arena_bytes: int
-    max_gpu_arena_bytes: int
+    gpu_shared_bytes: int = named("gpu_arena_bytes")
+    max_gpu_shared_bytes: int = named("max_gpu_arena_bytes")
     data_connections: int
     busy_ns: int
 
@@ -110,7 +115,7 @@ class RankStats:
 
         `uptime_ns` is the time between the two readings.
         """
-        if (before.incarnation, before.rank) != (self.incarnation, self.rank):
+        if (before.instance, before.rank) != (self.instance, self.rank):
             return self
         return replace(
             self,

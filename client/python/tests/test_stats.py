@@ -82,3 +82,26 @@ def test_quantiles_lie_in_their_buckets() -> None:
     assert 0.8e-3 < times.quantile(1.0) < 1.25e-3
     assert times.mean() == pytest.approx((99e-6 + 1e-3) / 100)
     assert Durations().quantile(0.5) == Durations().mean() == 0
+
+
+def test_older_names_go_on_working(real: RealServer) -> None:
+    with empty_client(real) as ps:
+        ps.create_table("named", dim=2, optimizer=slotwise.SGD(lr=0.1))
+        info, topology, (rank, *_) = ps.describe_table("named"), ps.topology(), ps.stats()
+        assert info.lineage == info.generation > 0
+        assert topology.incarnation == topology.instance == rank.incarnation == rank.instance > 0
+        session = ps.describe_session()
+        assert session.incarnation == session.instance == rank.instance
+        for older, newer in {
+            "inbox_requests": "queued_requests",
+            "announced_requests": "pending_requests",
+            "inbox_bytes": "queue_bytes",
+            "max_inbox_bytes": "max_queue_bytes",
+            "gpu_arena_bytes": "gpu_shared_bytes",
+            "max_gpu_arena_bytes": "max_gpu_shared_bytes",
+        }.items():
+            assert getattr(rank, older) == getattr(rank, newer)
+        assert rank.max_queue_bytes > 0
+        with pytest.raises(AttributeError, match="no attribute 'in_box'"):
+            rank.in_box
+        assert copy.copy(rank) == pickle.loads(pickle.dumps(rank)) == rank
