@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
