@@ -24,10 +24,10 @@ def by_the_formula(lr: float, schedule: slotwise.Schedule, step: int) -> float:
     return schedule.end_lr + (lr - schedule.end_lr) * (1 - done) ** schedule.decay_power
 
 
-def moved(ps: slotwise.Client) -> float:
+def moved(ps: slotwise.Client, own_rate: float | None = None) -> float:
     """How far one step of SGD with gradients of 1 moves the rows: the learning rate."""
     before = ps.lookup("ads", KEYS).astype(np.float64)
-    ps.push("ads", KEYS, None, ONES)
+    ps.push("ads", KEYS, None, ONES, learning_rate=own_rate)
     differences = before - ps.lookup("ads", KEYS)
     assert np.ptp(differences) < 1e-5
     return float(differences.mean())
@@ -67,6 +67,7 @@ def test_a_rate_that_is_set_counts_from_the_next_step(any_ps: slotwise.Client) -
     assert moved(any_ps) == pytest.approx(0.5, rel=1e-5)
     any_ps.set_learning_rate("ads", 0.25)
     assert any_ps.describe_table("ads").learning_rate == 0.25
+    assert moved(any_ps, own_rate=0.125) == pytest.approx(0.125, rel=1e-5)
     assert moved(any_ps) == pytest.approx(0.25, rel=1e-5)
     # It is no option: the table is found as it was made.
     assert any_ps.describe_table("ads").options == options
