@@ -179,9 +179,8 @@ class Load {
                             .deadline = begin + options_.timeout,
                             .stop = {},
                             .retry_for = std::chrono::milliseconds(0)};
-    std::make_shared<client::Run>(channels_, call, std::move(requests), [this, begin](const Status& status) {
-      End(status, steady_clock::now() - begin);
-    })->Start();
+    std::make_shared<client::Run>(channels_, call, std::move(requests))
+        ->Start([this, begin](const Status& status) { End(status, steady_clock::now() - begin); });
   }
 
   void End(const Status& status, std::chrono::duration<double, std::milli> took) {
