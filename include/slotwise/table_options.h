@@ -354,19 +354,18 @@ constexpr void ForEachConstant(T& o, const Visit& visit) {
 
 // One array of an optimizer's state: dim floats a row, or one float a row.
 struct StateArray {
-  std::string_view name;                      // of its file in a checkpoint: rank-<r>.<name>.npy
-  bool is_square = false;                     // it has sums or means of squares, which are never negative
-  bool one_a_row = false;                     // one float a row; such an optimizer has no other array
-  float OptimizerOptions::*begins = nullptr;  // the value of a new row; null: 0
+  std::string_view name;     // of its file in a checkpoint: rank-<r>.<name>.npy
+  bool is_square = false;    // it has sums or means of squares, which are never negative
+  bool one_a_row = false;    // one float a row; such an optimizer has no other array
+  bool accumulates = false;  // a new row begins at initial_accumulator, not at 0
 };
 
 namespace states {
 inline constexpr std::array<StateArray, 1> kVelocity{{{.name = "v"}}};
 inline constexpr std::array<StateArray, 1> kStep{{{.name = "a"}}};
-inline constexpr std::array<StateArray, 1> kSquares{
-    {{.name = "s", .is_square = true, .begins = &OptimizerOptions::initial_accumulator}}};
+inline constexpr std::array<StateArray, 1> kSquares{{{.name = "s", .is_square = true, .accumulates = true}}};
 inline constexpr std::array<StateArray, 1> kSquareOfRow{
-    {{.name = "s", .is_square = true, .one_a_row = true, .begins = &OptimizerOptions::initial_accumulator}}};
+    {{.name = "s", .is_square = true, .one_a_row = true, .accumulates = true}}};
 inline constexpr std::array<StateArray, 1> kMeanOfSquares{{{.name = "v", .is_square = true}}};
 inline constexpr std::array<StateArray, 2> kMoments{{{.name = "m"}, {.name = "v", .is_square = true}}};
 inline constexpr std::array<StateArray, 2> kFtrl{{{.name = "z"}, {.name = "n", .is_square = true}}};
@@ -421,7 +420,7 @@ constexpr bool KeepsOneFloatARow(OptimizerKind kind) {
 // Returns what all of a new row's state is.
 constexpr float InitialState(const OptimizerOptions& optimizer) {
   const std::span<const StateArray> states = StatesOf(optimizer.kind);
-  return states.empty() || states.front().begins == nullptr ? 0.0F : optimizer.*states.front().begins;
+  return !states.empty() && states.front().accumulates ? optimizer.initial_accumulator : 0.0F;
 }
 
 }  // namespace slotwise
