@@ -121,6 +121,7 @@ class Check {
       Expect(field != nullptr && field->containing_oneof() == &kinds,
              std::string(kMessages) + ": message " + message.name() + " has no " + what + " " + name);
       const std::string python = ClassOf(what, name);
+      if constexpr (std::is_same_v<Options, OptimizerOptions>) CheckStates(kind, name);
       if (field == nullptr || python.empty()) continue;
       std::set<std::string> seen;
       const bool has_defaults = std::is_same_v<Options, OptimizerOptions>;
@@ -131,6 +132,21 @@ class Check {
       Expect(names.contains(kinds.field(i)->name()),
              std::string(kLists) + ": no " + what + " is " + kinds.field(i)->name());
     }
+  }
+
+  // optimizers.py names the state's arrays: `"adam": ("m", "v"),`.
+  void CheckStates(OptimizerKind kind, const std::string& name) {
+    std::string states;
+    for (const StateArray& state : StatesOf(kind))
+      states += (states.empty() ? "\"" : " \"") + std::string(state.name) + "\",";
+    if (StatesOf(kind).size() > 1) states.pop_back();  // only a tuple of one ends so
+    Expect(optimizers_.find("\"" + name + "\": (" + states + "),") != std::string::npos,
+           folder_ + "/optimizers.py: the states of " + name + " are not (" + states + ")");
+    const std::size_t one = optimizers_.find("_ONE_FLOAT_A_ROW = (");
+    const std::string those = optimizers_.substr(one, optimizers_.find(')', one) - one);
+    Expect(
+        KeepsOneFloatARow(kind) == (those.find("\"" + name + "\"") != std::string::npos),
+        folder_ + "/optimizers.py: _ONE_FLOAT_A_ROW is not what " + std::string(kLists) + " has of " + name);
   }
 
   void CompareCombiner(Combiner combiner) {

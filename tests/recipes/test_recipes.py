@@ -88,6 +88,7 @@ SIGNUM = [
         "    weight_decay: float = 0.0\n    schedule: Schedule = Schedule()\n\n\n",
     ),
     Edit(CLASSES, "Optimizer = SGD", " | Signum", behind=True),
+    Edit(CLASSES, '    "ftrl": ("z", "n"),\n', '    "signum": ("a",),\n', behind=True),
     Edit(CLASSES, '    "ftrl": FTRL,\n', '    "signum": Signum,\n', behind=True),
     Edit(PACKAGE, "    Schedule,\n", "    Signum,\n", behind=True),
     Edit(PACKAGE, '    "Session",\n', '    "Signum",\n', behind=True),

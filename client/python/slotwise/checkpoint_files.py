@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from slotwise import rows as rows_module
 from slotwise.checkpoint_manifest import Manifest, read_chain, table_options
 from slotwise.errors import DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from slotwise.optimizers import Json
+from slotwise.optimizers import Json, states_of
 from slotwise.options import TableInfo, TravelledRounds
 from slotwise.rows_calls import Rows
 
@@ -42,16 +42,6 @@ PathLike = str | os.PathLike[str]
 Indices = int | Mapping[int, int]
 
 _CHUNK_BYTES = 16 << 20
-_STATES: dict[str, tuple[str, ...]] = {
-    "sgd": (),
-    "adagrad": ("s",),
-    "rowwise_adagrad": ("s",),
-    "nesterov": ("a",),
-    "momentum": ("v",),
-    "rmsprop": ("v",),
-    "adam": ("m", "v"),
-    "ftrl": ("z", "n"),
-}
 _VALUE_TYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 
 
@@ -99,7 +89,7 @@ class CheckpointTable:
         self.info = TableInfo(
             options, says["steps"], (), rate, rate, TravelledRounds(0, 0), int(says["lineage"], 16)
         )
-        self.state_names = _STATES[says["options"]["optimizer"]]
+        self.state_names = tuple(states_of(options.optimizer, options.dim))
 
     def chunks(self, *, with_state: bool = True) -> Iterator[Rows]:
         """Yields all rows, in no order, in chunks of about 16 MiB.
@@ -140,8 +130,7 @@ class CheckpointTable:
     @property
     def state_size(self) -> int:
         """Returns the floats that the optimizer keeps beside a row."""
-        one_each = self._links[-1].says["options"]["optimizer"] == "rowwise_adagrad"
-        return len(self.state_names) * (1 if one_each else self.info.options.dim)
+        return sum(states_of(self.info.options.optimizer, self.info.options.dim).values())
 
 
 class CheckpointFiles(Mapping[str, CheckpointTable]):
@@ -408,15 +397,15 @@ class _Link:
 
     def open(self, rank: int) -> dict[str, NDArray[Any]]:
         """Returns a rank's arrays by name, over the files themselves."""
-        rank_says, options = self.says["ranks"][rank], self.says["options"]
+        rank_says, options = self.says["ranks"][rank], table_options(self.says["options"])
         files = {file["name"]: file for file in rank_says["files"]}
-        rows, dim, optimizer = rank_says["rows"], options["dim"], options["optimizer"]
+        rows, dim = rank_says["rows"], options.dim
         wanted: dict[str, tuple[str, tuple[int, ...]]] = {
             "keys": ("<u8", (rows,)),
             "rows": (_VALUE_TYPES[self.says["value_type"]], (rows, dim)),
         }
-        for name in _STATES[optimizer]:
-            wanted[name] = ("<f4", (rows, 1 if optimizer == "rowwise_adagrad" else dim))
+        for name, width in states_of(options.optimizer, dim).items():
+            wanted[name] = ("<f4", (rows, width))
         if self._is_delta:
             wanted["erased"] = ("<u8", (rank_says["erased"],))
         return {

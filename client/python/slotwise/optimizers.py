@@ -176,7 +176,25 @@ _OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": Adam,
     "ftrl": FTRL,
 }
+# The arrays of a row's state, by their names in a checkpoint.
+_STATES: dict[str, tuple[str, ...]] = {
+    "sgd": (),
+    "momentum": ("v",),
+    "nesterov": ("a",),
+    "adagrad": ("s",),
+    "rowwise_adagrad": ("s",),
+    "rmsprop": ("v",),
+    "adam": ("m", "v"),
+    "ftrl": ("z", "n"),
+}
+_ONE_FLOAT_A_ROW = ("rowwise_adagrad",)  # of the others, each array has as many as the row
 _INITIALIZERS: dict[str, type[Initializer]] = {"uniform": Uniform, "normal": Normal, "constant": Constant}
+
+
+def states_of(optimizer: Optimizer, dim: int) -> dict[str, int]:
+    """Returns the arrays of a row's state, in their order, and how many floats a row each has."""
+    name = next(name for name, kind in _OPTIMIZERS.items() if type(optimizer) is kind)
+    return dict.fromkeys(_STATES[name], 1 if name in _ONE_FLOAT_A_ROW else dim)
 
 
 def optimizer_to_json(optimizer: Optimizer) -> Json:

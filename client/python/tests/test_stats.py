@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import time
 from collections.abc import Callable
@@ -68,7 +69,9 @@ def test_a_journal_is_a_stage_of_pushes(tmp_path: Path) -> None:
 def reading(incarnation: int, calls: int) -> RankStats:
     times = Durations(1000 * calls, (0,) * 35 + (calls,))
     counted = CallStats(calls, calls, calls, calls, calls, {"UNAVAILABLE": calls}, times, {"send": times})
-    return RankStats(0, incarnation, 7, calls, counted, counted, calls, *[1] * 13)
+    rest = dict.fromkeys([each.name for each in dataclasses.fields(RankStats)], 1)
+    known = {"rank": 0, "instance": incarnation, "started": 7, "uptime_ns": calls, "rounds": calls}
+    return RankStats(**{**rest, **known, "lookups": counted, "pushes": counted})
 
 
 def test_differences_know_a_restart() -> None:
