@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "client/ctl/text_table.h"
+#include "wire/json.h"
 
 namespace slotwise::ctl {
 namespace {
@@ -74,6 +75,14 @@ std::string Joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
+}
+
+// The optimizer's name, in options as protobuf has them, or in the flat object of format_version 1.
+std::string OptimizerOf(const ordered_json& options) {
+  const ordered_json& optimizer = options["optimizer"];
+  if (optimizer.is_string()) return optimizer;
+  const auto read = TableOptionsFromJson(options.dump());
+  return read.ok() ? std::string(ToString(read->optimizer.kind)) : "?";
 }
 
 std::string ShownTables(const ordered_json& manifest) {

@@ -64,7 +64,7 @@ CURVES = ["calls a second", "median time of a lookup", "rows", "device memory"]
 
 def curves(dom: str) -> list[tuple[str, list[tuple[float, float]]]]:
     """The page's curves: their names, and their points as (x, y); y is 38 for 0 and 2 for the most."""
-    drawn = re.findall(r'<small>([^<]*)</small><b>[^<]*</b><svg.*?<polyline points="(.*?)">', dom)
+    drawn = re.findall(r'<small>([^<]+)</small><b>[^<]*</b><svg.*?<polyline points="(.*?)">', dom)
     return [(name, [(float(x), float(y)) for x, y in re.findall(r"(\S+),(\S+)", at)]) for name, at in drawn]
 
 
