@@ -156,7 +156,8 @@ class PreparedBatch {
   // Whether the search for absent keys can be left out. Where most keys were new the last time, it is mostly
   // in vain. If the host does not know yet how many keys there are, they may turn out too many.
   bool MayTakeAllForNew() const {
-    if (!mostly_new_ || kept_.size_on_device != nullptr) return mostly_new_;
+    if (!mostly_new_) return false;
+    if (kept_.size_on_device != nullptr) return true;  // MakeRoom asks again, when the size is known
     return kept_.size > 0 && store_.HasRoomFor(kept_.size);
   }
 

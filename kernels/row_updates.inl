@@ -20,9 +20,9 @@
 
 namespace slotwise {
 
-// RowGroups: a batch's occurrences of keys, grouped by row (body/update.h: segments). The groups own the
-// sorted arrays, but for one array of each pair that a sort works in: the caller gives up the rows, and the
-// items lie in the caller's `spare`. All stay as they are until the next call.
+// RowGroups: a batch's occurrences of keys, grouped by row (body/update.h: segments). A sort needs two
+// buffers for rows and two for items. The groups own one of each; the others are the batch's rows, which are
+// overwritten, and the caller's `spare`. All stay as they are until the next call.
 template <Backend B>
 class RowGroups {
  public:

@@ -120,8 +120,8 @@ struct CutOptions {
 
 // Cuts checked batches into `batches.requests`, of which each fits into a message. Every rank gets a request
 // if the batches are large enough together, and every channel gets one if the requests are then still of a
-// good size; requests have at most 4 MiB on average. Parts cost time for each, so there are no more than it
-// takes for that many requests, and for no part to be above 4 MiB, unless one sample is larger. A part of a
+// good size; requests have at most 4 MiB on average. Parts: the fewest that fill that many requests and
+// keep each part at most 4 MiB, unless one sample is larger, because each part costs time. A part of a
 // lookup fits into a round; a step is applied in one round, so all parts of a push must fit into a round
 // together. A push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED
 // names the limit if a sample, a part or a step cannot fit; nothing has been sent then.

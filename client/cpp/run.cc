@@ -67,7 +67,7 @@ void Run::Start(OnDone on_done) {
   on_done_ = std::move(on_done);
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    // The first parts of a batch travel while the others are written, without the lock that replies need.
+    // Write each message before Send takes the mutex: earlier parts travel meanwhile; replies do not wait.
     const Request& request = requests_[i];
     const auto to = To();
     const Connections::Channel* const channel = ChannelOf(request, 0, *to);

@@ -85,7 +85,7 @@ class Engine::Impl {
     for (bool finished = false; !finished;) {
       if (!serves_nobody) busy_since_ = Now();
       const Clock::TimePoint begin = clock_.Now();
-      // A round would have to wait for room anyway: the requests that come until then can share it.
+      // The next round needs the oldest stage: requests that come until that is free join the round.
       stages().FinishOldest();
       const Header mine = TakeHeader();
       collective_.AllGatherBegins(std::as_bytes(std::span(&mine, 1)), UsedBytes(mine),

@@ -225,7 +225,7 @@ Stream& TableWork::Pool(Table& table, FoundBatch& batch, const DistributedBags& 
   return travel_.stream();
 }
 
-// A all-to-all plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part
+// An all-to-all plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part
 // order: only if the two orders are one can owned bags travel.
 bool TableWork::TakesMineAlone(const DistributedBags& bags, bool in_part_order) const {
   return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == OutputDistribution::kOwnedBags;

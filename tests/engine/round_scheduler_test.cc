@@ -79,7 +79,7 @@ Header Says(std::vector<Proposal> proposals, std::uint64_t now_ms = 0, bool clos
   return header;
 }
 
-// An scheduler, and the tables that it reads.
+// A scheduler, and the tables that it reads.
 class RoundSchedulerTest : public testing::Test {
  protected:
   RoundSchedulerTest() {

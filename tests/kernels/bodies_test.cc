@@ -277,7 +277,7 @@ TEST(NormalQuantile, IsThatOfTables) {
   EXPECT_NEAR(NormalQuantile(0.841344746F), 1.0, 2e-6);
   EXPECT_NEAR(NormalQuantile(0.75F), 0.67448975, 1e-6);
   EXPECT_NEAR(NormalQuantile(0.001F), -3.09023231, 4e-6);
-  EXPECT_NEAR(NormalQuantile(0x1p-24F), -5.29470408, 4e-6);  // the smallest that a initial value asks for
+  EXPECT_NEAR(NormalQuantile(0x1p-24F), -5.29470408, 4e-6);  // the smallest that an initial value asks for
   for (const float p : {0x1p-24F, 0x1p-20F, 0.0625F, 0.07421875F, 0.1F, 0.25F, 0.4375F}) {
     EXPECT_EQ(NormalQuantile(1.0F - p), -NormalQuantile(1.0F - (1.0F - p))) << "p = " << p;
   }

@@ -1,4 +1,4 @@
-// RoundSchedulerCost: how long an scheduler takes for a round, by the number of ranks and by how many steps
+// RoundSchedulerCost: how long a scheduler takes for a round, by the number of ranks and by how many steps
 // wait for parts.
 //
 // Thread-safety: pure functions.

@@ -23,8 +23,8 @@ struct AnswerMemory {
   std::vector<Reservation> reservations;
   std::shared_ptr<std::byte[]> values;
 };
-// Lookups of this rank that follow each other in a round, and whose answers are of one type and lie behind
-// each other: numbers [first, end) of those that are pooled.
+// Neighbouring lookups of this rank whose answers share one type and one piece of memory. [first, end): their
+// place among all pooled numbers.
 struct LookupRun {
   DataType type = DataType::kFloat32;
   std::size_t first = 0;

@@ -59,7 +59,7 @@ class Inbox {
   //
   // While nothing is charged, there is room for any requests, and always for requests that are charged
   // nothing. Otherwise there is room within `max_bytes`, of which a share is kept:
-  //  - Messages with parts of steps of which other parts are not in the same message have room without the
+  //  - A message with a part of a step that other messages must complete has room in `max_bytes` less the
   //    share; with a part of the favoured step, beyond all that, within `beyond_bytes`.
   //  - Other messages have room within the share, whatever the parts of steps take. (Those with all parts of
   //    a step of several only as long as all together is within `beyond_bytes`.)

@@ -43,7 +43,7 @@ struct Round {
   bool of_table = false;
   bool drops_table = false;
   LookupMode mode = LookupMode::kTrain;
-  std::optional<float> learning_rate = {};  // of a step, as an proposal's
+  std::optional<float> learning_rate = {};  // of a step, as a proposal's
   Payload payload;
   TableId table{0};  // 0, which no table is, unless of_table
   StepId step;       // of a step; its `part` means nothing here, and its epoch is the latest of its parts'

@@ -1,7 +1,7 @@
 // RoundScheduler: what all ranks together have to do, and what comes next.
 //
 // Every rank feeds its own scheduler the same headers in the same order, so all schedulers stay equal and
-// decide alike: no rank leads. An scheduler is a plain state machine without threads, clocks or messages:
+// decide alike: no rank leads. A scheduler is a plain state machine without threads, clocks or messages:
 // headers go in, a decision comes out.
 //
 // Order: the request that became ready first is served first. A lookup is ready at once and takes along the
