@@ -98,7 +98,7 @@ std::string ShownTables(const ordered_json& manifest) {
     }
     const ordered_json& options = table["options"];
     text.Add({options["name"], std::to_string(table["id"].get<std::uint64_t>()),
-              std::to_string(options["dim"].get<std::uint64_t>()), options["optimizer"],
+              std::to_string(options["dim"].get<std::uint64_t>()), OptimizerOf(options),
               CountText(table["steps"].get<std::uint64_t>()), table["value_type"], CountText(rows),
               CountText(erased), BytesText(bytes)});
   }
