@@ -107,7 +107,8 @@ struct OptimizerOptions {
   float lambda1 = 0.0F;            // FTRL
   float lambda2 = 0.0F;            // FTRL
 
-  friend bool operator==(const OptimizerOptions&, const OptimizerOptions&) = default;
+  // Whether two are the same optimizer, whatever constants of other kinds are.
+  friend bool operator==(const OptimizerOptions& one, const OptimizerOptions& other);
 };
 
 enum class InitializerKind : std::uint8_t {
@@ -125,7 +126,8 @@ struct InitializerOptions {
   float mean = 0.0F;
   float deviation = 0.0F;
 
-  friend bool operator==(const InitializerOptions&, const InitializerOptions&) = default;
+  // As an optimizer's.
+  friend bool operator==(const InitializerOptions& one, const InitializerOptions& other);
 };
 
 struct TableOptions {

@@ -101,22 +101,40 @@ Status NoKind(std::string_view field, Kind kind) {
 // Options by their paths in messages, the kinds before their constants.
 using OptionTexts = std::vector<std::pair<std::string, std::string>>;
 
+// Returns a visitor of options that adds their texts.
+auto AddTo(OptionTexts& texts, std::string_view path) {
+  return [&texts, path]<class T>(const Option<T>& option, const T& value) {
+    texts.emplace_back(std::string(path) + std::string(option.name), Said(value));
+  };
+}
+
+void AddTexts(const OptimizerOptions& options, OptionTexts& texts) {
+  texts.emplace_back("optimizer", ToString(options.kind));
+  ForEachOption(options, AddTo(texts, "optimizer."));
+  ForEachOption(options.schedule, AddTo(texts, "optimizer.schedule."));
+  ForEachConstant(options, AddTo(texts, "optimizer."));
+}
+
+void AddTexts(const InitializerOptions& options, OptionTexts& texts) {
+  texts.emplace_back("initializer", ToString(options.kind));
+  ForEachOption(options, AddTo(texts, "initializer."));
+  ForEachConstant(options, AddTo(texts, "initializer."));
+}
+
 OptionTexts TextsOf(const TableOptions& options) {
   OptionTexts texts;
-  const auto add_to = [&texts](std::string_view path) {
-    return [&texts, path]<class T>(const Option<T>& option, const T& value) {
-      texts.emplace_back(std::string(path) + std::string(option.name), Said(value));
-    };
-  };
-  ForEachOption(options, add_to(""));
-  texts.emplace_back("optimizer", ToString(options.optimizer.kind));
-  ForEachOption(options.optimizer, add_to("optimizer."));
-  ForEachOption(options.optimizer.schedule, add_to("optimizer.schedule."));
-  ForEachConstant(options.optimizer, add_to("optimizer."));
-  texts.emplace_back("initializer", ToString(options.initializer.kind));
-  ForEachOption(options.initializer, add_to("initializer."));
-  ForEachConstant(options.initializer, add_to("initializer."));
+  ForEachOption(options, AddTo(texts, ""));
+  AddTexts(options.optimizer, texts);
+  AddTexts(options.initializer, texts);
   return texts;
+}
+
+template <class Options>
+bool SayTheSame(const Options& one, const Options& other) {
+  OptionTexts of_one, of_other;
+  AddTexts(one, of_one);
+  AddTexts(other, of_other);
+  return of_one == of_other;
 }
 
 Status ValidateOptimizer(const OptimizerOptions& o) {
@@ -166,6 +184,11 @@ Status ValidateInitializer(const InitializerOptions& o) {
 }
 
 }  // namespace
+
+bool operator==(const OptimizerOptions& one, const OptimizerOptions& other) { return SayTheSame(one, other); }
+bool operator==(const InitializerOptions& one, const InitializerOptions& other) {
+  return SayTheSame(one, other);
+}
 
 Status ValidateLearningRate(float learning_rate) {
   return CheckRange("optimizer.", Option<float>{"learning_rate", 0, kAbove0}, learning_rate);

@@ -127,6 +127,12 @@ TEST(TableOptions, AreEqualWhenEveryFieldIs) {
   TableOptions other = LegalOptions();
   other.initializer.seed = 1;
   EXPECT_NE(LegalOptions(), other);
+  other = LegalOptions(OptimizerKind::kAdam);
+  other.optimizer.beta1 = 0.5F;
+  EXPECT_NE(LegalOptions(OptimizerKind::kAdam), other);
+  other = LegalOptions(OptimizerKind::kAdam);
+  other.optimizer.lambda1 = 0.5F;  // Adam has none
+  EXPECT_EQ(LegalOptions(OptimizerKind::kAdam), other);
   EXPECT_NE(TableName("ads"), TableName("ad"));
   EXPECT_EQ(TableName("ads").view(), "ads");
 }
@@ -165,8 +171,8 @@ TEST(FirstDifference, NamesTheOptionAndBothValues) {
                              std::string_view difference) {
     TableOptions there;
     there.optimizer.kind = kind;
-    expect([&](TableOptions& o) { o.optimizer.*option = value; },
-           difference.empty() ? "" : "optimizer" + std::string(difference), there);
+    expect([&](TableOptions& o) { o.optimizer.*option = value; }, "optimizer" + std::string(difference),
+           there);
   };
   using O = OptimizerOptions;
   optimizer(Kind::kSgd, &O::kind, Kind::kAdam, " is sgd, not adam");
@@ -183,7 +189,6 @@ TEST(FirstDifference, NamesTheOptionAndBothValues) {
   optimizer(Kind::kFtrl, &O::ftrl_beta, 0.5F, ".beta is 1, not 0.5");
   optimizer(Kind::kFtrl, &O::lambda1, 0.5F, ".lambda1 is 0, not 0.5");
   optimizer(Kind::kFtrl, &O::lambda2, 0.5F, ".lambda2 is 0, not 0.5");
-  optimizer(Kind::kSgd, &O::lambda2, 0.5F, "");  // a constant that SGD does not have
 
   const auto schedule = [&](auto ScheduleOptions::*option, auto value, std::string_view difference) {
     expect([&](TableOptions& o) { o.optimizer.schedule.*option = value; },
