@@ -87,9 +87,9 @@ LifePlan DrawLife(Random& random, std::uint64_t seed, DurabilityMode mode, bool 
     life.fault = random.OneIn(2) ? SimFiles::Fault::kBroken : SimFiles::Fault::kNoSpace;
   }
   if (random.OneIn(6)) {
-    life.full_at = 1 + random.Below(3000);
+    life.full_at = 1 + random.Below(1000);
     life.room_at = life.full_at + random.Below(3000);
-    life.room = random.Below(60'000);
+    life.room = random.Below(10'000);
   }
   return life;
 }
