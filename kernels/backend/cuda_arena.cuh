@@ -13,9 +13,9 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/ingest_copy.h"
 #include "kernels/backend/cuda_check.cuh"
 #include "kernels/backend/cuda_growing.cuh"
+#include "kernels/ingest_copy.h"
 
 namespace slotwise {
 

@@ -1,5 +1,5 @@
-// A table's options as text, in manifests and journals: protobuf's JSON of them (wire/json.h), which comes back
-// to the bit. 0.1.0 wrote one flat object, which has the constants of all optimizers, and no later option.
+// A table's options as text, in manifests and journals: protobuf's JSON (wire/json.h), which comes back to
+// the bit. 0.1.0 wrote one flat object, which has the constants of all optimizers, and no later option.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_OPTIONS_TEXT_H_
 #define SLOTWISE_SERVER_DURABILITY_OPTIONS_TEXT_H_
