@@ -118,8 +118,9 @@ class Check {
       const std::string name(ToString(kind));
       names.insert(name);
       const FieldDescriptor* const field = message.FindFieldByName(name);
+      std::string kind_of = what + " ";
       Expect(field != nullptr && field->containing_oneof() == &kinds,
-             std::string(kMessages) + ": message " + message.name() + " has no " + what + " " + name);
+             std::string(kMessages) + ": message " + message.name() + " has no " + kind_of.append(name));
       const std::string python = ClassOf(what, name);
       if constexpr (std::is_same_v<Options, OptimizerOptions>) CheckStates(kind, name);
       if (field == nullptr || python.empty()) continue;

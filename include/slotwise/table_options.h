@@ -241,10 +241,10 @@ struct Range {
   bool below_most = false;     // `most` itself is refused
   std::string_view rule = {};  // what a refusal says; empty: "must be LEAST to MOST"
 
-  // False for NaN.
+  // False for NaN. (NOLINT: the bounds read as they are said.)
   constexpr bool Has(double value) const {
-    return value >= least && value <= most && !(above_least && value == least) &&
-           !(below_most && value == most);
+    return value >= least && value <= most && !(above_least && value == least) &&  // NOLINT
+           !(below_most && value == most);                                         // NOLINT
   }
 };
 inline constexpr double kLargestFloat = std::numeric_limits<float>::max();
