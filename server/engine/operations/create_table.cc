@@ -78,7 +78,7 @@ Result<CreateTable::Record> CreateTable::Read(RecordKind kind, Rank /*rank*/,
   const auto text = reader.GetArray<char>(reader.Get<std::uint32_t>());
   if (Status end = reader.End(); !end.ok()) return end;
   Result<TableOptions> options =
-      (kind == kOf0_1_0 ? FlatOptionsFromText : OptionsFromText)({text.data(), text.size()});
+      (kind == kFlat ? FlatOptionsFromText : OptionsFromText)({text.data(), text.size()});
   if (!options.ok()) return options.status();
   record.options = *options;
   return record;

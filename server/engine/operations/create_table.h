@@ -44,8 +44,8 @@ struct CreateTable {
     TableOptions options;
     friend bool operator==(const Record&, const Record&) = default;
   };
-  static constexpr RecordKind kOf0_1_0{5};  // its text of the options is another (options_text.h)
-  static constexpr std::array kRecords{RecordKind{11}, kOf0_1_0};
+  static constexpr RecordKind kFlat{5};  // its text of the options is another (options_text.h)
+  static constexpr std::array kRecords{RecordKind{11}, kFlat};
   static constexpr bool kTakesLong = true;
 
   static void Run(RoundContext& context, const Round& round);
