@@ -30,7 +30,7 @@ class File {
 };
 
 // Returns the bytes of the array that a shape says, or nothing if 64 bits do not count them.
-std::optional<std::uint64_t> BytesOf(const ctl::NpyShape& shape, std::uint64_t element) {
+std::optional<std::uint64_t> BytesOf(const NpyShape& shape, std::uint64_t element) {
   std::uint64_t bytes = element;
   for (const std::uint64_t factor : {shape.rows, shape.width.value_or(1)}) {
     if (__builtin_mul_overflow(bytes, factor, &bytes)) return std::nullopt;
@@ -42,14 +42,14 @@ void RunAs(std::string_view type, bool matrix, std::string_view bytes) {
   const File file(bytes);
   auto reader = ctl::NpyReader::Open(file.path(), type, matrix);
   if (!reader.ok()) return;
-  const ctl::NpyShape shape = reader->shape();
+  const NpyShape shape = reader->shape();
   Require(shape.width.has_value() == matrix, "that the array has as many dimensions as asked for");
   const auto size = BytesOf(shape, type == "<u8" ? 8 : 4);
   Require(size.has_value() && *size <= bytes.size(), "that the array has as many bytes as the file");
   std::string array(*size, '\0');
   Require(reader->Read(std::as_writable_bytes(std::span(array))).ok(), "that the array is there");
 
-  const File again(ctl::NpyHeader(type, shape) + array);
+  const File again(NpyHeader(type, shape) + array);
   auto second = ctl::NpyReader::Open(again.path(), type, matrix);
   Require(second.ok() && second->shape() == shape, "that it is taken when it is written again");
 }
