@@ -17,8 +17,8 @@
 #include "kernels/body/owner.h"
 #include "kernels/body/sum_in_rank_order.h"
 #include "kernels/dispatch.h"
+#include "kernels/prepared_batch.inl"
 #include "kernels/shard.h"
-#include "kernels/sharder.inl"
 
 namespace slotwise {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "kernels/backend/concept.h"
-#include "kernels/body/key_launches.h"
+#include "kernels/body/hash_table.h"
 #include "kernels/body/snapshot.h"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"

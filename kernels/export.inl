@@ -14,7 +14,6 @@
 #include "kernels/backend/concept.h"
 #include "kernels/body/digest.h"
 #include "kernels/body/hash_table.h"
-#include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
 #include "kernels/row_store.inl"
 #include "kernels/selection.inl"

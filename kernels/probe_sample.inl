@@ -12,11 +12,37 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/hash_table.h"
-#include "kernels/body/key_launches.h"
-#include "kernels/sharder.inl"
+#include "kernels/body/portable.h"
+#include "kernels/prepared_batch.inl"
 #include "slotwise/probe_lengths.h"
 
 namespace slotwise {
+
+namespace body {
+
+// Writes how many pairs of cells the searches for at most `most` of the keys look at, and 0 where there are
+// fewer keys. The keys of a larger batch are chosen at even distances.
+struct MeasureSearches {
+  HashTableRef table;
+  const Key* keys;
+  std::uint32_t size;                   // of the keys, if size_on_device is null
+  const std::uint32_t* size_on_device;  // the same in device memory
+  std::uint32_t most;
+  std::uint32_t* lengths;  // [most]
+  SLOTWISE_HD void operator()(std::uint64_t i) const {
+    const std::uint64_t n = size_on_device == nullptr ? size : *size_on_device;
+    const std::uint64_t key = n <= most ? i : i * n / most;
+    lengths[i] = key < n ? table.PairsSearchedFor(keys[key]) : 0;
+  }
+};
+
+// Writes that there were no keys.
+struct NoLengths {
+  std::uint32_t* lengths;
+  SLOTWISE_HD void operator()(std::uint64_t i) const { lengths[i] = 0; }
+};
+
+}  // namespace body
 
 template <Backend B>
 class ProbeSample {

@@ -13,7 +13,6 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/hash_table.h"
-#include "kernels/body/key_launches.h"
 #include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
 #include "kernels/changes.inl"

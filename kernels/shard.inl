@@ -25,7 +25,6 @@
 #include "kernels/row_store.inl"
 #include "kernels/row_updates.inl"
 #include "kernels/shard.h"
-#include "kernels/sharder.inl"
 #include "kernels/snapshot.inl"
 #include "kernels/zero_divisor_bags.inl"
 

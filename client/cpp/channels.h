@@ -36,11 +36,6 @@ class Connections {
     std::unique_ptr<GrpcTransport> grpc;  // null: of a GPU's channel
     std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC; of a GPU's channel: by its memory
 
-    // Returns the transport that carries an exchange.
-    Transport& For(Exchange& exchange) const {
-      if (data && exchange.data() != nullptr) return *data;
-      return *grpc;
-    }
     // Called before a request is sent: notices whether the connection over which answers came is gone.
     void NoteState() {
       if (state_ == State::kAnswers && !(data ? data->connected() : grpc->connected())) state_ = State::kLost;

@@ -206,7 +206,7 @@ Result<std::vector<RankStats>> Client::Stats(const CallOptions& call) {
     request.rank = rank;
     request.once = true;
   }
-  if (Status status = impl_->RunToEnd(all, std::move(requests)); !status.ok()) return status;
+  if (Status status = impl_->runs().SendAndWait(all, std::move(requests)); !status.ok()) return status;
   return stats;
 }
 

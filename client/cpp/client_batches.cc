@@ -15,6 +15,8 @@
 #include "client/cpp/client_impl.h"
 #include "client/cpp/distinct_keys.h"
 #include "client/cpp/gpu_exchange.h"
+#include "client/cpp/messages.h"
+#include "slotwise/v1/admin.pb.h"
 
 namespace slotwise {
 
@@ -26,12 +28,6 @@ using client::TableBatch;
 using client::TableBatches;
 
 namespace {
-
-std::vector<std::string> NamesOf(const TableBatches& tables) {
-  std::vector<std::string> names;
-  for (const TableBatch& table : tables) names.push_back(table.table);
-  return names;
-}
 
 // Returns a callback that keeps its answer for a future.
 template <class Answer>
@@ -52,7 +48,7 @@ Result<Batches> OnGpu(const Gpu& gpu) {
   return batches;
 }
 
-// Adds a batch whose arrays nobody looks at here: of wide offsets, their number counts.
+// Adds a batch whose arrays are not looked at here: of wide offsets, their number counts.
 template <class Given>
 void AddOnGpu(const Given& given, Batches& batches) {
   BatchView view = given.batch;
@@ -85,16 +81,40 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     batches_->known_start = impl_.incarnation();
     if (batches_->tables.empty()) return Answered({});
     for (TableBatch& table : batches_->tables) table.before = impl_.states().Acknowledged(table.table);
-    impl_.WithTables(
-        call_, NamesOf(batches_->tables),
-        [self = shared_from_this()](const Result<Impl::Tables>& options) { self->GotTables(options); });
+    GetTables();
   }
 
  private:
+  // Asks the server for the options of tables that the client does not know, of one after the other.
+  void GetTables() {
+    std::vector<TableOptions> options;
+    for (const TableBatch& table : batches_->tables) {
+      auto known = impl_.Known(table.table);
+      if (!known) return Describe(table.table);
+      options.push_back(std::move(*known));
+    }
+    GotTables(options);
+  }
+
+  void Describe(const std::string& table) {
+    v1::DescribeTableRequest request;
+    request.set_table(table);
+    auto read = [this, self = shared_from_this(), table](const grpc::ByteBuffer& bytes) -> Status {
+      v1::DescribeTableReply reply;
+      if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
+      const auto options = client::DescribedOptions(reply, table);
+      if (options.ok()) impl_.Remember(*options);
+      return options.status();
+    };
+    impl_.runs().Send(call_, {client::ToAsk("DescribeTable", request, std::move(read))},
+                      [self = shared_from_this()](const Status& status) {
+                        status.ok() ? self->GetTables() : self->Answered(status);
+                      });
+  }
+
   // Checks the batches, has them cut, and sends them.
-  void GotTables(const Result<Impl::Tables>& options) {
-    if (!options.ok()) return Answered(options.status());
-    if (Status status = client::Check(*batches_, *options); !status.ok()) return Answered(status);
+  void GotTables(const std::vector<TableOptions>& options) {
+    if (Status status = client::Check(*batches_, options); !status.ok()) return Answered(status);
     const auto messages = Cut();
     if (!messages.ok()) return Answered(messages.status());
     const DataType type = call_.data_type;
@@ -111,8 +131,21 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
       requests[i].sent_again = std::shared_ptr<std::atomic<bool>>(self, &sent_again_);
       requests[i].answered_by = std::shared_ptr<std::string>(self, &batches_->answers[i].address);
     }
-    impl_.Address(requests, batches_->pushes);
-    impl_.Send(call_, std::move(requests), [self](const Status& status) { self->Answered(status); });
+    Address(requests);
+    impl_.runs().Send(call_, std::move(requests), [self](const Status& status) { self->Answered(status); });
+  }
+
+  // Chooses a rank and a channel for each request: neighbouring parts go to the same rank, in rank order. Where
+  // ranks cannot have as many parts each, or any, calls take turns with which ranks have more. A trainer's
+  // lookups and pushes alternate: with one turn for both, each would find the same rank every time.
+  void Address(std::vector<Request>& requests) {
+    const std::size_t ranks = impl_.channels().ranks();
+    const bool takes_turns = requests.size() == 1 || requests.size() % ranks != 0;
+    const std::size_t turn = takes_turns ? impl_.TakeTurn(batches_->pushes) : 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      requests[i].rank = (i * ranks + turn % ranks) / requests.size();
+      requests[i].channel = i + turn / ranks;
+    }
   }
 
   // Cuts checked batches, and returns what writes their messages.
@@ -124,12 +157,12 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
       return answer.incarnation != 0 && answer.incarnation != batches_->known_start;
     });
     if (other == batches_->answers.end()) return Conclude(status);
-    // Whoever has an answer of a new start of the server may rely on the client to know its ranks.
+    // A caller that has an answer of a new start of the server may rely on the client to know its ranks.
     impl_.LearnOfNewStart(call_, *other, [self = shared_from_this(), status] { self->Conclude(status); });
   }
 
   void Conclude(const Status& status) {
-    // Whoever gave up has not heard that a table is another one.
+    // A caller that gave up has not heard that a table is another one.
     const bool gave_up =
         status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
     if (!status.ok() && !gave_up) {
@@ -253,7 +286,20 @@ class Client::BatchCall::Push final : public BatchCall {
       if (is_named_ || sent_again_ || !renewed.ok()) return done_(refused);
       BeginAs(std::nullopt);
     };
-    impl_.RenewSession(call_, step_.session, then);
+    RenewSession(then);
+  }
+
+  // Asks the server for its epoch. Then draws a new own session of that epoch, if the session's id is still
+  // the step's, and calls `then`, with the error if the server does not answer.
+  void RenewSession(std::function<void(const Status&)> then) {
+    const auto read = [this, self = shared_from_this(),
+                       forgotten = step_.session](const grpc::ByteBuffer& bytes) -> Status {
+      v1::GetTopologyReply reply;
+      if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
+      impl_.session().Renew(forgotten, reply.epoch());
+      return {};
+    };
+    impl_.runs().Send(call_, {client::ToAsk("GetTopology", v1::GetTopologyRequest(), read)}, std::move(then));
   }
 
   const PushDone done_;

@@ -1,7 +1,6 @@
 #include "client/cpp/client_impl.h"
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "client/cpp/local_door.h"
@@ -15,16 +14,11 @@
 namespace slotwise {
 
 using client::Call;
-using client::Ongoing;
-using client::Request;
-using client::Run;
 
 namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
 constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
-
-Status Closed() { return FailedPrecondition("the client is closed").Because(Reason::kClientClosed); }
 
 std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) {
   std::vector<client::RankAddress> addresses;
@@ -32,7 +26,7 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
   return addresses;
 }
 
-// Returns whether lookups and pushes go to the rank's port by the data transport, which says nobody's token
+// Returns whether lookups and pushes go to the rank's port by the data transport, which sends no token
 // there and encrypts nothing: so not if the client wants TLS, whatever the server says.
 bool SpeaksDataAtPort(const ClientOptions& options, const ServerTopology& topology, const Access& access) {
   return options.door != Door::kGrpc && topology.data_version == kDataVersion && !access.tls();
@@ -91,11 +85,6 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
   channels_.TakeAtMost(limits_.message);
 }
 
-Status Client::Impl::OfAnotherProcess() {
-  return FailedPrecondition("the client was made before a fork, which gRPC does not survive")
-      .Because(Reason::kClientClosed);
-}
-
 void Client::Impl::Meet(const ServerTopology& topology) {
   if (topology.ranks.empty() || topology.incarnation == 0) return;
   for (const ServerRank& rank : topology.ranks) {
@@ -104,7 +93,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
   }
   bool is_first = false;
   {
-    // Whoever finds the server met may rely on the channels to its ranks.
+    // A thread that finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (incarnation_ == topology.incarnation) return;
     channels_.MoveTo(AddressesIn(options_, topology, channels_.access()));
@@ -122,15 +111,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
 
 void Client::Impl::Close() {
   if (!IsOfThisProcess()) return;
-  std::vector<std::shared_ptr<Ongoing>> ongoing;
-  std::unique_lock lock(mutex_);
-  closing_ = true;
-  for (const auto& [work, stop] : ongoing_) ongoing.push_back(work);
-  lock.unlock();
-  for (const auto& work : ongoing) work->Cancel(Closed());
-  lock.lock();
-  changed_.wait(lock, [this] { return ongoing_.empty(); });
-  lock.unlock();
+  runs_.Close();
   channels_.now()->Close();
 }
 
@@ -146,95 +127,6 @@ Call Client::Impl::Begin(const CallOptions& options) const {
           .traceparent = TraceIdOf(options.traceparent).empty() ? std::string() : options.traceparent,
           .looked_up = options.looked_up,
           .learning_rates = options.learning_rates};
-}
-
-Status Client::Impl::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
-  if (!IsOfThisProcess()) return OfAnotherProcess();
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return Closed();
-    ongoing_.emplace(work, nullptr);
-  }
-  if (!stop.stop_possible()) return {};
-  // Made without the lock: it cancels at once if the stop was asked for already.
-  auto callback = std::make_unique<StopCallback>(
-      stop, [work] { work->Cancel(Cancelled("the caller cancelled the call")); });
-  const std::lock_guard lock(mutex_);
-  ongoing_.at(work) = std::move(callback);
-  return {};
-}
-
-void Client::Impl::Leave(const std::shared_ptr<Ongoing>& work) {
-  std::unique_lock lock(mutex_);
-  auto stop = std::move(ongoing_.at(work));
-  lock.unlock();
-  stop.reset();  // may wait for a cancellation in another thread
-  lock.lock();
-  ongoing_.erase(work);
-  changed_.notify_all();
-}
-
-void Client::Impl::Send(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
-                        std::shared_ptr<client::Connections> to) {
-  const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(to));
-  if (Status status = Enter(run, call.stop); !status.ok()) return on_done(status);
-  run->Start([this, run, done = std::move(on_done)](const Status& status) {
-    done(status);
-    Leave(run);
-  });
-}
-
-Status Client::Impl::RunToEnd(const Call& call, std::vector<Request> requests) {
-  std::promise<Status> answer;
-  Send(call, std::move(requests), [&answer](const Status& status) { answer.set_value(status); });
-  return answer.get_future().get();
-}
-
-void Client::Impl::WithTables(const Call& call, std::vector<std::string> names,
-                              std::function<void(const Result<Tables>&)> then) {
-  if (!IsOfThisProcess()) return then(OfAnotherProcess());
-  Tables tables;
-  std::string missing;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& name : names) {
-      const auto known = tables_.find(name);
-      if (known != tables_.end()) {
-        tables.push_back(known->second);
-      } else if (missing.empty()) {
-        missing = name;
-      }
-    }
-  }
-  if (tables.size() == names.size()) return then(tables);
-  v1::DescribeTableRequest describe;
-  describe.set_table(missing);
-  auto options = std::make_shared<TableOptions>();
-  const auto read = [options, missing](const grpc::ByteBuffer& bytes) -> Status {
-    v1::DescribeTableReply reply;
-    if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
-    const auto described = client::DescribedOptions(reply, missing);
-    if (!described.ok()) return described.status();
-    *options = *described;
-    return {};
-  };
-  Send(call, {client::ToAsk("DescribeTable", describe, read)},
-       [this, call, options, names = std::move(names), then = std::move(then)](const Status& status) {
-         if (!status.ok()) return then(status);
-         Remember(*options);
-         WithTables(call, names, then);
-       });
-}
-
-void Client::Impl::RenewSession(const Call& call, std::uint64_t forgotten,
-                                std::function<void(const Status&)> then) {
-  const auto read = [this, forgotten](const grpc::ByteBuffer& bytes) -> Status {
-    v1::GetTopologyReply reply;
-    if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
-    session_.Renew(forgotten, reply.epoch());
-    return {};
-  };
-  Send(call, {client::ToAsk("GetTopology", v1::GetTopologyRequest(), read)}, std::move(then));
 }
 
 void Client::Impl::Remember(const TableOptions& options) {
@@ -277,19 +169,6 @@ std::size_t Client::Impl::RowsAMessage(std::size_t row_bytes) const {
   // Each row is a bag, which has an offset, and there is one more.
   const std::uint64_t gathered = (limits.round - sizeof(std::uint32_t)) / (row_bytes + sizeof(std::uint32_t));
   return std::max<std::uint64_t>(1, std::min({fit, gathered, limits.round / sizing::kBytesOfKey}));
-}
-
-void Client::Impl::Address(std::vector<Request>& parts, bool pushes) {
-  const std::size_t ranks = channels_.ranks();
-  // A trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every
-  // time.
-  // Parts that cannot be as many for every rank are more for others from call to call.
-  const bool takes_turns = parts.size() == 1 || parts.size() % ranks != 0;
-  const std::size_t turn = takes_turns ? turns_[pushes ? 0 : 1]++ : 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].rank = (i * ranks + turn % ranks) / parts.size();
-    parts[i].channel = i + turn / ranks;
-  }
 }
 
 }  // namespace slotwise

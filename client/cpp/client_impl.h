@@ -4,17 +4,14 @@
 #define SLOTWISE_CLIENT_CPP_CLIENT_IMPL_H_
 
 #include <google/protobuf/message.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,14 +43,6 @@ class Client::Impl {
   // Returns what holds for a call that begins now.
   client::Call Begin(const CallOptions& options) const;
 
-  // Sends `requests`; run.h describes the callbacks. If the client is closing, or this is a forked child,
-  // Send calls `on_done` at once.
-  // `to`: where the requests go, if not to the server's ranks.
-  void Send(const client::Call& call, std::vector<client::Request> requests, client::Run::OnDone on_done,
-            std::shared_ptr<client::Connections> to = nullptr);
-  // Sends and waits for the end.
-  Status RunToEnd(const client::Call& call, std::vector<client::Request> requests);
-
   // Makes one call of small messages, of a method of the service Admin, and waits for its answer
   // (client/cpp/methods.cc). `rank`: the rank that alone is asked; nothing: any.
   Status Ask(const CallOptions& options, std::string_view method, const google::protobuf::Message& request,
@@ -75,16 +64,7 @@ class Client::Impl {
   // `done` with all that is lost. What cannot be asked is heard of by a later call.
   void AddOtherLosses(const client::Call& call, const Status& loss, const Done& done);
 
-  // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
-  // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
-  Status Enter(const std::shared_ptr<client::Ongoing>& work, const std::stop_token& stop);
-  void Leave(const std::shared_ptr<client::Ongoing>& work);
-
-  // Gets the options of tables, from the server the first time. If all are known, calls `then` in the
-  // caller's thread.
-  using Tables = std::vector<TableOptions>;
-  void WithTables(const client::Call& call, std::vector<std::string> names,
-                  std::function<void(const Result<Tables>&)> then);
+  // What is known of the tables' options.
   void Remember(const TableOptions& options);
   std::optional<TableOptions> Known(std::string_view table) const;
   // Forgets a table's options. Called after an error, because the table may have been made again with other
@@ -95,9 +75,8 @@ class Client::Impl {
   void ForgetTables();
   void ForgetAllOf(std::string_view table);
 
-  // Chooses a rank and a channel for each part of a batch: neighbouring parts go to the same rank, in rank
-  // order. Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more.
-  void Address(std::vector<client::Request>& parts, bool pushes);
+  // Calls take turns: returns how many calls that push, or that do not, have taken one before.
+  std::size_t TakeTurn(bool pushes) { return turns_[pushes ? 0 : 1]++; }
 
   const ClientOptions& options() const { return options_; }
   client::Channels& channels() { return channels_; }
@@ -109,23 +88,16 @@ class Client::Impl {
   // as the server takes in a message and in a round, but at least 1.
   std::size_t RowsAMessage(std::size_t row_bytes) const;
   Session& session() { return session_; }
-  // Begins to ask the server for its epoch. Then draws a new own session of that epoch, if the session's id
-  // is still `forgotten`, and calls `then`, with the error if the server does not answer.
-  void RenewSession(const client::Call& call, std::uint64_t forgotten,
-                    std::function<void(const Status&)> then);
   client::TableStates& states() { return states_; }
   const std::shared_ptr<client::MessageMemory>& message_memory() const { return message_memory_; }
-  // Both are asked before any lock: a thread that a forked child does not have may have held the mutex.
-  bool IsOfThisProcess() const { return process_ == getpid(); }
-  static Status OfAnotherProcess();
+  client::Runs& runs() { return runs_; }
+  bool IsOfThisProcess() const { return runs_.AreOfThisProcess(); }
 
  private:
   // Do what the client does besides for some methods: before their request is sent, which an error prevents,
   // and once their reply is there.
   Status NoteRequest(const google::protobuf::Message& request);
   Status NoteReply(const google::protobuf::Message& request, const google::protobuf::Message& reply);
-
-  using StopCallback = std::stop_callback<std::function<void()>>;
 
   // Asks some ranks and seeds for the topology, to meet a server that was started again; when they are being
   // asked already, asks once more after that.
@@ -139,7 +111,6 @@ class Client::Impl {
   struct Learning;
   void Learned(const std::shared_ptr<Learning>& learning, std::uint64_t incarnation);
 
-  const pid_t process_ = getpid();
   const ClientOptions options_;
   const std::vector<client::RankAddress> seeds_;
   Session session_;
@@ -150,18 +121,16 @@ class Client::Impl {
   std::atomic<std::uint64_t> incarnation_ = 0;  // set under meeting_: of the server that channels_ lead to
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   // Guarded by mutex_:
   client::ServerLimits limits_;
-  bool closing_ = false;
-  std::map<std::shared_ptr<client::Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
   std::map<std::string, TableOptions, std::less<>> tables_;
   int questions_ = 0;  // for the topology, that are under way
   bool look_again_ = false;
   std::size_t looks_ = 0;
-  std::shared_ptr<Learning> learning_;             // null: nobody waits
+  std::shared_ptr<Learning> learning_;             // null: no call waits
   std::shared_ptr<client::Connections> to_seeds_;  // made when first needed
 
+  client::Runs runs_{channels_};
   client::Channels channels_;  // last, so that its threads end before the members they use
 };
 

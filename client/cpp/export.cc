@@ -378,9 +378,9 @@ Result<RowStream> Client::Export(std::string_view table, bool with_state,
   if (const auto topology = Topology(options); !topology.ok()) return topology.status();
   const client::Call call = impl_->Begin(options);
   const auto rows = std::make_shared<client::Export>(impl_->channels(), call, std::move(requests));
-  if (Status status = impl_->Enter(rows, call.stop); !status.ok()) return status;
+  if (Status status = impl_->runs().Enter(rows, call.stop); !status.ok()) return status;
   const std::weak_ptr<client::Export> weak = rows;
-  rows->Start([impl = impl_.get(), weak] { impl->Leave(weak.lock()); });
+  rows->Start([impl = impl_.get(), weak] { impl->runs().Leave(weak.lock()); });
   return RowStream(std::make_unique<RowStream::Impl>(rows));
 }
 

@@ -43,7 +43,7 @@ std::unique_ptr<pb::Message> Make(const pb::Descriptor* type) {
 
 Status Client::Impl::Ask(const CallOptions& options, std::string_view method, const pb::Message& request,
                          pb::Message& reply, std::optional<std::size_t> rank) {
-  if (!IsOfThisProcess()) return OfAnotherProcess();
+  if (!IsOfThisProcess()) return client::Runs::OfAnotherProcess();
   if (rank && *rank >= channels_.ranks()) {
     return InvalidArgument("rank is " + std::to_string(*rank) + ": the server has " +
                            std::to_string(channels_.ranks()));
@@ -59,7 +59,7 @@ Status Client::Impl::Ask(const CallOptions& options, std::string_view method, co
       method, request, [&reply](const grpc::ByteBuffer& bytes) { return client::Deserialize(bytes, reply); });
   asked.rank = rank.value_or(0);
   asked.once = rank.has_value();
-  const Status status = RunToEnd(call, {std::move(asked)});
+  const Status status = runs_.SendAndWait(call, {std::move(asked)});
   return status.ok() ? NoteReply(request, reply) : status;
 }
 

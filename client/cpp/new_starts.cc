@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kLookLimit{2};
 // and waits so long for one that says which there are now.
 constexpr std::size_t kAskedToLearn = 16;
 constexpr std::chrono::seconds kLearnLimit{10};
-// Whoever hears that one table has lost steps is told at once of so many others.
+// A caller that hears that one table has lost steps is told at once of so many others.
 constexpr std::size_t kMostTables = 1024;
 
 }  // namespace
@@ -55,7 +55,7 @@ class Client::Impl::Learner final : public client::Ongoing,
 
   void Arrive(bool) override {
     then_();
-    impl_.Leave(shared_from_this());
+    impl_.runs_.Leave(shared_from_this());
   }
 
  private:
@@ -79,7 +79,7 @@ void Client::Impl::LookForNewStart() {
   {
     const std::lock_guard lock(mutex_);
     look_again_ = questions_ > 0;
-    if (look_again_ || closing_) return;
+    if (look_again_ || runs_.closing()) return;
     questions_ = kAskedRanks + 1;
     look = looks_++;
     if (to_seeds_ == nullptr) to_seeds_ = channels_.To(seeds_);
@@ -103,7 +103,7 @@ void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answe
   const std::uint64_t known = incarnation_;
   if (answer.incarnation == known) return then();
   const auto learner = std::make_shared<Learner>(*this, then);
-  if (!Enter(learner, call.stop).ok()) return then();
+  if (!runs_.Enter(learner, call.stop).ok()) return then();
   learner->WaitUntil(call.deadline);
   const auto to = channels_.now();
   const std::size_t questions = std::min(kAskedToLearn, to->ranks());
@@ -130,7 +130,7 @@ void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint6
     const bool is_news = incarnation != 0 && incarnation != learning->known;
     if (--learning->questions > 0 && !is_news) return;
     waiting.swap(learning->waiting);
-    if (learning_ == learning) learning_ = nullptr;  // whoever comes now asks anew
+    if (learning_ == learning) learning_ = nullptr;  // a later call asks anew
   }
   for (const auto& learner : waiting) learner->End();
 }
@@ -150,7 +150,7 @@ void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Conn
   Request request = client::ToAsk("GetTopology", v1::GetTopologyRequest(), read);
   request.rank = rank;
   request.once = true;
-  Send(
+  runs_.Send(
       Begin({.timeout = limit}), {std::move(request)},
       [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
 }
@@ -176,8 +176,8 @@ void Client::Impl::AddOtherLosses(const Call& call, const Status& loss, const Do
     };
     requests.push_back(client::ToAsk("DescribeTable", client::DescribeRequest(name, state), read));
   }
-  Send(call, std::move(requests),
-       [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
+  runs_.Send(call, std::move(requests),
+             [found, loss, done](const Status&) { done(loss.InWords(loss.message() + found->message)); });
 }
 
 }  // namespace slotwise

@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
+#include <future>
 #include <new>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
+Status Closed() { return FailedPrecondition("the client is closed").Because(Reason::kClientClosed); }
 Status NoMemory() { return ResourceExhausted("there is no memory for a request").Because(Reason::kNoMemory); }
 
 }  // namespace
@@ -71,7 +73,7 @@ void Run::Start(OnDone on_done) {
     const Request& request = requests_[i];
     const auto to = To();
     const Connections::Channel* const channel = ChannelOf(request, 0, *to);
-    if (channel != nullptr && &channel->For(*request.exchange) == channel->grpc.get()) {
+    if (channel != nullptr && &TransportOf(request, *channel) == channel->grpc.get()) {
       try {
         request.exchange->WriteMessage();
       } catch (const std::bad_alloc&) {
@@ -82,9 +84,14 @@ void Run::Start(OnDone on_done) {
   }
 }
 
-Connections::Channel* Run::ChannelOf(const Request& request, std::size_t attempt, Connections& to) const {
+Connections::Channel* Run::ChannelOf(const Request& request, std::size_t attempt, Connections& to) {
   if (!request.gpu.empty()) return to.by_gpu(request.gpu);
   return &to.at(request.rank + attempt, request.channel);
+}
+
+Transport& Run::TransportOf(const Request& request, const Connections::Channel& channel) {
+  if (channel.data && request.exchange->data() != nullptr) return *channel.data;
+  return *channel.grpc;
 }
 
 // pending_ counts the request already, and counts its try from here on.
@@ -114,7 +121,7 @@ Status Run::SendLocked(std::size_t index) {
     return FailedPrecondition("the server has no rank that shares memory of GPU " + request.gpu)
         .Because(Reason::kNoSharedGpu);
   }
-  Transport& transport = channel->For(*request.exchange);
+  Transport& transport = TransportOf(request, *channel);
   if (&transport == channel->grpc.get()) {
     const std::uint64_t bytes = request.exchange->Message().Length();
     if (const std::uint64_t most = channels_.most_message_bytes(); bytes > most) {
@@ -208,6 +215,64 @@ void Run::EndIfOver(std::unique_lock<std::mutex> lock) {
   const Status status = failure_;
   lock.unlock();
   done(status);
+}
+
+void Runs::Send(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
+                std::shared_ptr<Connections> to) {
+  const auto run = std::make_shared<Run>(channels_, call, std::move(requests), std::move(to));
+  if (Status status = Enter(run, call.stop); !status.ok()) return on_done(status);
+  run->Start([this, run, done = std::move(on_done)](const Status& status) {
+    done(status);
+    Leave(run);
+  });
+}
+
+Status Runs::SendAndWait(const Call& call, std::vector<Request> requests) {
+  std::promise<Status> answer;
+  Send(call, std::move(requests), [&answer](const Status& status) { answer.set_value(status); });
+  return answer.get_future().get();
+}
+
+Status Runs::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop) {
+  if (!AreOfThisProcess()) return OfAnotherProcess();
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return Closed();
+    ongoing_.emplace(work, nullptr);
+  }
+  if (!stop.stop_possible()) return {};
+  // Made without the lock: it cancels at once if the stop was asked for already.
+  auto callback = std::make_unique<StopCallback>(
+      stop, [work] { work->Cancel(Cancelled("the caller cancelled the call")); });
+  const std::lock_guard lock(mutex_);
+  ongoing_.at(work) = std::move(callback);
+  return {};
+}
+
+void Runs::Leave(const std::shared_ptr<Ongoing>& work) {
+  std::unique_lock lock(mutex_);
+  auto stop = std::move(ongoing_.at(work));
+  lock.unlock();
+  stop.reset();  // may wait for a cancellation in another thread
+  lock.lock();
+  ongoing_.erase(work);
+  changed_.notify_all();
+}
+
+void Runs::Close() {
+  std::vector<std::shared_ptr<Ongoing>> ongoing;
+  std::unique_lock lock(mutex_);
+  closing_ = true;
+  for (const auto& [work, stop] : ongoing_) ongoing.push_back(work);
+  lock.unlock();
+  for (const auto& work : ongoing) work->Cancel(Closed());
+  lock.lock();
+  changed_.wait(lock, [this] { return ongoing_.empty(); });
+}
+
+Status Runs::OfAnotherProcess() {
+  return FailedPrecondition("the client was made before a fork, which gRPC does not survive")
+      .Because(Reason::kClientClosed);
 }
 
 }  // namespace slotwise::client

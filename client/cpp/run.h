@@ -1,22 +1,27 @@
-// A Run sends the requests of one client call, and ends with the last reply.
+// A Run sends the requests of one client call, and ends with the last reply. Runs makes the runs of a client, and
+// knows all of the client's work that is under way.
 //
 // A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
 // the next rank, after a growing, random wait, or a little more than the time that the busy rank has named,
 // until the deadline that all requests share: the same bytes, so a step is the same step, though the server
 // may have been started again meanwhile. A wait that would end past the deadline is not begun. If a request
-// fails for good, the run cancels the others. The run ends once nothing is in flight any more, and nobody
-// touches the caller's memory after `on_done`.
+// fails for good, the run cancels the others. The run ends once nothing is in flight any more; the caller's
+// memory is not touched after `on_done`.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_RUN_H_
 #define SLOTWISE_CLIENT_CPP_RUN_H_
 
 #include <google/protobuf/message_lite.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,7 +74,9 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
 
   std::shared_ptr<Connections> To() const { return to_ != nullptr ? to_ : channels_.now(); }
   // Returns the channel of a request's try; null: there is no way to the device that it names.
-  Connections::Channel* ChannelOf(const Request& request, std::size_t attempt, Connections& to) const;
+  static Connections::Channel* ChannelOf(const Request& request, std::size_t attempt, Connections& to);
+  // Returns the transport that carries a request: the data transport, if the channel and the exchange have one.
+  static Transport& TransportOf(const Request& request, const Connections::Channel& channel);
   void Send(std::size_t index);
   // Sends a try. REQUIRES: mutex_ is held, so that no other thread cancels a try that has not begun.
   Status SendLocked(std::size_t index);
@@ -98,6 +105,46 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   std::size_t pending_ = 0;                   // requests that are under way, wait, or read a reply
   Status failure_;
   std::minstd_rand random_;
+};
+
+class Runs {
+ public:
+  // `channels` outlive the runs.
+  explicit Runs(Channels& channels) : channels_(channels) {}
+
+  // Sends `requests` by a run. If the client is closing, or this is a forked child, calls `on_done` at once.
+  // `to`: where the requests go, if not to the server's ranks.
+  void Send(const Call& call, std::vector<Request> requests, Run::OnDone on_done,
+            std::shared_ptr<Connections> to = nullptr);
+  // Sends and waits for the end.
+  Status SendAndWait(const Call& call, std::vector<Request> requests);
+
+  // Cancels `work` when the client closes or the caller asks to stop, until Leave. Returns
+  // FAILED_PRECONDITION, and does nothing, if the client is closing or this is a forked child.
+  Status Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& stop);
+  void Leave(const std::shared_ptr<Ongoing>& work);
+
+  // Cancels what is under way and waits for its end. Refuses what comes later.
+  void Close();
+  bool closing() const {
+    const std::lock_guard lock(mutex_);
+    return closing_;
+  }
+
+  // Asked before any lock: a thread that a forked child does not have may have held the mutex.
+  bool AreOfThisProcess() const { return process_ == getpid(); }
+  static Status OfAnotherProcess();
+
+ private:
+  using StopCallback = std::stop_callback<std::function<void()>>;
+
+  Channels& channels_;
+  const pid_t process_ = getpid();
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_:
+  bool closing_ = false;
+  std::map<std::shared_ptr<Ongoing>, std::unique_ptr<StopCallback>> ongoing_;
 };
 
 }  // namespace slotwise::client

@@ -305,8 +305,11 @@ class Engine::Impl {
     rounds_.fetch_add(1, std::memory_order_relaxed);
     NoteTaken(round);
     NoteBusyPolling(round);
+    const OperationTraits& operation = known_.Of(round.operation);
     try {
-      context_.Run(known_.Of(round.operation), round, carried);
+      context_.Begin(operation, round, carried);
+      operation.run(context_, round);
+      context_.End(round);
       if (says_outcomes_) observer_->OnOutcome(round.number, std::exchange(outcome_, {}));
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +

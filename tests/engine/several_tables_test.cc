@@ -184,7 +184,10 @@ class SeveralTables {
 
   Counts CountsOf(const Round& round) {
     const Counts before{schedule_.waits, collective_.agreements, device_.arrays};
-    context_.Run(operations_.Of(round.operation), round);
+    const OperationTraits& operation = operations_.Of(round.operation);
+    context_.Begin(operation, round);
+    operation.run(context_, round);
+    context_.End(round);
     context_.stages.FinishAll();
     return {schedule_.waits - before.waits, collective_.agreements - before.agreements,
             device_.arrays - before.host_arrays};

@@ -12,7 +12,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
-#include "kernels/body/key_launches.h"
 #include "tests/support/batches.h"
 #include "tests/support/test_secret.h"
 

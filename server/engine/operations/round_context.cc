@@ -86,12 +86,14 @@ Status RoundContext::AgreeOnRoomToRecord(std::uint64_t more_bytes) {
   return work.Agree(log.Reserve(kSmallRecord + more_bytes));
 }
 
-void RoundContext::Run(const OperationTraits& operation, const Round& of, const CarriedBatches& with) {
+void RoundContext::Begin(const OperationTraits& operation, const Round& of, const CarriedBatches& with) {
   operation.overlaps ? stages.FinishDone() : stages.FinishAll();
   round = of.number;
   carried = with;
   UseScratch(of);
-  operation.run(*this, of);
+}
+
+void RoundContext::End(const Round& of) {
   Count(of);
   if (!stages.overlap()) stages.FinishAll();
 }

@@ -1,7 +1,7 @@
-// RoundContext: runs rounds, and is what an operation works with when a round runs it: this rank's tables,
-// device and ranks, the requests of the round that came here, and the journal.
+// RoundContext: what an operation works with when a round runs it: this rank's tables, device and ranks, the
+// requests of the round that came here, and the journal.
 //
-// Thread-safety: the engine's thread only. The constructor and Run are collective.
+// Thread-safety: the engine's thread only. The constructor is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
 
@@ -47,9 +47,11 @@ struct RoundContext {
                Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
-  // Runs a round of the operation; `with` may have batches of it. Every rank runs the same rounds. May leave
-  // work to the device, and answers to a later call, to the stages or to the log. Collective.
-  void Run(const OperationTraits& operation, const Round& of, const CarriedBatches& with = {});
+  // Begin and End stand around a round of the operation; `with` may have batches of the round. Every rank runs
+  // the same rounds. A round may leave work to the device, and answers to a later round, to the stages or to
+  // the log.
+  void Begin(const OperationTraits& operation, const Round& of, const CarriedBatches& with = {});
+  void End(const Round& of);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective.rank(); }
 
