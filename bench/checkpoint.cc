@@ -28,7 +28,7 @@ namespace {
 struct CheckpointBenchOptions : TrainerOptions {
   double seconds = 2;
   double touched = 0.01;
-  std::uint32_t preimage_mib = 256;
+  std::uint32_t copy_on_write_mib = 256;
 
   std::uint32_t touched_rows() const {
     return std::max(1U, static_cast<std::uint32_t>(std::lround(rows * touched)));
@@ -113,7 +113,7 @@ class Bench {
     DurabilityOptions durability;
     durability.folder = data_;
     durability.keep = 1;
-    durability.max_preimage_bytes = std::uint64_t{o_.preimage_mib} << 20;
+    durability.max_copy_on_write_bytes = std::uint64_t{o_.copy_on_write_mib} << 20;
     engine_ = std::make_unique<DurableEngine>(o_, steps_, durability);
   }
 
@@ -249,7 +249,8 @@ Report RunCheckpoint(const CheckpointBenchOptions& o, const Collective& collecti
                  ", steps of " + std::to_string(o.batch) + " x " + std::to_string(o.slots) + " bags of " +
                  std::to_string(o.hot) + " keys";
   report.options = ToJson(o);
-  report.options.update({{"seconds", o.seconds}, {"touched", o.touched}, {"preimage_mib", o.preimage_mib}});
+  report.options.update(
+      {{"seconds", o.seconds}, {"touched", o.touched}, {"copy_on_write_mib", o.copy_on_write_mib}});
   const Place place = MakePlace(o, collective);
   report.device = place.device->Name();
   report.threads = place.threads;
@@ -270,7 +271,7 @@ Subcommand AddCheckpoint(CLI::App& parent) {
   app->add_option("--seconds", o.seconds, "of training, with and without checkpoints, a repeat")
       ->check(CLI::Range(0.01, 600.0));
   app->add_option("--touched", o.touched, "share of the rows that a delta has")->check(CLI::Range(0.0, 1.0));
-  app->add_option("--preimage-mib", o.preimage_mib, "durability.max_preimage_mib")
+  app->add_option("--copy-on-write-mib", o.copy_on_write_mib, "durability.max_copy_on_write_mib")
       ->check(CLI::Range(0, 1 << 20));
   return {app, options, [options](Collective& collective) { return RunCheckpoint(*options, collective); }};
 }

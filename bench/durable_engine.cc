@@ -119,8 +119,8 @@ DurableEngine::DurableEngine(const TrainerOptions& options, const Steps& steps,
       session_(++starts) {
   spdlog::set_level(spdlog::level::warn);  // what is usual is no part of a report
   EngineOptions limits;
-  limits.incarnation = session_;
-  limits.max_inbox_bytes = std::uint64_t{4} << 30;
+  limits.instance = session_;
+  limits.max_queue_bytes = std::uint64_t{4} << 30;
   engine_ = std::make_unique<Engine>(*place_.device, *collective_, exchanges_, kBenchSecret, limits);
   DurabilityOptions watched = durability;
   watched.on_failure = [](const std::string& why) {  // no request would be answered

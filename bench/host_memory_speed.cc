@@ -41,7 +41,7 @@ class Pages {
 
 class HostMemorySpeed final : public MemorySpeed {
  public:
-  explicit HostMemorySpeed(int threads) : arena_(threads) {}
+  explicit HostMemorySpeed(int threads) : shared_buffer_(threads) {}
 
   double CopyBytesPerSecond() override {
     constexpr std::size_t kBytes = std::size_t{128} << 20;
@@ -93,13 +93,14 @@ class HostMemorySpeed final : public MemorySpeed {
   double BestOf(int runs, std::size_t pieces, Work work) {
     double best = std::numeric_limits<double>::infinity();
     for (int run = 0; run < runs; ++run) {
-      best = std::min(
-          best, SecondsOf([&] { arena_.execute([&] { tbb::parallel_for(std::size_t{0}, pieces, work); }); }));
+      best = std::min(best, SecondsOf([&] {
+                        shared_buffer_.execute([&] { tbb::parallel_for(std::size_t{0}, pieces, work); });
+                      }));
     }
     return best;
   }
 
-  tbb::task_arena arena_;
+  tbb::task_arena shared_buffer_;
 };
 
 }  // namespace

@@ -297,7 +297,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   // One lookup a round: the engine would else take along what waits.
   limits.max_round_bytes = static_cast<std::uint64_t>(
       1.25 * (o.keys() * sizeof(Key) + std::size_t{o.bags()} * (o.dim + 1) * sizeof(float)));
-  limits.max_inbox_bytes = std::uint64_t{16} << 30;
+  limits.max_queue_bytes = std::uint64_t{16} << 30;
   Engine engine(*place.device, collective, exchanges, kBenchSecret, limits);
   Contestants times;
   std::exception_ptr failure;

@@ -1,6 +1,6 @@
 // slotwise-bench rpc fetches rows, pooled or not, by the C++ client from a server, and pushes gradients,
-// through one of the doors, beside what a door can be compared with: bare TCP with as many bytes and
-// connections, two copies of the payload in memory, the shard without a door, Redis, PyTorch.
+// through one of the transports, beside what a transport can be compared with: bare TCP with as many bytes
+// and connections, two copies of the payload in memory, the shard without a transport, Redis, PyTorch.
 //
 // The server is a rank in this process, unless the command line names a server. All contenders get the same
 // processors for client and server together: two, unless --threads says otherwise.
@@ -63,14 +63,14 @@ struct RpcBenchOptions : CommonOptions {
   }
 };
 
-const std::map<std::string, Door> kDoors{{"best", Door::kBest},
-                                         {"shm", Door::kShm},
-                                         {"tcp", Door::kTcp},
-                                         {"grpc", Door::kGrpc},
-                                         {"gpu", Door::kGpu}};
+const std::map<std::string, TransportKind> kTransportKinds{{"best", TransportKind::kBest},
+                                                           {"shm", TransportKind::kShm},
+                                                           {"tcp", TransportKind::kTcp},
+                                                           {"grpc", TransportKind::kGrpc},
+                                                           {"gpu", TransportKind::kGpu}};
 
-std::string NameOf(Door door) {
-  return std::ranges::find(kDoors, door, [](const auto& named) { return named.second; })->first;
+std::string NameOf(TransportKind transport) {
+  return std::ranges::find(kTransportKinds, transport, [](const auto& named) { return named.second; })->first;
 }
 
 constexpr const char* kTable = "slotwise-bench-rpc";
@@ -88,7 +88,7 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
                {"against", o.against},
                {"channels", o.client.channels_per_rank},
                {"client_threads", o.client.threads},
-               {"door", NameOf(o.client.door)}});
+               {"door", NameOf(o.client.transport)}});
   return json;
 }
 
@@ -233,8 +233,8 @@ class RpcBench {
         processors_(KeepToProcessors(o.threads > 0 ? o.threads : 2)),
         place_(MakePlace(o, collective)) {
     if (o_.server.empty()) local_ = std::make_unique<LocalServer>(*place_.device);
-    client_.emplace(Connect(o_.client.door));
-    if (o_.client.door == Door::kGpu) {
+    client_.emplace(Connect(o_.client.transport));
+    if (o_.client.transport == TransportKind::kGpu) {
       client_device_ = o_.backend == "cuda" ? Must(MakeCudaDevice(0), "no GPU") : MakeCpuDevice(1);
     }
     traffic_.emplace(*client_, kTable, o_.traffic(), client_device_.get());
@@ -270,9 +270,9 @@ class RpcBench {
   static constexpr std::size_t kLookup = 0;
   static constexpr std::size_t kPush = 1;
 
-  Client Connect(Door door, bool send_each_key_once = true) const {
+  Client Connect(TransportKind transport, bool send_each_key_once = true) const {
     ClientOptions options = o_.client;
-    options.door = door;
+    options.transport = transport;
     options.send_each_key_once = send_each_key_once;
     return Must(Client::Connect({local_ ? local_->address() : o_.server}, options), "cannot connect");
   }
@@ -295,7 +295,7 @@ class RpcBench {
       tcp_.emplace(static_cast<std::size_t>(o_.client.channels_per_rank));
       // The goal is for large batches of rows by sockets.
       const bool large = o_.hot == 1 && row_bytes() >= std::size_t{16} << 20;
-      const double of_tcp = large && o_.client.door == Door::kTcp ? 0.5 : 0;
+      const double of_tcp = large && o_.client.transport == TransportKind::kTcp ? 0.5 : 0;
       const auto exchange = [this](std::size_t there, std::size_t back) {
         return [this, there, back] { return SecondsOf([&] { tcp_->Exchange(o_.requests, there, back); }); };
       };
@@ -303,7 +303,7 @@ class RpcBench {
       compared_.push_back(
           {"bare TCP", Add("bare TCP", exchange(key_bytes() + row_bytes(), 16)), true, of_tcp});
       if (IsShared()) {
-        tcp_client_.emplace(Connect(Door::kTcp));
+        tcp_client_.emplace(Connect(TransportKind::kTcp));
         tcp_traffic_.emplace(*tcp_client_, std::string(kTable) + "-tcp", o_.traffic());
         tcp_traffic_->Check();
         AddOurs("ours over TCP", "ours over TCP", *tcp_traffic_);
@@ -312,7 +312,7 @@ class RpcBench {
       }
     }
     if (o_.Against("repeated")) {
-      repeating_client_.emplace(Connect(o_.client.door, false));
+      repeating_client_.emplace(Connect(o_.client.transport, false));
       repeating_traffic_.emplace(*repeating_client_, std::string(kTable) + "-repeated", o_.traffic());
       repeating_traffic_->Check();
       const auto look_up = [this] { return SecondsOf([&] { repeating_traffic_->LookUp(o_.requests); }); };
@@ -356,12 +356,13 @@ class RpcBench {
   }
 
   bool IsShared() const {
-    return o_.client.door == Door::kShm || (o_.client.door == Door::kBest && local_ != nullptr);
+    return o_.client.transport == TransportKind::kShm ||
+           (o_.client.transport == TransportKind::kBest && local_ != nullptr);
   }
 
   std::string Title() const {
     return (o_.hot == 1 ? "rows" : "bags of " + std::to_string(o_.hot) + " rows") + " of dim " +
-           std::to_string(o_.dim) + ", door " + NameOf(o_.client.door) + ", requests of " +
+           std::to_string(o_.dim) + ", transport " + NameOf(o_.client.transport) + ", requests of " +
            std::to_string(o_.request) + " keys, " + std::to_string(o_.in_flight) + " in flight";
   }
 
@@ -399,7 +400,7 @@ class RpcBench {
   }
 
   void AddLatency(Report& report) {
-    const RpcLatency latency = MeasureLatency(*client_, o_.client.door, kTable, o_.hot, o_.calls);
+    const RpcLatency latency = MeasureLatency(*client_, o_.client.transport, kTable, o_.hot, o_.calls);
     for (const auto& [q, name, most] : {std::tuple(0.5, "p50", 1.5), std::tuple(0.99, "p99", 3.0)}) {
       const double empty = Quantile(latency.empty, q);
       const double lookup = Quantile(latency.lookup, q);
@@ -428,7 +429,7 @@ class RpcBench {
   const int processors_;
   const Place place_;
   std::unique_ptr<LocalServer> local_;
-  std::unique_ptr<Device> client_device_;  // where the arrays of the GPU's door lie
+  std::unique_ptr<Device> client_device_;  // where the arrays of the GPU's transport lie
   std::optional<Client> client_;
   std::optional<RpcTraffic> traffic_;
   std::optional<Client> tcp_client_;
@@ -459,7 +460,8 @@ Report RunRpc(const RpcBenchOptions& o, Collective& collective) {
 Subcommand AddRpc(CLI::App& parent) {
   auto options = std::make_shared<RpcBenchOptions>();
   CLI::App* app = parent.add_subcommand(
-      "rpc", "rows by the C++ client through a door, beside bare TCP, copies in memory, the shard and Redis");
+      "rpc",
+      "rows by the C++ client through a transport, beside bare TCP, copies in memory, the shard and Redis");
   AddCommonOptions(*app, *options);
   app->add_option("--server", options->server, "host:port of a rank; empty: one in this process");
   app->add_option("--rows", options->rows, "rows in the table")->check(CLI::Range(1, 1 << 28));
@@ -473,8 +475,8 @@ Subcommand AddRpc(CLI::App& parent) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--channels", options->client.channels_per_rank, "connections")->check(CLI::PositiveNumber);
   app->add_option("--client-threads", options->client.threads, "of the client")->check(CLI::PositiveNumber);
-  app->add_option("--transport,--door", options->client.door, "best, shm, tcp or grpc")
-      ->transform(CLI::CheckedTransformer(kDoors));
+  app->add_option("--transport,--door", options->client.transport, "best, shm, tcp or grpc")
+      ->transform(CLI::CheckedTransformer(kTransportKinds));
   app->add_option("--against", options->against,
                   "what it is compared with: tcp, redis, memcpy, shard, torch; repeated: a client that sends "
                   "each key as often as it comes")

@@ -45,14 +45,15 @@ class EmptyCalls {
 
 }  // namespace
 
-RpcLatency MeasureLatency(Client& client, Door door, const std::string& table, std::uint32_t hot, int calls) {
+RpcLatency MeasureLatency(Client& client, TransportKind transport, const std::string& table,
+                          std::uint32_t hot, int calls) {
   const ServerTopology topology = Must(client.Topology(), "no topology");
   const ServerRank& rank = topology.ranks.front();
   std::optional<EmptyCalls> data;
-  if (door != Door::kGrpc) {
+  if (transport != TransportKind::kGrpc) {
     data.emplace(client::RankAddress{.address = rank.address,
-                                     .local = door == Door::kTcp ? "" : rank.local,
-                                     .only_local = door == Door::kShm});
+                                     .local = transport == TransportKind::kTcp ? "" : rank.local,
+                                     .only_local = transport == TransportKind::kShm});
   }
   const TableOptions options = Must(client.DescribeTable(table), "no table").options;
   std::vector<Key> keys(hot);

@@ -1,5 +1,5 @@
 // RpcLatency is how long one call waits: a lookup of one sample, and a call that asks for nothing, which
-// shows what the door itself takes.
+// shows what the transport itself takes.
 // Thread-safety: one thread at a time. Throws std::runtime_error if a call is refused.
 #ifndef SLOTWISE_BENCH_RPC_LATENCY_H_
 #define SLOTWISE_BENCH_RPC_LATENCY_H_
@@ -17,7 +17,8 @@ struct RpcLatency {
 };
 
 // Makes `calls` calls of each kind by turns, one at a time. `table` has slots and keys of RpcTraffic's.
-RpcLatency MeasureLatency(Client& client, Door door, const std::string& table, std::uint32_t hot, int calls);
+RpcLatency MeasureLatency(Client& client, TransportKind transport, const std::string& table,
+                          std::uint32_t hot, int calls);
 
 }  // namespace slotwise::bench
 

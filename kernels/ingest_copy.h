@@ -76,19 +76,19 @@ std::unique_ptr<IngestCopy> MakeCpuIngestCopy();
 // Device memory that another process of the host can map, by a descriptor (CUDA's virtual-memory API). What
 // is mapped stays as long as somebody has it.
 // Thread-safety: any thread.
-class DeviceArena {
+class DeviceSharedBuffer {
  public:
-  virtual ~DeviceArena() = default;
-  DeviceArena(const DeviceArena&) = delete;
-  DeviceArena& operator=(const DeviceArena&) = delete;
+  virtual ~DeviceSharedBuffer() = default;
+  DeviceSharedBuffer(const DeviceSharedBuffer&) = delete;
+  DeviceSharedBuffer& operator=(const DeviceSharedBuffer&) = delete;
 
   std::span<std::byte> bytes() const { return bytes_; }  // device memory
   int descriptor() const { return descriptor_; }
 
  protected:
-  DeviceArena() = default;
+  DeviceSharedBuffer() = default;
   std::span<std::byte> bytes_;
-  int descriptor_ = -1;  // which is closed with the arena
+  int descriptor_ = -1;  // which is closed with the shared buffer
 };
 
 }  // namespace slotwise

@@ -12,7 +12,7 @@
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
 // will do). Arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
 // Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost,
-// MakeIngestCopy and MakeArena.
+// MakeIngestCopy and MakeSharedBuffer.
 // Device outlives its streams and shards.
 // Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a
 // broken device, and std::bad_alloc where a call below says so: a rank that sees either of those cannot go
@@ -169,8 +169,8 @@ class Shard {
   virtual Status TrackChanges(std::uint64_t max_erased) = 0;
 
   // Begins a snapshot: the rows as they are now, between two batches, to be read piece by piece while later
-  // batches change them. Takes four bytes of device memory a row, and options.max_preimage_bytes or less,
-  // which the shard keeps for the next snapshot. Waits. REQUIRES: no snapshot is open.
+  // batches change them. Takes four bytes of device memory a row, and options.max_copy_on_write_bytes or
+  // less, which the shard keeps for the next snapshot. Waits. REQUIRES: no snapshot is open.
   // FAILED_PRECONDITION: options.changed_only, and changes are not known. RESOURCE_EXHAUSTED: no memory. In
   // both cases nothing has changed.
   virtual Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) = 0;
@@ -277,7 +277,7 @@ class Device {
   // Returns device memory of zeros, rounded up to what the device makes, that other processes of the host can
   // map. Null: the device has none to spare, leaves a sixteenth of its memory to batches, or cannot share
   // it. Any thread may ask for it, at any time.
-  virtual std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) = 0;
+  virtual std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) = 0;
   // Returns what names the device among all there are: a GPU's UUID, as 32 hexadecimal digits; "host": the
   // device's memory is the host's.
   virtual std::string Uuid() const = 0;

@@ -144,7 +144,7 @@ class ShardOn final : public Shard, private ShardBatch {
     PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
   }
 
-  std::uint64_t SavePreimages() override { return snapshot_.Save(batch_); }
+  std::uint64_t CopyBeforeWrite() override { return snapshot_.Save(batch_); }
   void GroupRows() override { Group(nullptr); }
   void PlanSums() override { updates_.Plan(queue_, batch_); }
   void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) override {
@@ -211,7 +211,7 @@ class ShardOn final : public Shard, private ShardBatch {
 
   // Who did not ask before is refused, with nothing changed, if there is no room.
   void SaveBeforeChange() {
-    if (const std::uint64_t missing = SavePreimages(); missing > 0) {
+    if (const std::uint64_t missing = CopyBeforeWrite(); missing > 0) {
       throw std::logic_error("a batch changes " + std::to_string(missing) +
                              " rows more than the open snapshot has room to save");
     }

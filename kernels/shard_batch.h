@@ -79,7 +79,7 @@ class ShardBatch {
   virtual void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) = 0;
   virtual void PoolToSend(AllToAllPlan& plan, Numbers partial) = 0;
   virtual void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) = 0;
-  virtual std::uint64_t SavePreimages() = 0;
+  virtual std::uint64_t CopyBeforeWrite() = 0;
   virtual void GroupRows() = 0;
   virtual void PlanSums() = 0;
   virtual void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) = 0;
@@ -151,7 +151,7 @@ class FoundBatch : protected BatchHandle {
   // the caller reads more of the snapshot, whose rows make room or need no more, and asks again. Reading all
   // of it always helps. What changes rows does this itself, and throws std::logic_error, with nothing
   // changed, if there is no room. Waits if a snapshot is open. Throws std::bad_alloc.
-  std::uint64_t SavePreimages() { return batch().SavePreimages(); }
+  std::uint64_t CopyBeforeWrite() { return batch().CopyBeforeWrite(); }
 };
 
 // A batch whose keys may be erased: there is room to remember their rows.

@@ -51,7 +51,7 @@ class CpuDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { FreeAligned(memory); }, Ordinal()}};
   }
   std::unique_ptr<IngestCopy> MakeIngestCopy() override { return MakeCpuIngestCopy(); }
-  std::unique_ptr<DeviceArena> MakeArena(std::size_t /*bytes*/) override { return nullptr; }
+  std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t /*bytes*/) override { return nullptr; }
   std::string Uuid() const override { return "host"; }
   bool SharesHostMemory() const override { return true; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }

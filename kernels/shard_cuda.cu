@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "kernels/backend/cuda.cuh"
-#include "kernels/backend/cuda_arena.cuh"
+#include "kernels/backend/cuda_shared_buffer.cuh"
 #include "kernels/body/add_to_each.h"
 #include "kernels/convert.inl"
 #include "kernels/ingest_copy.inl"
@@ -129,9 +129,9 @@ class CudaDevice final : public Device {
     UseOnThisThread();
     return std::make_unique<CudaIngestCopy>(ordinal_, FirstPriority());
   }
-  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override {
+  std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) override {
     UseOnThisThread();
-    return CudaArena::Make(ordinal_, bytes);
+    return CudaSharedBuffer::Make(ordinal_, bytes);
   }
   std::string Uuid() const override { return uuid_; }
   bool SharesHostMemory() const override { return false; }

@@ -20,7 +20,7 @@ struct SnapshotOptions {
   // Changes count from this snapshot on, if it is kept. REQUIRES: TrackChanges.
   bool remember = false;
   // Device memory for rows that change before they are read. With none, such rows have to be read first.
-  std::size_t max_preimage_bytes = 0;
+  std::size_t max_copy_on_write_bytes = 0;
 };
 
 // The rows of a snapshot, in no order. A delta is applied by forgetting `erased` and then loading the rows: a
@@ -45,7 +45,7 @@ class ShardSnapshot {
   // it. All of a snapshot is read by one stream. Throws std::bad_alloc, with nothing read.
   virtual void Read(Stream& stream, std::span<const RowIndex> rows, float* host_records) = 0;
 
-  // Returns how many rows more could be saved now (FoundBatch::SavePreimages). Waits.
+  // Returns how many rows more could be saved now (FoundBatch::CopyBeforeWrite). Waits.
   virtual std::uint64_t Room() = 0;
 
   // REQUIRES: the stream that read the snapshot is done. Ends it, whether all was read or not. If it was to

@@ -72,8 +72,8 @@ class Snapshot {
     B::ForEach(queue, used_, body::Fill<std::uint32_t>{states_.Reserve(queue, used_), body::kDone});
     List(queue, store, options.changed_only, info);
     const std::size_t bytes_of_copy = store.values().floats * sizeof(float) + sizeof(std::uint32_t);
-    copies_ = static_cast<std::uint32_t>(std::min(
-        {options.max_preimage_bytes / bytes_of_copy, info.keys.size(), std::size_t{body::kUnsaved} - 1}));
+    copies_ = static_cast<std::uint32_t>(std::min({options.max_copy_on_write_bytes / bytes_of_copy,
+                                                   info.keys.size(), std::size_t{body::kUnsaved} - 1}));
     saved_.Reserve(queue, std::size_t{copies_} * store.values().floats);
     B::ForEach(queue, copies_, body::CountUp{free_copies_.Reserve(queue, copies_)});
     B::ForEach(queue, 1U, body::Fill<std::uint32_t>{free_.Reserve(queue, 1), copies_});
@@ -224,12 +224,12 @@ class ShardSnapshotOn final : public ShardSnapshot {
       return BegunSnapshot{this, std::move(info)};
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("no memory for a snapshot of " + std::to_string(store_.rows()) +
-                               " rows with " + std::to_string(options.max_preimage_bytes) +
+                               " rows with " + std::to_string(options.max_copy_on_write_bytes) +
                                " bytes for rows that change meanwhile");
     }
   }
 
-  // See FoundBatch::SavePreimages.
+  // See FoundBatch::CopyBeforeWrite.
   std::uint64_t Save(PreparedBatch<B>& batch) {
     if (!snapshot_ || saved_batch_ == batch.number()) return 0;
     batch.LearnSize();

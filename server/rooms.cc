@@ -71,7 +71,7 @@ Result<sizing::SetAside> DivideMemory(Collective& collective, Rooms& rooms) {
   if (!plan.ok()) return plan.status();
   if (Value(collective.rank()) != 0) return plan->aside;
   spdlog::info("a round gathers {} MiB at most (limits.max_round_mib), and {} MiB of requests wait",
-               plan->limits.round, plan->limits.inbox);
+               plan->limits.round, plan->limits.queue);
   spdlog::info("of the host's memory a rank has {} MiB, of which {} are set aside ({}){}", memory.host >> 20,
                plan->aside.all(), TextOf(plan->aside),
                memory.gpu ? "" : fmt::format(", and {} are for tables", plan->tables_mib));
@@ -96,7 +96,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   options.travel.partials = TypeOf(config.partial_sums());
   options.stays_awake = HasSpareProcessors();
   options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
-  options.max_inbox_bytes = std::uint64_t{limits.max_inbox_mib()} << 20;
+  options.max_queue_bytes = std::uint64_t{limits.max_queue_mib()} << 20;
   options.max_tables = limits.max_tables();
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
   options.ledger.max_bytes = std::uint64_t{limits.max_ledger_mib()} << 20;
@@ -127,11 +127,11 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   options.max_message_bytes = std::uint64_t{config.limits().max_message_mib()} << 20;
   options.max_round_bytes = std::uint64_t{config.limits().max_round_mib()} << 20;
   options.max_shared_bytes = std::uint64_t{config.limits().max_shared_mib()} << 20;
-  options.max_device_arena_bytes = std::uint64_t{config.limits().max_gpu_arena_mib()} << 20;
+  options.max_device_shared_bytes = std::uint64_t{config.limits().max_gpu_shared_mib()} << 20;
   options.max_connections = config.limits().max_connections();
   options.max_calls_per_connection = config.limits().max_calls_per_connection();
   options.max_calls = config.limits().max_calls();
-  options.max_inbox_bytes = std::uint64_t{config.limits().max_inbox_mib()} << 20;
+  options.max_queue_bytes = std::uint64_t{config.limits().max_queue_mib()} << 20;
   options.engine_timeout = std::chrono::milliseconds(config.limits().rank_timeout_ms());
   options.reply_timeout = std::chrono::milliseconds(config.limits().reply_timeout_ms());
   options.default_deadline =
@@ -141,9 +141,9 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
 }
 
 // No other server draws such a name: a client that finds a server there is on the rank's host.
-std::string LocalName(std::uint64_t incarnation, Rank rank) {
+std::string LocalName(std::uint64_t instance, Rank rank) {
   std::array<char, 64> name{};
-  std::snprintf(name.data(), name.size(), "slotwise-%016llx-%d", static_cast<unsigned long long>(incarnation),
+  std::snprintf(name.data(), name.size(), "slotwise-%016llx-%d", static_cast<unsigned long long>(instance),
                 Value(rank));
   return name.data();
 }
@@ -183,7 +183,7 @@ DurabilityOptions DurabilityOptionsOf(const v1::ServerConfig& server, const Fold
                                       const LostRank& lost) {
   const v1::Durability& config = server.durability();
   DurabilityOptions options;
-  options.journal_queued_bytes = sizing::JournalMib(server.limits().max_inbox_mib()) << 20;
+  options.journal_queued_bytes = sizing::JournalMib(server.limits().max_queue_mib()) << 20;
   if (config.mode() == v1::DURABILITY_MODE_SYNC) options.mode = DurabilityMode::kSync;
   if (config.mode() == v1::DURABILITY_MODE_INTERVAL) options.mode = DurabilityMode::kInterval;
   options.folder = config.folder();
@@ -192,7 +192,7 @@ DurabilityOptions DurabilityOptionsOf(const v1::ServerConfig& server, const Fold
   options.keep = config.keep();
   options.max_deltas = config.max_deltas();
   options.rounded_checkpoints = config.rounded_checkpoints();
-  options.max_preimage_bytes = std::uint64_t{config.max_preimage_mib()} << 20;
+  options.max_copy_on_write_bytes = std::uint64_t{config.max_copy_on_write_mib()} << 20;
   options.server_version = SLOTWISE_VERSION;
   if (lock != nullptr) options.still_ours = [lock] { return lock->StillHeld(); };
   options.on_failure = lost;
@@ -328,10 +328,10 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   if (collective.size() > 1 && Value(collective.rank()) == 0) {
     LogTravel(rooms.exchanges->bags().Name(), engine.travel);
   }
-  const Incarnation incarnation = DrawIncarnation(collective);
+  const Instance instance = DrawInstance(collective);
   rooms.peers = std::make_shared<MetricsPeers>(DrawPeersToken(collective));
-  engine.incarnation = incarnation.id;
-  engine.ledger.first_epoch = incarnation.first_epoch;
+  engine.instance = instance.id;
+  engine.ledger.first_epoch = instance.first_epoch;
   // From here on no rank waits for another, so a rank that has found its neighbours may go on.
   auto heartbeat =
       StartHeartbeat(collective, std::chrono::milliseconds(rooms.config.limits().rank_timeout_ms()), lost);
@@ -346,7 +346,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
 
   auto options = RpcOptionsOf(rooms.config, collective.local_rank());
   if (!options.ok()) return options.status();
-  options->local = LocalName(incarnation.id, collective.rank());
+  options->local = LocalName(instance.id, collective.rank());
   options->access = rooms.access.get();
   options->on_serving = [&rooms](bool serves) { rooms.serves = serves; };
   if (!options->speaks_data_locally()) options->local.clear();

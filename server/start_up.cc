@@ -98,14 +98,14 @@ std::string DrawPeersToken(Collective& collective) {
   return AllGatherValues(collective, token).front().data();
 }
 
-Incarnation DrawIncarnation(Collective& collective) {
+Instance DrawInstance(Collective& collective) {
   // A server begins fewer than 2^10 epochs a second.
   constexpr int kEpochBits = 10;
   std::random_device random;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  const Incarnation mine{.id = std::uint64_t{random()} << 32 | random() | 1,
-                         .first_epoch = static_cast<std::uint64_t>(seconds) << kEpochBits};
+  const Instance mine{.id = std::uint64_t{random()} << 32 | random() | 1,
+                      .first_epoch = static_cast<std::uint64_t>(seconds) << kEpochBits};
   return AllGatherValues(collective, mine).front();
 }
 

@@ -22,7 +22,7 @@ bool AllReady(Collective& collective, const Result<std::uint64_t>& mine);
 std::optional<std::vector<RankPlace>> AgreeOnPlaces(Collective& collective, const Result<RankPlace>& mine);
 
 // What tells one start of a server from all others.
-struct Incarnation {
+struct Instance {
   std::uint64_t id = 0;
   // The first epoch of sessions (ledger.h): later than any that an earlier start of this server came to, if
   // the clock was not set back.
@@ -34,7 +34,7 @@ struct Incarnation {
 std::string DrawPeersToken(Collective& collective);
 
 // Returns what rank 0 drew, on every rank. Throws std::exception if the system gives no random numbers.
-Incarnation DrawIncarnation(Collective& collective);
+Instance DrawInstance(Collective& collective);
 
 }  // namespace slotwise
 

@@ -16,20 +16,21 @@ namespace slotwise {
 inline constexpr std::string_view kDataMagic = "SLOTWISE";
 inline constexpr std::uint32_t kDataVersion = 1;
 
-// What both sides send first: the magic, the version, little-endian, and how large an arena is wanted, or
-// given.
+// What both sides send first: the magic, the version, little-endian, and how large a shared buffer is wanted,
+// or given.
 using Preface = std::array<std::byte, 16>;
 
-// An arena of so many MiB, below kMostArenaMib: of the host's memory, or of the memory of the rank's device.
-struct AskedArena {
+// A shared buffer of so many MiB, below kMostSharedBufferMib: of the host's memory, or of the memory of the
+// rank's device.
+struct AskedSharedBuffer {
   std::uint32_t mib = 0;
   bool on_device = false;
 };
-inline constexpr std::uint32_t kMostArenaMib = 0x7FFF'FFFF;
+inline constexpr std::uint32_t kMostSharedBufferMib = 0x7FFF'FFFF;
 
-inline Preface MakePreface(std::uint32_t version, AskedArena arena = {}) {
+inline Preface MakePreface(std::uint32_t version, AskedSharedBuffer shared_buffer = {}) {
   Preface bytes{};
-  const std::uint32_t asked = arena.mib | (arena.on_device ? kMostArenaMib + 1 : 0);
+  const std::uint32_t asked = shared_buffer.mib | (shared_buffer.on_device ? kMostSharedBufferMib + 1 : 0);
   std::memcpy(bytes.data(), kDataMagic.data(), kDataMagic.size());
   std::memcpy(bytes.data() + kDataMagic.size(), &version, sizeof(version));
   std::memcpy(bytes.data() + kDataMagic.size() + sizeof(version), &asked, sizeof(asked));
@@ -45,10 +46,10 @@ inline std::optional<std::uint32_t> VersionIn(const Preface& bytes) {
 }
 
 // REQUIRES: it is a preface.
-inline AskedArena ArenaIn(const Preface& bytes) {
+inline AskedSharedBuffer SharedBufferIn(const Preface& bytes) {
   std::uint32_t asked = 0;
   std::memcpy(&asked, bytes.data() + kDataMagic.size() + sizeof(std::uint32_t), sizeof(asked));
-  return {asked & kMostArenaMib, asked > kMostArenaMib};
+  return {asked & kMostSharedBufferMib, asked > kMostSharedBufferMib};
 }
 
 }  // namespace slotwise

@@ -39,7 +39,7 @@ std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t by
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::Make(std::uint64_t bytes, bool taken_back) {
-  const int descriptor = memfd_create("slotwise-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int descriptor = memfd_create("slotwise-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return nullptr;
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
       fcntl(descriptor, F_ADD_SEALS, kSize | F_SEAL_SEAL) != 0) {

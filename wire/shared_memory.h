@@ -1,5 +1,5 @@
-// SharedMemory: an arena, memory that a server shares with one client on its host, and how it is handed over
-// a Unix socket.
+// SharedMemory: a shared buffer, memory that a server shares with one client on its host, and how it is
+// handed over a Unix socket.
 //
 // The server makes it, and seals it, so that no process can make it smaller and with that end one that
 // touches what is gone. Both ends may write everywhere at any time, so each copies what it reads before it

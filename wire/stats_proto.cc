@@ -52,23 +52,23 @@ v1::CallStats ToProto(const CallStats& stats) {
 
 RankStats FromProto(const v1::GetStatsReply& wire) {
   return {.rank = wire.rank(),
-          .incarnation = wire.incarnation(),
+          .instance = wire.incarnation(),
           .started = wire.started(),
           .uptime_ns = wire.uptime_ns(),
           .lookups = FromProto(wire.lookups()),
           .pushes = FromProto(wire.pushes()),
           .rounds = wire.rounds(),
           .calls_under_way = wire.calls_under_way(),
-          .inbox_requests = wire.inbox_requests(),
-          .announced_requests = wire.announced_requests(),
-          .inbox_bytes = wire.inbox_bytes(),
-          .max_inbox_bytes = wire.max_inbox_bytes(),
+          .queued_requests = wire.inbox_requests(),
+          .pending_requests = wire.announced_requests(),
+          .queue_bytes = wire.inbox_bytes(),
+          .max_queue_bytes = wire.max_inbox_bytes(),
           .received_bytes = wire.received_bytes(),
           .max_received_bytes = wire.max_received_bytes(),
           .shared_bytes = wire.shared_bytes(),
           .max_shared_bytes = wire.max_shared_bytes(),
-          .gpu_arena_bytes = wire.gpu_arena_bytes(),
-          .max_gpu_arena_bytes = wire.max_gpu_arena_bytes(),
+          .gpu_shared_bytes = wire.gpu_arena_bytes(),
+          .max_gpu_shared_bytes = wire.max_gpu_arena_bytes(),
           .data_connections = wire.data_connections(),
           .busy_ns = wire.busy_ns()};
 }
@@ -76,22 +76,22 @@ RankStats FromProto(const v1::GetStatsReply& wire) {
 v1::GetStatsReply ToProto(const RankStats& stats) {
   v1::GetStatsReply wire;
   wire.set_rank(stats.rank);
-  wire.set_incarnation(stats.incarnation);
+  wire.set_incarnation(stats.instance);
   wire.set_started(stats.started);
   wire.set_uptime_ns(stats.uptime_ns);
   *wire.mutable_lookups() = ToProto(stats.lookups);
   *wire.mutable_pushes() = ToProto(stats.pushes);
   wire.set_rounds(stats.rounds);
   wire.set_calls_under_way(stats.calls_under_way);
-  wire.set_inbox_requests(stats.inbox_requests);
-  wire.set_announced_requests(stats.announced_requests);
-  wire.set_inbox_bytes(stats.inbox_bytes);
-  wire.set_max_inbox_bytes(stats.max_inbox_bytes);
+  wire.set_inbox_requests(stats.queued_requests);
+  wire.set_announced_requests(stats.pending_requests);
+  wire.set_inbox_bytes(stats.queue_bytes);
+  wire.set_max_inbox_bytes(stats.max_queue_bytes);
   wire.set_received_bytes(stats.received_bytes);
   wire.set_max_received_bytes(stats.max_received_bytes);
   wire.set_shared_bytes(stats.shared_bytes);
-  wire.set_gpu_arena_bytes(stats.gpu_arena_bytes);
-  wire.set_max_gpu_arena_bytes(stats.max_gpu_arena_bytes);
+  wire.set_gpu_arena_bytes(stats.gpu_shared_bytes);
+  wire.set_max_gpu_arena_bytes(stats.max_gpu_shared_bytes);
   wire.set_max_shared_bytes(stats.max_shared_bytes);
   wire.set_data_connections(stats.data_connections);
   wire.set_busy_ns(stats.busy_ns);

@@ -1,4 +1,4 @@
-// Status codes as numbers on the wire: gRPC's, so that every door says the same.
+// Status codes as numbers on the wire: gRPC's, so that every transport says the same.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_STATUS_CODE_H_
 #define SLOTWISE_WIRE_STATUS_CODE_H_

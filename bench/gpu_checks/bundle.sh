@@ -21,7 +21,7 @@ host_libraries+='|udev|cap|nccl|cuda|nvidia.*))\.so'
 
 # Whose tests touch a device, or speak between ranks; and those that do neither all the same.
 rooms=(kernels contract collective engine)
-host_tests='/(round_scheduler|allocation_failure|array_pool|heartbeat|inbox|incomplete_steps|rank_limit|read_beside|ready_rounds|stage'
+host_tests='/(round_scheduler|allocation_failure|array_pool|heartbeat|request_queue|incomplete_steps|rank_limit|read_beside|ready_rounds|stage'
 host_tests+='|watchdog)_test$'
 
 copy_programs() {

@@ -112,7 +112,7 @@ def _durability(sizes: Sizes) -> Iterator[Figure]:
         yield Figure(f"journal-{batch}-samples", "journal", pushes)
     batch, seconds = max(1, sizes.batch // 32), sizes.training_seconds
     saves = _shape(sizes, rows=sizes.saved_rows, batch=batch, seconds=seconds, repeats=1)
-    yield Figure("checkpoint", "checkpoint", saves | {"preimage-mib": sizes.preimage_mib})
+    yield Figure("checkpoint", "checkpoint", saves | {"copy-on-write-mib": sizes.copy_on_write_mib})
 
 
 def _measure(place: Place, section: str, figure: Figure, report: Path) -> str:

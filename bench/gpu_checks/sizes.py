@@ -29,7 +29,7 @@ class Sizes:
     synthetic_batches: int = 40
     synthetic_batch: int = 4096
     saved_rows: int = 33_554_432  # of the table that is saved, recovered and trained beside a save
-    preimage_mib: int = 20_480  # memory for what steps change of it meanwhile
+    copy_on_write_mib: int = 20_480  # memory for what steps change of it meanwhile
     training_seconds: float = 12  # beside saves, and without
     pushing_seconds: float = 0.5  # with each kind of durability
     contract: str = "*"  # a GoogleTest pattern over the contract suite's tests, without their backend
@@ -42,7 +42,7 @@ TINY = Sizes(
     keys=12_288, cells=1 << 14, table_batch=2048, loads=(0.375,), swept_loads=(0.25, 0.5),
     rows=3000, batch=40, bag_slots=3, dim=16, swept_dims=(16, 32), swept_hots=(1, 4), most_keys=40 * 3 * 2,
     repeats=2, epochs=1, adult_batch=2048, synthetic_batches=4, synthetic_batch=512,
-    saved_rows=3000, preimage_mib=64, training_seconds=0.1, pushing_seconds=0.1, contract="*/Lookup.*",
+    saved_rows=3000, copy_on_write_mib=64, training_seconds=0.1, pushing_seconds=0.1, contract="*/Lookup.*",
 )  # fmt: skip
 
 

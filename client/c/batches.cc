@@ -154,7 +154,8 @@ slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batc
     slotwise_call::Push under_way;
     const auto begin = [&](CallOptions options, const slotwise_call::End& end) {
       for (std::size_t i = 0; looked_up != nullptr && i < count; ++i) {
-        options.looked_up.push_back({.lineage = looked_up[i].lineage, .table_step = looked_up[i].table_step});
+        options.looked_up.push_back(
+            {.generation = looked_up[i].generation, .table_step = looked_up[i].table_step});
       }
       for (std::size_t i = 0; learning_rates != nullptr && i < count; ++i) {
         const float rate = learning_rates[i];  // NaN: the table's own
@@ -168,5 +169,5 @@ slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batc
 
 void slotwise_client_looked_up(slotwise_client* client, const char* table, slotwise_looked_up* state) {
   const slotwise::LookedUpState of = client->client.LookedUp(slotwise::c::Text(table));
-  *state = {.lineage = of.lineage, .table_step = of.table_step};
+  *state = {.generation = of.generation, .table_step = of.table_step};
 }

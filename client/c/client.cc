@@ -37,11 +37,12 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   options.threads = given.threads > 0 ? given.threads
                                       : std::clamp(processors / 2, 2, std::max(options.channels_per_rank, 2));
-  constexpr std::array kDoors{Door::kBest, Door::kGrpc, Door::kTcp, Door::kShm, Door::kGpu};
-  if (given.door < 0 || static_cast<std::size_t>(given.door) >= kDoors.size()) {
-    return InvalidArgument("door is " + std::to_string(given.door) + ", which is none");
+  constexpr std::array kTransportKinds{TransportKind::kBest, TransportKind::kGrpc, TransportKind::kTcp,
+                                       TransportKind::kShm, TransportKind::kGpu};
+  if (given.transport < 0 || static_cast<std::size_t>(given.transport) >= kTransportKinds.size()) {
+    return InvalidArgument("transport is " + std::to_string(given.transport) + ", which is none");
   }
-  options.door = kDoors[static_cast<std::size_t>(given.door)];
+  options.transport = kTransportKinds[static_cast<std::size_t>(given.transport)];
   options.data_type = static_cast<DataType>(given.data_type);
   options.credentials = CredentialsOf(given.credentials);
   if (given.log != nullptr) {

@@ -82,8 +82,8 @@ v1::PushRequest PushFields(const TableBatch& batch, SampleRange samples, const S
   }
   fields.set_samples(static_cast<std::uint32_t>(samples.size()));
   fields.set_data_type(ToProto(type));
-  if (batch.looked_up.lineage != 0) {
-    fields.mutable_looked_up()->set_lineage(batch.looked_up.lineage);
+  if (batch.looked_up.generation != 0) {
+    fields.mutable_looked_up()->set_lineage(batch.looked_up.generation);
     fields.mutable_looked_up()->set_table_step(batch.looked_up.step);
   }
   SayAcknowledged(batch.before, fields);
@@ -167,7 +167,7 @@ Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t 
 
 Status BatchMessages::Meet(std::size_t request, const Piece& piece, const TableState& met) {
   const TableBatch& table = TableOf(piece);
-  batches_->answers[request].incarnation = met.incarnation;
+  batches_->answers[request].instance = met.instance;
   return known_.Check(table.table, table.before, met);
 }
 

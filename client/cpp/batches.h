@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "client/cpp/call.h"
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/gpu_shared_buffer.h"
 #include "client/cpp/table_states.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
@@ -73,8 +73,8 @@ struct TableBatch {
   std::span<float> out = {};
   std::span<const float> gradients = {};
   CheckedBatch checked = {};  // once the table's options are known
-  TableState before = {};     // what was acknowledged when the call began; no incarnation: nobody knows
-  // Of a push: what the rows were read of that the gradients are of; lineage 0: nobody knows.
+  TableState before = {};     // what was acknowledged when the call began; no server instance: nobody knows
+  // Of a push: what the rows were read of that the gradients are of; generation 0: nobody knows.
   TableState looked_up = {};
   std::optional<float> learning_rate = {};  // of a push: of this step alone
   // If each key is sent once: the keys that are sent, which `view` and `checked` are of, and all of the
@@ -99,8 +99,8 @@ struct Batches {
   bool pushes = false;
   std::vector<Pieces> requests = {};          // the pieces of each, once the batches are cut
   std::shared_ptr<GpuBatches> gpu = nullptr;  // null: the arrays lie in the host's memory
-  std::uint64_t known_start = 0;              // the incarnation that the client had met when the call began
-  std::vector<Answer> answers = {};           // to each request; whoever reads a request's reply sets it
+  std::uint64_t known_start = 0;     // the server instance that the client had met when the call began
+  std::vector<Answer> answers = {};  // to each request; whoever reads a request's reply sets it
 
   // Returns whether the call is of several tables: then a message is of many messages, and errors name the
   // table.

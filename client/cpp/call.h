@@ -45,8 +45,8 @@ struct ServerLimits {
 
 // Answer says which rank, of which start of the server, has answered a request.
 struct Answer {
-  std::uint64_t incarnation = 0;  // which start of the server; 0: nobody knows
-  std::string address = {};       // the rank's
+  std::uint64_t instance = 0;  // which start of the server; 0: nobody knows
+  std::string address = {};    // the rank's
 };
 
 // Work that the client must end before it is destroyed.

@@ -32,6 +32,8 @@ Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptio
                              std::to_string(kMost));
     }
   }
+  if (options.door && options.transport != TransportKind::kBest && options.transport != *options.door)
+    return InvalidArgument("transport and door are two names of one option: give transport alone");
   return {};
 }
 
@@ -81,9 +83,11 @@ Client::~Client() {
 
 void Client::Close() { impl_->Close(); }
 
-Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& options,
+Result<Client> Client::Connect(const std::vector<std::string>& addresses, const ClientOptions& given,
                                const std::stop_token& stop) {
-  if (Status status = CheckOptions(addresses, options); !status.ok()) return status;
+  if (Status status = CheckOptions(addresses, given); !status.ok()) return status;
+  ClientOptions options = given;
+  if (given.door) options.transport = *given.door;
   if (ProcessOfGrpc() != getpid()) {
     return FailedPrecondition(
                "this process was forked from one that had connected, which gRPC does not survive: connect "
@@ -116,6 +120,8 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
 }
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {
+  if (Status legal = Validate(options); !legal.ok())
+    return legal;  // a message has no room for all that C++ has
   v1::CreateTableRequest request;
   *request.mutable_options() = ToProto(options);
   v1::CreateTableReply reply;
@@ -159,7 +165,7 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .shards = {},
       .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()},
       .base_learning_rate = reply.base_learning_rate(),
-      .lineage = reply.lineage()};
+      .generation = reply.lineage()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }
@@ -222,7 +228,7 @@ Result<SessionDescription> Client::DescribeSession(std::uint64_t session, std::u
                                  .epoch = reply.epoch(),
                                  .may_be_forgotten = reply.may_be_forgotten(),
                                  .tables = {},
-                                 .incarnation = reply.incarnation()};
+                                 .instance = reply.incarnation()};
   for (const auto& table : reply.tables())
     description.tables.push_back({.table = table.table(), .last_step = table.last_step()});
   return description;

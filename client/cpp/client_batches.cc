@@ -78,7 +78,7 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
 
   // Gets the tables' options.
   void Begin() {
-    batches_->known_start = impl_.incarnation();
+    batches_->known_start = impl_.instance();
     if (batches_->tables.empty()) return Answered({});
     for (TableBatch& table : batches_->tables) table.before = impl_.states().Acknowledged(table.table);
     GetTables();
@@ -135,9 +135,9 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     impl_.runs().Send(call_, std::move(requests), [self](const Status& status) { self->Answered(status); });
   }
 
-  // Chooses a rank and a channel for each request: neighbouring parts go to the same rank, in rank order. Where
-  // ranks cannot have as many parts each, or any, calls take turns with which ranks have more. A trainer's
-  // lookups and pushes alternate: with one turn for both, each would find the same rank every time.
+  // Chooses a rank and a channel for each request: neighbouring parts go to the same rank, in rank order.
+  // Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more. A
+  // trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every time.
   void Address(std::vector<Request>& requests) {
     const std::size_t ranks = impl_.channels().ranks();
     const bool takes_turns = requests.size() == 1 || requests.size() % ranks != 0;
@@ -154,7 +154,7 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
   // Every part is answered, or the call has failed.
   void Answered(const Status& status) {
     const auto other = std::ranges::find_if(batches_->answers, [this](const client::Answer& answer) {
-      return answer.incarnation != 0 && answer.incarnation != batches_->known_start;
+      return answer.instance != 0 && answer.instance != batches_->known_start;
     });
     if (other == batches_->answers.end()) return Conclude(status);
     // A caller that has an answer of a new start of the server may rely on the client to know its ranks.
@@ -236,9 +236,9 @@ class Client::BatchCall::Push final : public BatchCall {
     for (std::size_t i = 0; i < batches_->tables.size(); ++i) {
       TableBatch& table = batches_->tables[i];
       if (i < call.looked_up.size())
-        table.looked_up = {call.looked_up[i].lineage, call.looked_up[i].table_step};
+        table.looked_up = {call.looked_up[i].generation, call.looked_up[i].table_step};
       if (i < call.learning_rates.size()) table.learning_rate = call.learning_rates[i];
-      if (table.looked_up.lineage == 0) table.looked_up = impl.states().LookedUp(table.table);
+      if (table.looked_up.generation == 0) table.looked_up = impl.states().LookedUp(table.table);
     }
   }
 
@@ -372,7 +372,7 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
 
 LookedUpState Client::LookedUp(std::string_view table) const {
   const client::TableState state = impl_->states().LookedUp(table);
-  return {.lineage = state.lineage, .table_step = state.step};
+  return {.generation = state.generation, .table_step = state.step};
 }
 
 std::vector<std::string> Client::Gpus() const {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/cpp/local_door.h"
+#include "client/cpp/local_socket.h"
 #include "client/cpp/messages.h"
 #include "slotwise/sizing.h"
 #include "slotwise/v1/admin.pb.h"
@@ -29,14 +29,14 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
 // Returns whether lookups and pushes go to the rank's port by the data transport, which sends no token
 // there and encrypts nothing: so not if the client wants TLS, whatever the server says.
 bool SpeaksDataAtPort(const ClientOptions& options, const ServerTopology& topology, const Access& access) {
-  return options.door != Door::kGrpc && topology.data_version == kDataVersion && !access.tls();
+  return options.transport != TransportKind::kGrpc && topology.data_version == kDataVersion && !access.tls();
 }
 
 // Returns whether they go to the rank's Unix socket of a server that asks who calls. Without a token the
 // client is known by its certificate, which only gRPC shows.
 bool SpeaksDataLocally(const ClientOptions& options, const ServerTopology& topology, const ServerRank& rank,
                        const Access& access) {
-  const bool wanted = options.door != Door::kGrpc && options.door != Door::kTcp;
+  const bool wanted = options.transport != TransportKind::kGrpc && options.transport != TransportKind::kTcp;
   return wanted && topology.data_version == 0 && access.has_token() && rank.local_user &&
          client::ServesLocally(rank.local, *rank.local_user);
 }
@@ -47,19 +47,19 @@ std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const
   for (const ServerRank& rank : topology.ranks) {
     // A rank whose device has memory of its own shares none of the host's; one that does not say so does.
     const bool shares_host = rank.gpu.empty() || rank.gpu == client::kHostMemory;
-    const bool by_gpu =
-        options.door == Door::kGpu || (options.door == Door::kBest && rank.gpu != client::kHostMemory);
+    const bool by_gpu = options.transport == TransportKind::kGpu ||
+                        (options.transport == TransportKind::kBest && rank.gpu != client::kHostMemory);
     const bool at_port = SpeaksDataAtPort(options, topology, access);
     const bool locally = !at_port && SpeaksDataLocally(options, topology, rank, access);
     client::RankAddress& made = addresses.emplace_back();
     made.address = rank.address;
-    if ((at_port && options.door != Door::kTcp) || locally) made.local = rank.local;
-    made.data = at_port || locally || options.door == Door::kShm;
+    if ((at_port && options.transport != TransportKind::kTcp) || locally) made.local = rank.local;
+    made.data = at_port || locally || options.transport == TransportKind::kShm;
     if (locally) made.only_user = rank.local_user;
     made.shares_host = shares_host;
-    made.only_local = options.door == Door::kShm;
+    made.only_local = options.transport == TransportKind::kShm;
     made.gpu = by_gpu ? rank.gpu : "";
-    made.only_gpu = options.door == Door::kGpu;
+    made.only_gpu = options.transport == TransportKind::kGpu;
     made.gives_reasons = topology.gives_reasons;
   }
   return addresses;
@@ -78,7 +78,7 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
     : options_(options),
       seeds_(SeedsOf(seeds)),
       session_({.id = Session::NewId(), .epoch = topology.epoch}),
-      incarnation_(topology.incarnation),
+      instance_(topology.instance),
       limits_(topology),
       channels_(access, AddressesIn(options, topology, *access), options.channels_per_rank, options.threads,
                 options.log, [this] { LookForNewStart(); }) {
@@ -86,7 +86,7 @@ Client::Impl::Impl(const std::vector<std::string>& seeds, const ClientOptions& o
 }
 
 void Client::Impl::Meet(const ServerTopology& topology) {
-  if (topology.ranks.empty() || topology.incarnation == 0) return;
+  if (topology.ranks.empty() || topology.instance == 0) return;
   for (const ServerRank& rank : topology.ranks) {
     if (Status status = channels_.access().Check(rank.address); !status.ok())
       return channels_.Log(status.message());
@@ -95,15 +95,15 @@ void Client::Impl::Meet(const ServerTopology& topology) {
   {
     // A thread that finds the server met may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
-    if (incarnation_ == topology.incarnation) return;
+    if (instance_ == topology.instance) return;
     channels_.MoveTo(AddressesIn(options_, topology, channels_.access()));
-    is_first = incarnation_ == 0;
+    is_first = instance_ == 0;
     {
       const std::lock_guard guarded(mutex_);
       limits_ = client::ServerLimits(topology);
       channels_.TakeAtMost(limits_.message);
     }
-    incarnation_ = topology.incarnation;
+    instance_ = topology.instance;
   }
   if (is_first) return;
   channels_.Log("the server was started again, with " + std::to_string(topology.ranks.size()) + " rank(s)");

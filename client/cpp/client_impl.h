@@ -52,7 +52,7 @@ class Client::Impl {
   // last one.
   void Meet(const ServerTopology& topology);
   // Returns the start of the server that this client has met: whose ranks it knows.
-  std::uint64_t incarnation() const { return incarnation_; }
+  std::uint64_t instance() const { return instance_; }
   // Asks ranks for the topology, the one that has given `answer` first, unless the client knows the ranks of
   // the start that has given it. Calls `then` once a rank has said another start than is known now, or none
   // did within 10 s, or at the call's deadline, or when the call is cancelled. While ranks are being asked,
@@ -103,13 +103,13 @@ class Client::Impl {
   // asked already, asks once more after that.
   void LookForNewStart();
   void LookEnded();
-  // Asks a rank of `to` for the topology, once, and meets what it says. Calls `ended` with its incarnation
-  // then, or with 0 if it says none within `limit`.
+  // Asks a rank of `to` for the topology, once, and meets what it says. Calls `ended` with its server
+  // instance then, or with 0 if it says none within `limit`.
   void AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
                       std::chrono::milliseconds limit, const std::function<void(std::uint64_t)>& ended);
   class Learner;
   struct Learning;
-  void Learned(const std::shared_ptr<Learning>& learning, std::uint64_t incarnation);
+  void Learned(const std::shared_ptr<Learning>& learning, std::uint64_t instance);
 
   const ClientOptions options_;
   const std::vector<client::RankAddress> seeds_;
@@ -118,7 +118,7 @@ class Client::Impl {
   const std::shared_ptr<client::MessageMemory> message_memory_ = std::make_shared<client::MessageMemory>();
   std::array<std::atomic<std::size_t>, 2> turns_{};  // of pushes, and of all else
   std::mutex meeting_;                               // of Meet
-  std::atomic<std::uint64_t> incarnation_ = 0;  // set under meeting_: of the server that channels_ lead to
+  std::atomic<std::uint64_t> instance_ = 0;  // set under meeting_: of the server that channels_ lead to
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:

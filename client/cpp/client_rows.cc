@@ -59,13 +59,13 @@ Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, 
 
 // Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded,
 // and has taken the place of rows that were written.
-class OneLineage {
+class OneGeneration {
  public:
   template <class Reply>
   Status Check(const Reply& reply) {
     if constexpr (requires { reply.lineage(); }) {
       std::uint64_t first = 0;
-      if (reply.lineage() == 0 || lineage_.compare_exchange_strong(first, reply.lineage()) ||
+      if (reply.lineage() == 0 || generation_.compare_exchange_strong(first, reply.lineage()) ||
           first == reply.lineage())
         return {};
       return DataLoss("a checkpoint was loaded while rows were written, and some of them are gone")
@@ -75,7 +75,7 @@ class OneLineage {
   }
 
  private:
-  std::atomic<std::uint64_t> lineage_{0};
+  std::atomic<std::uint64_t> generation_{0};
 };
 
 // Sends requests for `count` keys, `most` in each but at least one request, to ranks in turn. Returns the sum
@@ -86,12 +86,12 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
                                    std::size_t count, std::size_t most, const char* done,
                                    const MakeRequest& request) {
   std::atomic<std::uint64_t> rows{0};
-  OneLineage lineage;
+  OneGeneration generation;
   const auto read = [&](const grpc::ByteBuffer& bytes) {
     Reply reply;
     if (Status status = client::Deserialize(bytes, reply); !status.ok()) return status;
     rows += reply.rows();
-    return lineage.Check(reply);
+    return generation.Check(reply);
   };
   const std::size_t ranks = impl.channels().ranks();
   std::size_t first = 0;

@@ -13,14 +13,14 @@
 #include <span>
 #include <utility>
 
-#include "client/cpp/local_door.h"
+#include "client/cpp/local_socket.h"
 
 namespace slotwise::client {
 namespace {
 
 constexpr std::chrono::seconds kConnectLimit{3};
 // Requests are cut to a few MiB, of which each connection has some on their way.
-constexpr std::uint64_t kArena = std::uint64_t{32} << 20;
+constexpr std::uint64_t kSharedBuffer = std::uint64_t{32} << 20;
 
 std::pair<std::string, std::string> HostAndPort(const std::string& address) {
   const std::size_t colon = address.rfind(':');
@@ -39,10 +39,10 @@ DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, D
       socket_(context),
       timer_(context) {}
 
-AskedArena DataConnecting::AskFor() const {
+AskedSharedBuffer DataConnecting::AskFor() const {
   // It asks for as much of a device as the server gives one client.
-  if (address_.by_gpu) return {kMostArenaMib, true};
-  return {local_ && address_.shares_host ? static_cast<std::uint32_t>(kArena >> 20) : 0};
+  if (address_.by_gpu) return {kMostSharedBufferMib, true};
+  return {local_ && address_.shares_host ? static_cast<std::uint32_t>(kSharedBuffer >> 20) : 0};
 }
 
 void DataConnecting::Begin() {
@@ -125,23 +125,23 @@ void DataConnecting::HearLocally() {
         close(descriptor);
         return self->Fail("the server sent a descriptor with part of its preface");
       }
-      if (Status taken = self->TakeArena(descriptor); !taken.ok()) return self->Fail(std::move(taken));
+      if (Status taken = self->TakeSharedBuffer(descriptor); !taken.ok()) return self->Fail(std::move(taken));
     }
     if (size > 0) self->heard_ += static_cast<std::size_t>(size);
     self->heard_ < self->preface_.size() ? self->HearLocally() : self->Meet();
   });
 }
 
-Status DataConnecting::TakeArena(int descriptor) {
-  const AskedArena given = ArenaIn(preface_);
+Status DataConnecting::TakeSharedBuffer(int descriptor) {
+  const AskedSharedBuffer given = SharedBufferIn(preface_);
   const std::uint64_t bytes = std::uint64_t{given.mib} << 20;
   if (given.on_device != address_.by_gpu) {
     close(descriptor);
     return Unavailable("the server shares memory of another kind than was asked for");
   }
   if (!given.on_device) {
-    arena_ = SharedMemory::Open(descriptor, bytes);
-    return arena_ ? Status() : Unavailable("the memory that the server shares cannot be mapped");
+    shared_buffer_ = SharedMemory::Open(descriptor, bytes);
+    return shared_buffer_ ? Status() : Unavailable("the memory that the server shares cannot be mapped");
   }
   const auto access = DeviceAccess::Find(address_.gpu);
   if (!access.ok()) {
@@ -150,7 +150,7 @@ Status DataConnecting::TakeArena(int descriptor) {
   }
   const auto memory = (*access)->Map(descriptor, bytes);
   if (!memory.ok()) return memory.status();
-  gpu_ = std::make_shared<GpuArena>(*access, *memory, bytes);
+  gpu_ = std::make_shared<GpuSharedBuffer>(*access, *memory, bytes);
   return {};
 }
 
@@ -161,14 +161,14 @@ void DataConnecting::Meet() {
     return Fail("it speaks version " + std::to_string(*version) + " of the data transport, not " +
                 std::to_string(kDataVersion));
   }
-  if (address_.only_local && !arena_) {
+  if (address_.only_local && !shared_buffer_) {
     return Fail("the server shares no more memory (limits.max_shared_mib)");
   }
   if (address_.by_gpu && !gpu_) {
     return Fail(
-        ResourceExhausted("the server shares no more memory of its device (limits.max_gpu_arena_mib)"));
+        ResourceExhausted("the server shares no more memory of its device (limits.max_gpu_shared_mib)"));
   }
-  if (done_) End(Made{std::move(socket_), std::move(arena_), std::move(gpu_)});
+  if (done_) End(Made{std::move(socket_), std::move(shared_buffer_), std::move(gpu_)});
 }
 
 void DataConnecting::Fail(Status why) {

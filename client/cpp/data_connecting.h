@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/gpu_shared_buffer.h"
 #include "client/cpp/rank_address.h"
 #include "slotwise/status.h"
 #include "wire/data_version.h"
@@ -27,8 +27,8 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   using Socket = asio::generic::stream_protocol::socket;
   struct Made {
     Socket socket;
-    std::shared_ptr<SharedMemory> arena = nullptr;  // null: there is none
-    std::shared_ptr<GpuArena> gpu = nullptr;        // of an address that goes by it
+    std::shared_ptr<SharedMemory> shared_buffer = nullptr;  // null: there is none
+    std::shared_ptr<GpuSharedBuffer> gpu = nullptr;         // of an address that goes by it
   };
   // Hears once that the connection is there, or UNAVAILABLE, with the reason; another code is final: there is
   // no memory of a device to be had.
@@ -44,14 +44,14 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   void Fail(Status why);
 
  private:
-  AskedArena AskFor() const;
+  AskedSharedBuffer AskFor() const;
   bool ConnectLocally();
   void ConnectByTcp();
   void Greet();
   void Hear();
-  void HearLocally();  // and takes the arena
+  void HearLocally();  // and takes the shared buffer
   // Takes a descriptor over, of memory of which the preface says what it is.
-  Status TakeArena(int descriptor);
+  Status TakeSharedBuffer(int descriptor);
   void Meet();
   void End(Result<Made> result);
 
@@ -64,8 +64,8 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   asio::steady_timer timer_;
   Preface preface_{};
   std::size_t heard_ = 0;  // bytes of the preface
-  std::shared_ptr<SharedMemory> arena_;
-  std::shared_ptr<GpuArena> gpu_;
+  std::shared_ptr<SharedMemory> shared_buffer_;
+  std::shared_ptr<GpuSharedBuffer> gpu_;
 };
 
 }  // namespace slotwise::client

@@ -175,7 +175,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     Status status;
     try {
       exchange.Write(written->head, written->frame.body);
-      status = stream->UseArena(id, exchange, written->head, written->frame);
+      status = stream->UseSharedBuffer(id, exchange, written->head, written->frame);
     } catch (const std::bad_alloc&) {
       status = ResourceExhausted("there is no memory for a request").Because(Reason::kNoMemory);
     }

@@ -7,7 +7,7 @@ namespace slotwise::client {
 namespace {
 
 // Calls with fewer bytes, those of their values included, go by the socket.
-constexpr std::uint64_t kLeastInArena = 4096;
+constexpr std::uint64_t kLeastInSharedBuffer = 4096;
 
 }  // namespace
 
@@ -15,32 +15,32 @@ DataStream::DataStream(DataConnecting::Made made, std::weak_ptr<Owner> owner)
     : FrameStream(std::move(made.socket), {.frame_bytes = std::numeric_limits<std::uint64_t>::max() >> 1}),
       owner_(std::move(owner)),
       gpu_(std::move(made.gpu)) {
-  if (made.arena) arena_.emplace(std::move(made.arena));
+  if (made.shared_buffer) shared_buffer_.emplace(std::move(made.shared_buffer));
 }
 
-Status DataStream::UseArena(std::uint64_t id, DataExchange& exchange, v1::DataCall& head,
-                            OutgoingFrame& frame) {
+Status DataStream::UseSharedBuffer(std::uint64_t id, DataExchange& exchange, v1::DataCall& head,
+                                   OutgoingFrame& frame) {
   const std::uint64_t value_bytes = exchange.ValueBytes();
-  std::optional<v1::ArenaPlaces> places;
+  std::optional<v1::Allocations> places;
   if (OnDevice* const of = exchange.on_device()) {
     if (gpu_ == nullptr) return {StatusCode::kInternal, "the connection has no memory of the device"};
     auto there = gpu_->Put(id, frame.body, value_bytes, *of);
     if (!there.ok()) return there.status();
     places = std::move(*there);
-  } else if (arena_) {
+  } else if (shared_buffer_) {
     std::uint64_t bytes = value_bytes;
     for (const auto& piece : frame.body) bytes += piece.size();
-    if (bytes >= kLeastInArena) places = arena_->Put(id, frame.body, value_bytes);
+    if (bytes >= kLeastInSharedBuffer) places = shared_buffer_->Put(id, frame.body, value_bytes);
   }
   if (!places) return {};
-  *head.mutable_arena() = std::move(*places);
+  *head.mutable_allocations() = std::move(*places);
   frame.body.clear();
   return {};
 }
 
-bool DataStream::TakeFromArena(std::uint64_t id, DataExchange& exchange,
-                               const DataExchange::Room& room) const {
-  if (exchange.on_device() == nullptr) return arena_ && arena_->Get(id, room);
+bool DataStream::TakeFromSharedBuffer(std::uint64_t id, DataExchange& exchange,
+                                      const DataExchange::Room& room) const {
+  if (exchange.on_device() == nullptr) return shared_buffer_ && shared_buffer_->Get(id, room);
   if (gpu_ == nullptr) return false;
   exchange.TakeValues(gpu_->TakeValues(id));
   return true;
@@ -51,8 +51,8 @@ Result<FrameStream::Room> DataStream::MakeRoom(DataExchange& exchange, const v1:
   const auto room = exchange.MakeRoom(reply);
   if (!room.ok()) return room.status();
   Room to;
-  if (reply.in_arena() || exchange.on_device() != nullptr) {
-    if (body_bytes == 0 && TakeFromArena(reply.id(), exchange, *room)) return to;
+  if (reply.in_shared_buffer() || exchange.on_device() != nullptr) {
+    if (body_bytes == 0 && TakeFromSharedBuffer(reply.id(), exchange, *room)) return to;
     return Unavailable("the server has taken its memory back");
   }
   std::uint64_t bytes = 0;
@@ -82,7 +82,7 @@ std::optional<FrameStream::Room> DataStream::OnHead(std::span<const std::byte> h
 }
 
 bool DataStream::OnBody() {
-  if (arena_) arena_->Free(reply_.id());
+  if (shared_buffer_) shared_buffer_->Free(reply_.id());
   if (gpu_) gpu_->Free(reply_.id());
   if (const auto owner = owner_.lock()) owner->Answered(reply_);
   return true;

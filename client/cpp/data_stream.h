@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
-#include "client/cpp/arena.h"
 #include "client/cpp/data_connecting.h"
+#include "client/cpp/shared_buffer.h"
 #include "client/cpp/transport.h"
 #include "slotwise/v1/data.pb.h"
 #include "wire/frame_stream.h"
@@ -36,27 +36,27 @@ class DataStream final : public FrameStream {
   DataStream(DataConnecting::Made made, std::weak_ptr<Owner> owner);
   using FrameStream::Start;
 
-  // Brings a call's body to the arena, if it is large, there is one, and it has room: then the frame has
-  // none. What lies on a device goes by its memory, or not at all.
-  Status UseArena(std::uint64_t id, DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame);
+  // Brings a call's body to the shared buffer, if it is large, there is one, and it has room: then the frame
+  // has none. What lies on a device goes by its memory, or not at all.
+  Status UseSharedBuffer(std::uint64_t id, DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame);
   // Returns where the body of a reply goes: its values, of so many bytes; nowhere if the exchange has got
-  // them from an arena already. UNAVAILABLE: the server has taken that memory back. Other errors are the
-  // exchange's, of which the reply is none.
+  // them from a shared buffer already. UNAVAILABLE: the server has taken that memory back. Other errors are
+  // the exchange's, of which the reply is none.
   Result<Room> MakeRoom(DataExchange& exchange, const v1::DataReply& reply, std::uint64_t body_bytes) const;
   // A call that was put into the device's memory is not sent.
   void Drop(std::uint64_t id) const { gpu_->Free(id); }
 
  private:
-  // Returns whether the arena had a reply's values, which are in `room` then.
-  bool TakeFromArena(std::uint64_t id, DataExchange& exchange, const DataExchange::Room& room) const;
+  // Returns whether the shared buffer had a reply's values, which are in `room` then.
+  bool TakeFromSharedBuffer(std::uint64_t id, DataExchange& exchange, const DataExchange::Room& room) const;
   std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
                              std::string& why) override;
   bool OnBody() override;
   void OnEnd(const std::string& why, bool by_peer) override;
 
   const std::weak_ptr<Owner> owner_;
-  std::optional<Arena> arena_;
-  const std::shared_ptr<GpuArena> gpu_;
+  std::optional<SharedBuffer> shared_buffer_;
+  const std::shared_ptr<GpuSharedBuffer> gpu_;
   v1::DataReply reply_;
 };
 

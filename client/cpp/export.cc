@@ -334,8 +334,8 @@ class RowStream::Impl {
       rows_->Cancel(status);
       return status;
     }
-    if (lineage_ == 0) lineage_ = own_.lineage;
-    if (own_.lineage != lineage_) {
+    if (generation_ == 0) generation_ = own_.generation;
+    if (own_.generation != generation_) {
       const Status replaced =
           DataLoss("a checkpoint was loaded while rows were read: those before are of another state")
               .Because(Reason::kStepsLost);
@@ -348,7 +348,7 @@ class RowStream::Impl {
  private:
   const std::shared_ptr<client::Export> rows_;
   client::ExportedRows own_;
-  std::uint64_t lineage_ = 0;  // of the first reply
+  std::uint64_t generation_ = 0;  // of the first reply
 };
 
 RowStream::RowStream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

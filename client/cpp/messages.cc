@@ -31,7 +31,7 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply) {
                           .ranks = {},
                           .max_message_bytes = reply.max_message_bytes(),
                           .max_round_bytes = reply.max_round_bytes(),
-                          .incarnation = reply.incarnation(),
+                          .instance = reply.incarnation(),
                           .epoch = reply.epoch(),
                           .data_version = reply.data_version(),
                           .gives_reasons = reply.gives_reasons()};
@@ -84,7 +84,7 @@ Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows) {
                           IntoVector(v1::ExportReply::kStateFieldNumber, rows.state, bytes[2])};
   v1::ExportReply fields;
   if (Status status = ReadMessage(reply, arrays, fields); !status.ok()) return Internal(status);
-  rows.lineage = fields.lineage();
+  rows.generation = fields.lineage();
   const std::uint64_t count = rows.keys.size();
   if (bytes[0] == count * sizeof(Key) && bytes[1] == count * fields.dim() * sizeof(float) &&
       bytes[2] == count * fields.state_size() * sizeof(float)) {

@@ -30,8 +30,8 @@ ServerTopology TopologyOf(const v1::GetTopologyReply& reply);
 // Says in a request what this client knows to be in the table.
 template <class Message>
 void SayAcknowledged(const TableState& acknowledged, Message& request) {
-  if (acknowledged.incarnation == 0 || acknowledged.step == 0) return;
-  request.mutable_acknowledged()->set_incarnation(acknowledged.incarnation);
+  if (acknowledged.instance == 0 || acknowledged.step == 0) return;
+  request.mutable_acknowledged()->set_incarnation(acknowledged.instance);
   request.mutable_acknowledged()->set_table_step(acknowledged.step);
 }
 
@@ -46,7 +46,7 @@ struct ExportedRows {
   std::vector<Key> keys;
   std::vector<float> values;
   std::vector<float> state;
-  std::uint64_t lineage = 0;  // of the table; 0: the server does not say
+  std::uint64_t generation = 0;  // of the table; 0: the server does not say
 };
 
 // Reads a v1.ExportReply into `rows`, whose memory is used again. INTERNAL: the reply is not such a message,

@@ -100,8 +100,8 @@ void Client::Impl::LookEnded() {
 
 void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answer,
                                    const std::function<void()>& then) {
-  const std::uint64_t known = incarnation_;
-  if (answer.incarnation == known) return then();
+  const std::uint64_t known = instance_;
+  if (answer.instance == known) return then();
   const auto learner = std::make_shared<Learner>(*this, then);
   if (!runs_.Enter(learner, call.stop).ok()) return then();
   learner->WaitUntil(call.deadline);
@@ -119,15 +119,15 @@ void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answe
   const auto first = static_cast<std::size_t>(answering - ranks.begin());
   for (std::size_t i = 0; i < questions; ++i) {
     AskForTopology(first + i, to, kLearnLimit,
-                   [this, learning](std::uint64_t incarnation) { Learned(learning, incarnation); });
+                   [this, learning](std::uint64_t instance) { Learned(learning, instance); });
   }
 }
 
-void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint64_t incarnation) {
+void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint64_t instance) {
   std::vector<std::shared_ptr<Learner>> waiting;
   {
     const std::lock_guard lock(mutex_);
-    const bool is_news = incarnation != 0 && incarnation != learning->known;
+    const bool is_news = instance != 0 && instance != learning->known;
     if (--learning->questions > 0 && !is_news) return;
     waiting.swap(learning->waiting);
     if (learning_ == learning) learning_ = nullptr;  // a later call asks anew
@@ -138,21 +138,21 @@ void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint6
 void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Connections> to,
                                   std::chrono::milliseconds limit,
                                   const std::function<void(std::uint64_t)>& ended) {
-  const auto incarnation = std::make_shared<std::uint64_t>(0);
-  const auto read = [this, incarnation](const grpc::ByteBuffer& bytes) {
+  const auto instance = std::make_shared<std::uint64_t>(0);
+  const auto read = [this, instance](const grpc::ByteBuffer& bytes) {
     v1::GetTopologyReply reply;
     Status status = client::Deserialize(bytes, reply);
     if (!status.ok()) return status;
     Meet(client::TopologyOf(reply));
-    *incarnation = reply.incarnation();
+    *instance = reply.incarnation();
     return status;
   };
   Request request = client::ToAsk("GetTopology", v1::GetTopologyRequest(), read);
   request.rank = rank;
   request.once = true;
   runs_.Send(
-      Begin({.timeout = limit}), {std::move(request)},
-      [ended, incarnation](const Status&) { ended(*incarnation); }, std::move(to));
+      Begin({.timeout = limit}), {std::move(request)}, [ended, instance](const Status&) { ended(*instance); },
+      std::move(to));
 }
 
 void Client::Impl::AddOtherLosses(const Call& call, const Status& loss, const Done& done) {

@@ -6,9 +6,10 @@
 namespace slotwise::client {
 namespace {
 
-// Says what happened to a table that has another lineage. Its count of steps tells nothing of the former's.
-std::string WhyOfAnotherLineage(const TableState& before, const TableState& met) {
-  const bool same_start = before.incarnation != 0 && before.incarnation == met.incarnation;
+// Says what happened to a table that has another generation. Its count of steps tells nothing of the
+// former's.
+std::string WhyOfAnotherGeneration(const TableState& before, const TableState& met) {
+  const bool same_start = before.instance != 0 && before.instance == met.instance;
   std::string text =
       same_start
           ? " was dropped and made anew, or a checkpoint's was put in its place"
@@ -40,14 +41,14 @@ Status TableStates::NoteLoss(std::string_view table, const TableState& before, c
     const std::lock_guard lock(mutex_);
     const auto found = acknowledged_.find(table);
     // Steps that a newer start has acknowledged since are not lost.
-    if (found != acknowledged_.end() && found->second.lineage == before.lineage &&
-        found->second.incarnation == before.incarnation) {
+    if (found != acknowledged_.end() && found->second.generation == before.generation &&
+        found->second.instance == before.instance) {
       acknowledged_.erase(found);
     }
   }
   const std::string name = "table " + std::string(table);
-  if (met.lineage != before.lineage)
-    return DataLoss(name + WhyOfAnotherLineage(before, met)).Because(Reason::kStepsLost);
+  if (met.generation != before.generation)
+    return DataLoss(name + WhyOfAnotherGeneration(before, met)).Because(Reason::kStepsLost);
   std::string text = name + " has lost its steps " + std::to_string(met.kept() + 1) + " to " +
                      std::to_string(before.step) + ": this client saw its step " +
                      std::to_string(before.step) + " acknowledged, and the server's table ";
@@ -56,15 +57,15 @@ Status TableStates::NoteLoss(std::string_view table, const TableState& before, c
 }
 
 void TableStates::Acknowledge(std::string_view table, const TableState& state) {
-  if (state.lineage == 0) return;
+  if (state.generation == 0) return;
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = acknowledged_.try_emplace(std::string(table), state);
   TableState& newest = found->second;
-  if (!is_new && (newest.lineage != state.lineage || newest.step < state.step)) newest = state;
+  if (!is_new && (newest.generation != state.generation || newest.step < state.step)) newest = state;
 }
 
 void TableStates::NoteLookup(std::string_view table, const TableState& state) {
-  if (state.lineage == 0) return;
+  if (state.generation == 0) return;
   const std::lock_guard lock(mutex_);
   const auto found = looked_up_.find(table);
   if (found != looked_up_.end()) {
@@ -88,11 +89,11 @@ void TableStates::ForgetAll() {
 }
 
 void OldestStates::Meet(std::size_t table, const TableState& state) {
-  if (state.lineage == 0) return;
+  if (state.generation == 0) return;
   const std::lock_guard lock(mutex_);
   if (table >= oldest_.size()) oldest_.resize(table + 1);
   TableState& oldest = oldest_[table];
-  if (oldest.lineage != state.lineage || state.step < oldest.step) oldest = state;
+  if (oldest.generation != state.generation || state.step < oldest.step) oldest = state;
 }
 
 TableState OldestStates::Of(std::size_t table) const {

@@ -2,10 +2,10 @@
 // server has lost that; what its latest lookup has read the rows of, a push says, and the server counts from
 // that how many steps a table got between a trainer's lookup and its push.
 //
-// Every reply names the state that it is of: the table's lineage and count of steps. A call remembers what
-// was acknowledged when it began, tells the server, and compares: a later state of the same lineage has
-// everything, unless the server says that a start of it began before what was acknowledged; another lineage,
-// or a smaller count, has not. Thread-safety: safe from any thread.
+// Every reply names the state that it is of: the table's generation and count of steps. A call remembers what
+// was acknowledged when it began, tells the server, and compares: a later state of the same generation has
+// everything, unless the server says that a start of it began before what was acknowledged; another
+// generation, or a smaller count, has not. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 #define SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 
@@ -23,11 +23,11 @@
 
 namespace slotwise::client {
 
-// A table's state, as a reply names it. Lineage 0: the server does not say.
+// A table's state, as a reply names it. Generation 0: the server does not say.
 struct TableState {
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
   std::uint64_t step = 0;
-  std::uint64_t incarnation = 0;  // of the server that said so; 0: nobody knows
+  std::uint64_t instance = 0;  // of the server that said so; 0: nobody knows
   // The server says so of a state that a call met: this is the first lost step of those that the call named
   // as acknowledged. 0: none is lost, or the server is older than this.
   std::uint64_t lost_from = 0;
@@ -36,8 +36,8 @@ struct TableState {
   std::uint64_t kept() const { return lost_from == 0 ? step : std::min(step, lost_from - 1); }
   // Returns whether this state, which a call met, has all that was acknowledged when the call began.
   bool Has(const TableState& acknowledged) const {
-    if (acknowledged.step == 0 || lineage == 0) return true;
-    return lineage == acknowledged.lineage && kept() >= acknowledged.step;
+    if (acknowledged.step == 0 || generation == 0) return true;
+    return generation == acknowledged.generation && kept() >= acknowledged.step;
   }
 };
 
@@ -58,9 +58,10 @@ class TableStates {
     return met.Has(before) ? Status() : NoteLoss(table, before, met);
   }
 
-  // Returns the state of the latest lookup of the table that was noted; lineage 0 if none was.
+  // Returns the state of the latest lookup of the table that was noted; generation 0 if none was.
   TableState LookedUp(std::string_view table) const { return Of(table, looked_up_); }
-  // A lookup of the table has ended, and its rows are of that state. Lineage 0, which names none, is ignored.
+  // A lookup of the table has ended, and its rows are of that state. Generation 0, which names none, is
+  // ignored.
   void NoteLookup(std::string_view table, const TableState& state);
 
   // The caller drops the table, or replaces all tables: nothing of them is expected any more.
@@ -84,8 +85,8 @@ class OldestStates {
  public:
   // REQUIRES: `table`, a table's place in the lookup, is the same for all of the table's requests.
   void Meet(std::size_t table, const TableState& state);
-  // Returns the oldest state of a table that was met; lineage 0 if none was. A state of another lineage than
-  // the one met before takes its place: the table was made anew in between.
+  // Returns the oldest state of a table that was met; generation 0 if none was. A state of another generation
+  // than the one met before takes its place: the table was made anew in between.
   TableState Of(std::size_t table) const;
 
  private:

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/gpu_shared_buffer.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
 
@@ -81,7 +81,7 @@ class DataExchange : public Exchange {
   // The values are there.
   virtual Status Read(const v1::DataReply& reply) = 0;
 
-  // If not null, the request goes by an arena in a device's memory: what Write gives are arrays there,
+  // If not null, the request goes by a shared buffer in a device's memory: what Write gives are arrays there,
   // without padding, and what MakeRoom says goes nowhere. The values stay where they are, from TakeValues on.
   virtual OnDevice* on_device() { return nullptr; }
   virtual void TakeValues(std::shared_ptr<std::byte[]>&& /*values*/) {}

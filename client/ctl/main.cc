@@ -326,9 +326,10 @@ void Commands::AddPlan() {
   add_default("--durability", options.durability, "none, interval or sync");
   add_default("--checkpoint-every", options.checkpoint_every,
               "seconds; of interval, half of durability.interval_s");
-  add_default("--preimage-mib", options.preimage_mib, "durability.max_preimage_mib; 0: the server's default");
+  add_default("--copy-on-write-mib,--preimage-mib", options.copy_on_write_mib,
+              "durability.max_copy_on_write_mib; 0: the server's default");
   add_default("--round-mib", options.round_mib, "limits.max_round_mib; 0: the server's default");
-  add_default("--inbox-mib", options.inbox_mib, "limits.max_inbox_mib; 0: the server's default");
+  add_default("--queue-mib,--inbox-mib", options.queue_mib, "limits.max_queue_mib; 0: the server's default");
   add_default("--host-mib", options.host_mib, "a rank's share of its host's memory, in MiB; 0: plenty");
   add_default("--network", options.network, "GB/s of each rank, each way");
   add_default("--disk", options.disk, "GB/s of the data folder, of all ranks together");

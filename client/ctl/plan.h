@@ -27,9 +27,9 @@ struct PlanFlags {
   std::string durability = "none";
   std::uint64_t checkpoint_every = 600;  // seconds; of `interval`, half of its interval
   // 0, of each of these: as the server takes it.
-  std::uint64_t preimage_mib = 0;
+  std::uint64_t copy_on_write_mib = 0;
   std::uint64_t round_mib = 0;
-  std::uint64_t inbox_mib = 0;
+  std::uint64_t queue_mib = 0;
   std::uint64_t host_mib = 0;  // a rank's share of its host's memory; 0: plenty
   double network = 12.5;       // GB/s of each rank, each way
   double disk = 1;             // GB/s of all ranks together

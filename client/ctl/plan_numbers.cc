@@ -72,7 +72,7 @@ std::uint64_t SnapshotBytes(const sizing::MemoryPlan& memory_plan, const Shape& 
                             const TableMemory& memory) {
   if (!shape.keeps) return 0;
   const std::uint64_t a_copy = part.row_bytes + sizeof(std::uint32_t);
-  const std::uint64_t copies = std::min(memory_plan.limits.preimage * kMiB / a_copy, part.most);
+  const std::uint64_t copies = std::min(memory_plan.limits.copy_on_write * kMiB / a_copy, part.most);
   const std::uint64_t listed = std::min(kCellsAtOnce, memory.cells + 1);
   return part.most * sizeof(std::uint32_t) + copies * a_copy + listed * (sizeof(Key) + sizeof(RowIndex)) +
          DivideUp(part.most, 32) * sizeof(std::uint32_t);
@@ -97,7 +97,8 @@ sizing::MemoryPlan MemoryPlanOf(const PlanFlags& flags, const Shape& shape) {
        .several_ranks = flags.ranks > 1,
        .keeps = shape.keeps,
        .journals = shape.sync,
-       .set = {.round = flags.round_mib, .inbox = flags.inbox_mib, .preimage = flags.preimage_mib}});
+       .set = {
+           .round = flags.round_mib, .queue = flags.queue_mib, .copy_on_write = flags.copy_on_write_mib}});
 }
 
 // What is set aside in the host's memory, and lists of the table's keys and rows: in an export, and as a

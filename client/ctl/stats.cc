@@ -56,9 +56,9 @@ std::string LateText(const DurationStats& times, double q) {
 
 std::vector<std::string> RowOf(const std::string& name, const Work& work, const RankStats& load) {
   const auto& [lookups, pushes, seconds] = work;
-  const double inbox = load.max_inbox_bytes == 0 ? 0
-                                                 : static_cast<double>(load.inbox_bytes) /
-                                                       static_cast<double>(load.max_inbox_bytes);
+  const double request_queue = load.max_queue_bytes == 0 ? 0
+                                                         : static_cast<double>(load.queue_bytes) /
+                                                               static_cast<double>(load.max_queue_bytes);
   const auto again = [](const CallStats& calls) {
     std::uint64_t count = 0;
     for (const std::string_view code : {kBusyRefusals, std::string_view("UNAVAILABLE")}) {
@@ -78,8 +78,8 @@ std::vector<std::string> RowOf(const std::string& name, const Work& work, const 
           work.RateText(lookups.keys + pushes.keys),
           work.BytesRateText(lookups.bytes_in + pushes.bytes_in),
           work.BytesRateText(lookups.bytes_out + pushes.bytes_out),
-          CountText(load.inbox_requests + load.announced_requests),
-          PercentText(inbox),
+          CountText(load.queued_requests + load.pending_requests),
+          PercentText(request_queue),
           work.RateText(retries),
           work.RateText(lookups.refused() + pushes.refused() - retries)};
 }
@@ -145,25 +145,33 @@ ordered_json JsonOf(const CallStats& calls) {
 
 ordered_json JsonOf(const RankStats& since) {
   return {{"rank", since.rank},
-          {"incarnation", std::to_string(since.incarnation)},
+          {"instance", std::to_string(since.instance)},
           {"started", since.started},
           {"seconds", static_cast<double>(since.uptime_ns) / kNsInSecond},
           {"lookups", JsonOf(since.lookups)},
           {"pushes", JsonOf(since.pushes)},
           {"rounds", since.rounds},
           {"calls_under_way", since.calls_under_way},
-          {"inbox_requests", since.inbox_requests},
-          {"announced_requests", since.announced_requests},
-          {"inbox_bytes", since.inbox_bytes},
-          {"max_inbox_bytes", since.max_inbox_bytes},
+          {"queued_requests", since.queued_requests},
+          {"pending_requests", since.pending_requests},
+          {"queue_bytes", since.queue_bytes},
+          {"max_queue_bytes", since.max_queue_bytes},
           {"received_bytes", since.received_bytes},
           {"max_received_bytes", since.max_received_bytes},
           {"shared_bytes", since.shared_bytes},
           {"max_shared_bytes", since.max_shared_bytes},
-          {"gpu_arena_bytes", since.gpu_arena_bytes},
-          {"max_gpu_arena_bytes", since.max_gpu_arena_bytes},
+          {"gpu_shared_bytes", since.gpu_shared_bytes},
+          {"max_gpu_shared_bytes", since.max_gpu_shared_bytes},
           {"data_connections", since.data_connections},
-          {"busy_seconds", static_cast<double>(since.busy_ns) / kNsInSecond}};
+          {"busy_seconds", static_cast<double>(since.busy_ns) / kNsInSecond},
+          // Some of these had other names in 0.1:
+          {"incarnation", std::to_string(since.instance)},
+          {"inbox_requests", since.queued_requests},
+          {"announced_requests", since.pending_requests},
+          {"inbox_bytes", since.queue_bytes},
+          {"max_inbox_bytes", since.max_queue_bytes},
+          {"gpu_arena_bytes", since.gpu_shared_bytes},
+          {"max_gpu_arena_bytes", since.max_gpu_shared_bytes}};
 }
 
 }  // namespace
@@ -177,7 +185,7 @@ std::optional<SlowestStage> FindSlowestStage(const CallStats& calls) {
 
 Answer ShowInterval(std::span<const RankStats> before, std::span<const RankStats> now) {
   TextTable table({">RANK", ">LOOKUPS/S", ">P50", ">P99", ">PUSHES/S", ">P50", ">P99", ">KEYS/S", ">IN GB/S",
-                   ">OUT GB/S", ">QUEUE", ">INBOX", ">RETRIES/S", ">REFUSED/S"});
+                   ">OUT GB/S", ">QUEUE", ">FULL", ">RETRIES/S", ">REFUSED/S"});
   Answer answer{.json = {{"ranks", ordered_json::array()}}, .text = {}};
   Work all;
   RankStats load;
@@ -192,12 +200,12 @@ Answer ShowInterval(std::span<const RankStats> before, std::span<const RankStats
     all.lookups.Add(since.lookups);
     all.pushes.Add(since.pushes);
     all.seconds = std::max(all.seconds, work.seconds);
-    load.inbox_requests += since.inbox_requests;
-    load.announced_requests += since.announced_requests;
-    load.inbox_bytes += since.inbox_bytes;
-    load.max_inbox_bytes += since.max_inbox_bytes;
+    load.queued_requests += since.queued_requests;
+    load.pending_requests += since.pending_requests;
+    load.queue_bytes += since.queue_bytes;
+    load.max_queue_bytes += since.max_queue_bytes;
     const std::string rank = "rank " + std::to_string(r);
-    if (!before.empty() && earlier.incarnation != now[r].incarnation) {
+    if (!before.empty() && earlier.instance != now[r].instance) {
       notes += rank + " was started again: this is what it has done since\n";
     }
     if (static_cast<double>(since.busy_ns) >= kNsInSecond) {

@@ -49,14 +49,16 @@
 
 namespace slotwise {
 
-// A door is a way on which lookups and pushes reach the server. All doors say the same, to the byte.
-enum class Door : std::uint8_t {
+// A way on which lookups and pushes reach the server. All transports say the same, to the byte.
+enum class TransportKind : std::uint8_t {
   kBest,  // the fastest that there is: memory that is shared with a server on this host, else sockets
   kGrpc,  // gRPC, as everything else, for example through a proxy that speaks HTTP/2 alone
   kTcp,   // sockets, wherever the server is
   kShm,   // memory that is shared with a server on this host; UNAVAILABLE if there is none
   kGpu,   // as kBest; and calls with arrays on a GPU (slotwise/gpu.h) may use a CPU's memory in its place
 };
+
+using Door = TransportKind;  // its name in 0.1
 
 struct ClientOptions {
   // The longest that one call may take, all tries and waits together.
@@ -69,7 +71,8 @@ struct ClientOptions {
   // The type that values and gradients have on the wire; in the caller's arrays they are always float32. The
   // 16-bit types halve the bytes and round (data_type.h).
   DataType data_type = DataType::kFloat32;
-  Door door = Door::kBest;
+  TransportKind transport = TransportKind::kBest;
+  std::optional<TransportKind> door = std::nullopt;  // `transport`'s name in 0.1
   Credentials credentials = {};
   // A lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch has
   // several times, where that pays. It has the same result as if every key were sent.
@@ -80,9 +83,9 @@ struct ClientOptions {
 };
 
 // Names the state of a table that a lookup has read rows of: which table it was from when it was made, and
-// how many optimizer steps were applied to it. Lineage 0 names none.
+// how many optimizer steps were applied to it. Generation 0 names none.
 struct LookedUpState {
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
   std::uint64_t table_step = 0;
   friend bool operator==(const LookedUpState&, const LookedUpState&) = default;
 };
@@ -122,7 +125,7 @@ struct ServerTopology {
   std::uint64_t max_message_bytes = 0;
   // The most that one round gathers on a rank; 0 if the server is older than this member.
   std::uint64_t max_round_bytes = 0;
-  std::uint64_t incarnation = 0;   // drawn when the server started
+  std::uint64_t instance = 0;      // drawn when the server started
   std::uint64_t epoch = 0;         // what the steps of a session that is drawn now carry (Session::Options)
   std::uint32_t data_version = 0;  // of the data transport that the ranks speak; 0: none
   bool gives_reasons = false;      // every refusal of the server's has a Reason
@@ -153,7 +156,7 @@ struct TableDescription {
   // is older than this member.
   float base_learning_rate = 0;
   // Names the table's state from when it was made; 0 if the server is older than this member.
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
 
   std::uint64_t rows() const;
 };
@@ -187,7 +190,7 @@ struct SessionDescription {
   // It is not known, and the server has forgotten sessions of its epoch: its steps would be refused.
   bool may_be_forgotten = false;
   std::vector<SessionTable> tables;  // by name, of tables that still exist
-  std::uint64_t incarnation = 0;     // of the server that says so
+  std::uint64_t instance = 0;        // of the server that says so
 };
 
 // A checkpoint that SaveCheckpoint or LoadCheckpoint made.
@@ -464,8 +467,8 @@ class Client {
                  const CallOptions& call = {});
 
   // Returns the table's state that this client's latest lookup of it, by when lookups end, has read; of a
-  // lookup that took several requests, the oldest state of theirs. Lineage 0: there was none, or the server
-  // does not say.
+  // lookup that took several requests, the oldest state of theirs. Generation 0: there was none, or the
+  // server does not say.
   LookedUpState LookedUp(std::string_view table) const;
 
   // Returns the session that names the steps of pushes that name none. Its id and epoch change if the server

@@ -2,11 +2,11 @@
 // its device copies them from there, and writes rows there.
 //
 // Such a call has a request of its own and goes to that rank. It means what it means through every other
-// door, to the byte; a batch is not cut, so a step is one part of each table, and one that is larger than the
-// server's limits.max_round_mib is refused. What the caller gives has to stay as it is until the call has
-// ended, or until GpuPushUnderWay::has_arrays. Where a server has no GPU, its device's memory is the host's:
-// with Door::kGpu the arrays then lie in this process's own memory.
-// Thread-safety: plain values, which may be let go of by any thread.
+// transport, to the byte; a batch is not cut, so a step is one part of each table, and one that is larger
+// than the server's limits.max_round_mib is refused. What the caller gives has to stay as it is until the
+// call has ended, or until GpuPushUnderWay::has_arrays. Where a server has no GPU, its device's memory is the
+// host's: with TransportKind::kGpu the arrays then lie in this process's own memory. Thread-safety: plain
+// values, which may be let go of by any thread.
 #ifndef SLOTWISE_GPU_H_
 #define SLOTWISE_GPU_H_
 

@@ -19,14 +19,14 @@ namespace slotwise::sizing {
 // The limits that take memory, as the configuration has them: in MiB, but for connections and calls. 0: not
 // set.
 struct MemoryLimits {
-  std::uint64_t message = 0;      // limits.max_message_mib
-  std::uint64_t round = 0;        // limits.max_round_mib
-  std::uint64_t inbox = 0;        // limits.max_inbox_mib
-  std::uint64_t shared = 0;       // limits.max_shared_mib
-  std::uint64_t ledger = 0;       // limits.max_ledger_mib
-  std::uint64_t connections = 0;  // limits.max_connections
-  std::uint64_t calls = 0;        // limits.max_calls
-  std::uint64_t preimage = 0;     // durability.max_preimage_mib
+  std::uint64_t message = 0;        // limits.max_message_mib
+  std::uint64_t round = 0;          // limits.max_round_mib
+  std::uint64_t queue = 0;          // limits.max_queue_mib
+  std::uint64_t shared = 0;         // limits.max_shared_mib
+  std::uint64_t ledger = 0;         // limits.max_ledger_mib
+  std::uint64_t connections = 0;    // limits.max_connections
+  std::uint64_t calls = 0;          // limits.max_calls
+  std::uint64_t copy_on_write = 0;  // durability.max_copy_on_write_mib
 
   friend constexpr bool operator==(const MemoryLimits&, const MemoryLimits&) = default;
 };
@@ -89,29 +89,30 @@ inline constexpr std::uint64_t kMostSpareMib = 512;
 inline constexpr std::uint64_t kListedBytes = 8;
 inline constexpr std::uint64_t kListedBytesKeeping = 40;
 
-// Returns the most that waits to be written to a journal, with an inbox of so many MiB.
-constexpr std::uint64_t JournalMib(std::uint64_t inbox) { return std::min<std::uint64_t>(inbox, 1024); }
+// Returns the most that waits to be written to a journal, with a request queue of so many MiB.
+constexpr std::uint64_t JournalMib(std::uint64_t queue) { return std::min<std::uint64_t>(queue, 1024); }
 
 // Returns what `limits`, all of which are set, promise.
 constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& limits) {
   SetAside aside;
   aside.process = (asked.gpu ? kGpuProcessMib : kCpuProcessMib) +
                   DivideUp(limits.connections * kConnectionKib + limits.calls * kCallKib, 1024);
-  // The favoured step goes as far again and a round beyond the inbox, and small messages a 16th. Kept memory
-  // is within an inbox and two rounds, with what is in use. Arrays of the pool are up to an 8th larger.
-  const std::uint64_t in_use = 2 * limits.inbox + limits.round + DivideUp(limits.inbox, 16);
-  aside.requests = DivideUp(9 * std::max(in_use, limits.inbox + 2 * limits.round), 8);
-  aside.received = 2 * std::max(2 * limits.inbox, 4 * limits.message);
+  // The favoured step goes as far again and a round beyond the request queue, and small messages a 16th. Kept
+  // memory is within a request queue and two rounds, with what is in use. Arrays of the pool are up to an 8th
+  // larger.
+  const std::uint64_t in_use = 2 * limits.queue + limits.round + DivideUp(limits.queue, 16);
+  aside.requests = DivideUp(9 * std::max(in_use, limits.queue + 2 * limits.round), 8);
+  aside.received = 2 * std::max(2 * limits.queue, 4 * limits.message);
   if (!asked.gpu) aside.shared = limits.shared;
-  aside.exports = DivideUp(limits.inbox, 4);
+  aside.exports = DivideUp(limits.queue, 4);
   aside.rounds = limits.round * (asked.gpu             ? kRoundsStagedForGpu
                                  : asked.several_ranks ? kRoundsAtWorkOfSeveralRanks
                                                        : kRoundsAtWork);
   aside.ledger = limits.ledger;
   if (asked.keeps)
     aside.checkpoint =
-        (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : DivideUp(9 * limits.preimage, 8));
-  if (asked.journals) aside.checkpoint += JournalMib(limits.inbox);
+        (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : DivideUp(9 * limits.copy_on_write, 8));
+  if (asked.journals) aside.checkpoint += JournalMib(limits.queue);
   aside.spare = std::min(DivideUp(asked.host_mib, 16), kMostSpareMib);
   return aside;
 }
@@ -119,12 +120,12 @@ constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& lim
 // The defaults where there is plenty of memory.
 inline constexpr MemoryLimits kPlenty{.message = 64,
                                       .round = 512,  // at least
-                                      .inbox = 1024,
-                                      .shared = 0,  // as the inbox
+                                      .queue = 1024,
+                                      .shared = 0,  // as the request queue
                                       .ledger = 256,
                                       .connections = 4096,
                                       .calls = 16'384,
-                                      .preimage = 256};
+                                      .copy_on_write = 256};
 inline constexpr std::uint64_t kMostRoundMib = 4096;
 
 // Returns the default of limits.max_round_mib where there is plenty of memory.
@@ -139,18 +140,18 @@ constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) 
   if (limits.round == 0) limits.round = round;
   if (limits.message == 0) {
     limits.message = std::min(kPlenty.message, round);
-    if (limits.inbox > 0) limits.message = std::min(limits.message, limits.inbox);
+    if (limits.queue > 0) limits.message = std::min(limits.message, limits.queue);
   }
-  if (limits.inbox == 0) {
-    const std::uint64_t plenty = std::max(2 * limits.round, kPlenty.inbox);
-    limits.inbox = round == PlentifulRoundMib(asked) ? plenty : std::min(plenty, 2 * round);
-    limits.inbox = std::max(limits.inbox, limits.message);
+  if (limits.queue == 0) {
+    const std::uint64_t plenty = std::max(2 * limits.round, kPlenty.queue);
+    limits.queue = round == PlentifulRoundMib(asked) ? plenty : std::min(plenty, 2 * round);
+    limits.queue = std::max(limits.queue, limits.message);
   }
-  if (limits.shared == 0) limits.shared = limits.inbox;
+  if (limits.shared == 0) limits.shared = limits.queue;
   if (limits.ledger == 0) limits.ledger = std::min(kPlenty.ledger, round);
   if (limits.connections == 0) limits.connections = std::min(kPlenty.connections, 64 * round);
   if (limits.calls == 0) limits.calls = std::max(asked.least_calls, std::min(kPlenty.calls, 64 * round));
-  if (limits.preimage == 0) limits.preimage = std::min(kPlenty.preimage, round);
+  if (limits.copy_on_write == 0) limits.copy_on_write = std::min(kPlenty.copy_on_write, round);
   return limits;
 }
 

@@ -24,7 +24,7 @@ namespace slotwise {
 // counted there.
 enum class CallStage : std::uint8_t {
   kDecode,    // its bytes are there, and become checked requests
-  kInbox,     // its requests wait for a round, and a push for the other parts of its step
+  kQueue,     // its requests wait for a round, and a push for the other parts of its step
   kRound,     // the rank works on its rounds, or waits for its device
   kExchange,  // meanwhile the rank waits for other ranks in collectives
   kJournal,   // its step is applied, and is not on every rank's disk yet
@@ -91,25 +91,25 @@ struct CallStats {
 // RankStats is what one rank says of itself.
 struct RankStats {
   std::uint32_t rank = 0;
-  std::uint64_t incarnation = 0;  // drawn when the server started
-  std::uint64_t started = 0;      // seconds since 1970, by the rank's clock
-  std::uint64_t uptime_ns = 0;    // what the counts are of
+  std::uint64_t instance = 0;   // drawn when the server started
+  std::uint64_t started = 0;    // seconds since 1970, by the rank's clock
+  std::uint64_t uptime_ns = 0;  // what the counts are of
   CallStats lookups = {};
   CallStats pushes = {};
   std::uint64_t rounds = 0;  // that the rank took part in, of all operations
 
   // As of now:
-  std::uint64_t calls_under_way = 0;     // of all kinds
-  std::uint64_t inbox_requests = 0;      // that wait to be announced to the other ranks
-  std::uint64_t announced_requests = 0;  // that were, and have no answer yet
-  std::uint64_t inbox_bytes = 0;         // of requests and replies
-  std::uint64_t max_inbox_bytes = 0;
+  std::uint64_t calls_under_way = 0;   // of all kinds
+  std::uint64_t queued_requests = 0;   // that wait to be announced to the other ranks
+  std::uint64_t pending_requests = 0;  // that were, and have no answer yet
+  std::uint64_t queue_bytes = 0;       // of requests and replies
+  std::uint64_t max_queue_bytes = 0;
   std::uint64_t received_bytes = 0;  // over the data transport, of calls whose requests are not made yet
   std::uint64_t max_received_bytes = 0;
   std::uint64_t shared_bytes = 0;  // of memory that clients of the rank's host have
   std::uint64_t max_shared_bytes = 0;
-  std::uint64_t gpu_arena_bytes = 0;  // the same of the rank's device, until clients' processes are gone
-  std::uint64_t max_gpu_arena_bytes = 0;
+  std::uint64_t gpu_shared_bytes = 0;  // the same of the rank's device, until clients' processes are gone
+  std::uint64_t max_gpu_shared_bytes = 0;
   std::uint64_t data_connections = 0;  // of the data transport
   std::uint64_t busy_ns = 0;           // for how long the engine has been at the same round
 

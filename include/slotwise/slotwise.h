@@ -129,11 +129,17 @@ SLOTWISE_API slotwise_call* slotwise_queue_take(slotwise_queue* queue, int64_t m
 
 /* --- clients */
 
-#define SLOTWISE_DOOR_BEST 0 /* the fastest that the server has */
-#define SLOTWISE_DOOR_GRPC 1 /* by gRPC, as all else */
-#define SLOTWISE_DOOR_TCP 2  /* by sockets, wherever the server is */
-#define SLOTWISE_DOOR_SHM 3  /* by memory that is shared with a server on this host, or UNAVAILABLE */
-#define SLOTWISE_DOOR_GPU 4  /* as the best; the memory of a server without a GPU may stand for one's */
+#define SLOTWISE_TRANSPORT_BEST 0 /* the fastest that the server has */
+#define SLOTWISE_TRANSPORT_GRPC 1 /* by gRPC, as all else */
+#define SLOTWISE_TRANSPORT_TCP 2  /* by sockets, wherever the server is */
+#define SLOTWISE_TRANSPORT_SHM 3  /* by memory that is shared with a server on this host, or UNAVAILABLE */
+#define SLOTWISE_TRANSPORT_GPU 4  /* as the best; the memory of a server without a GPU may stand for one's */
+/* Their names in 0.1. */
+#define SLOTWISE_DOOR_BEST SLOTWISE_TRANSPORT_BEST
+#define SLOTWISE_DOOR_GRPC SLOTWISE_TRANSPORT_GRPC
+#define SLOTWISE_DOOR_TCP SLOTWISE_TRANSPORT_TCP
+#define SLOTWISE_DOOR_SHM SLOTWISE_TRANSPORT_SHM
+#define SLOTWISE_DOOR_GPU SLOTWISE_TRANSPORT_GPU
 
 /* How a client proves who it is, and whom it trusts to be the server: client.h's Credentials. Null texts are
  * none. */
@@ -152,7 +158,10 @@ typedef struct slotwise_client_options {
   int32_t threads;           /* the client's own, which read replies; 0: 2, or where there are more than 4
                                 processors, as many as half of them, but no more than channels_per_rank */
   int32_t data_type;         /* on the wire, of calls that name none */
-  int32_t door;              /* how lookups and pushes travel: SLOTWISE_DOOR_... */
+  union {
+    int32_t transport; /* how lookups and pushes travel: SLOTWISE_TRANSPORT_... */
+    int32_t door;      /* its name in 0.1 */
+  };
   /* Called with a line whenever a request is sent again, from any thread; may be null. It must not block. */
   void (*log)(void* log_user, const char* line);
   void* log_user;
@@ -227,9 +236,12 @@ typedef struct slotwise_step {
 /* Writes the next step of the client's own session. */
 SLOTWISE_API void slotwise_client_next_step(slotwise_client* client, slotwise_step* step);
 
-/* A table's state that rows were read of (client.h: LookedUpState). Lineage 0: none. */
+/* A table's state that rows were read of (client.h: LookedUpState). Generation 0: none. */
 typedef struct slotwise_looked_up {
-  uint64_t lineage;
+  union {
+    uint64_t generation;
+    uint64_t lineage; /* its name in 0.1 */
+  };
   uint64_t table_step;
 } slotwise_looked_up;
 

@@ -31,7 +31,7 @@ std::string_view ToString(CallStage stage) {
   switch (stage) {
     case CallStage::kDecode:
       return "decode";
-    case CallStage::kInbox:
+    case CallStage::kQueue:
       return "inbox";
     case CallStage::kRound:
       return "round";
@@ -94,7 +94,7 @@ void CallStats::Add(const CallStats& more) {
 
 RankStats RankStats::Since(const RankStats& before) const {
   RankStats since = *this;
-  if (before.incarnation != incarnation || before.rank != rank || before.uptime_ns > uptime_ns) return since;
+  if (before.instance != instance || before.rank != rank || before.uptime_ns > uptime_ns) return since;
   since.uptime_ns -= before.uptime_ns;
   since.rounds -= before.rounds;
   Subtract(before.lookups, since.lookups);

@@ -1,4 +1,4 @@
-// AccessControl says who a caller is. Every call of every door asks it, once; what he may do is then
+// AccessControl says who a caller is. Every call of every transport asks it, once; what he may do is then
 // his Principal's.
 //
 // Files of tokens are looked at every second, and read again when they have changed and stay as they are

@@ -26,7 +26,7 @@ void Pause() {
 }  // namespace
 
 // What all ranks write. Words that are written at different times lie in lines of their own.
-struct HostMeeting::Door {
+struct HostMeeting::Hall {
   alignas(kLine) std::uint64_t came;    // ranks, to all meetings
   alignas(kLine) std::uint32_t opened;  // meetings, modulo 2^32
   std::uint32_t asleep;                 // ranks that sleep until a meeting is opened, or are about to
@@ -47,7 +47,7 @@ constexpr std::size_t kUsedAt = HostMeeting::kMostBytes;
 }  // namespace
 
 std::size_t HostMeeting::BytesFor(int ranks) {
-  return sizeof(Door) + static_cast<std::size_t>(ranks) * (sizeof(Seat) + 2 * kPlaceBytes);
+  return sizeof(Hall) + static_cast<std::size_t>(ranks) * (sizeof(Seat) + 2 * kPlaceBytes);
 }
 
 HostMeeting::HostMeeting(std::byte* memory, Options options)
@@ -58,14 +58,14 @@ HostMeeting::HostMeeting(std::byte* memory, Options options)
       meanwhile_(std::move(options.meanwhile)),
       bell_(SeatOf(me_).bell) {}
 
-HostMeeting::Door& HostMeeting::door() const { return *reinterpret_cast<Door*>(memory_); }
+HostMeeting::Hall& HostMeeting::hall() const { return *reinterpret_cast<Hall*>(memory_); }
 
 HostMeeting::Seat& HostMeeting::SeatOf(std::size_t rank) const {
-  return *reinterpret_cast<Seat*>(memory_ + sizeof(Door) + rank * sizeof(Seat));
+  return *reinterpret_cast<Seat*>(memory_ + sizeof(Hall) + rank * sizeof(Seat));
 }
 
 std::byte* HostMeeting::PlaceOf(std::size_t rank, std::uint64_t meeting) const {
-  return memory_ + sizeof(Door) + ranks_ * sizeof(Seat) + (2 * rank + meeting % 2) * kPlaceBytes;
+  return memory_ + sizeof(Hall) + ranks_ * sizeof(Seat) + (2 * rank + meeting % 2) * kPlaceBytes;
 }
 
 std::byte* HostMeeting::Mine() { return PlaceOf(me_, meetings_ + 1); }
@@ -73,7 +73,7 @@ const std::byte* HostMeeting::Of(std::size_t rank) const { return PlaceOf(rank, 
 
 // No later meeting can be open, because this rank has not come to one.
 bool HostMeeting::IsOpen() const {
-  return std::atomic_ref(door().opened).load() == static_cast<std::uint32_t>(meetings_);
+  return std::atomic_ref(hall().opened).load() == static_cast<std::uint32_t>(meetings_);
 }
 
 bool HostMeeting::Spin() const {
@@ -93,7 +93,7 @@ bool HostMeeting::Spin() const {
 
 void HostMeeting::Meet() {
   ++meetings_;
-  Door& all = door();
+  Hall& all = hall();
   if (std::atomic_ref(all.came).fetch_add(1) + 1 == meetings_ * ranks_) {
     std::atomic_ref(all.opened).store(static_cast<std::uint32_t>(meetings_));
     // Who goes to sleep counts itself before it looks at `opened` again.

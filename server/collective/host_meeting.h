@@ -70,9 +70,9 @@ class HostMeeting {
   std::size_t ranks() const { return ranks_; }
 
  private:
-  struct Door;
+  struct Hall;
   struct Seat;
-  Door& door() const;
+  Hall& hall() const;
   Seat& SeatOf(std::size_t rank) const;
   std::byte* PlaceOf(std::size_t rank, std::uint64_t meeting) const;
   bool IsOpen() const;

@@ -26,7 +26,7 @@ constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRP
 }  // namespace
 
 DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shared,
-                               std::shared_ptr<ClientArena> arena, BusyPolling& loop,
+                               std::shared_ptr<ClientSharedBuffer> shared_buffer, BusyPolling& loop,
                                std::shared_ptr<void> token)
     : FrameStream(std::move(socket), {.frame_bytes = shared.options.max_message_bytes,
                                       .head_bytes = kMostHeadBytes,
@@ -34,7 +34,7 @@ DataConnection::DataConnection(Socket socket, std::string peer, DataShared& shar
                                       .read_timeout = shared.options.reply_timeout}),
       peer_(std::move(peer)),
       shared_(shared),
-      arena_(std::move(arena)),
+      shared_buffer_(std::move(shared_buffer)),
       loop_(loop),
       token_(std::move(token)) {}
 
@@ -59,8 +59,8 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
   }
   places_ = {};
   const bool in_frame = body_bytes > 0;
-  if (call_.has_arena()) {
-    if (in_frame) why = "a frame has a body, and its call has it in the arena";
+  if (call_.has_allocations()) {
+    if (in_frame) why = "a frame has a body, and its call has it in the shared buffer";
     if (why.empty()) why = FindPlaces();
     if (!why.empty()) return std::nullopt;
     body_bytes = places_.body.size();
@@ -74,7 +74,7 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
   block_.reset();
   auto reservation = shared_.received.Reserve(body_bytes);
   if (!reservation) {
-    refusal_ = ResourceExhausted("this rank is receiving too much at once (twice limits.max_inbox_mib)",
+    refusal_ = ResourceExhausted("this rank is receiving too much at once (twice limits.max_queue_mib)",
                                  shared_.engine.RetryAfter());
   } else {
     received_ = std::move(*reservation);
@@ -90,18 +90,18 @@ std::optional<FrameStream::Room> DataConnection::OnHead(std::span<const std::byt
 }
 
 std::string DataConnection::FindPlaces() {
-  if (arena_ == nullptr) return "a call has places in an arena, and there is none";
-  const v1::ArenaPlaces& places = call_.arena();
-  if (places.body_bytes() > shared_.options.max_message_bytes && !arena_->on_device) {
-    return "a call has " + std::to_string(places.body_bytes()) + " bytes in the arena: at most " +
+  if (shared_buffer_ == nullptr) return "a call has places in a shared buffer, and there is none";
+  const v1::Allocations& places = call_.allocations();
+  if (places.body_bytes() > shared_.options.max_message_bytes && !shared_buffer_->on_device) {
+    return "a call has " + std::to_string(places.body_bytes()) + " bytes in the shared buffer: at most " +
            std::to_string(shared_.options.max_message_bytes) + " are taken";
   }
   const auto place = [&](std::uint64_t at, std::uint64_t bytes) {
-    return bytes > 0 ? arena_->Place(at, bytes) : std::span<std::byte>();
+    return bytes > 0 ? shared_buffer_->Place(at, bytes) : std::span<std::byte>();
   };
   const auto its_body = place(places.body(), places.body_bytes());
   const auto values = place(places.values(), places.values_bytes());
-  if (!its_body || !values) return "a call has places that are none of its arena";
+  if (!its_body || !values) return "a call has places that are none of its shared buffer";
   places_ = {.body = *its_body, .values = *values};
   return {};
 }
@@ -147,12 +147,12 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
   // The trainer's next call comes soon. A machine without a GPU has better uses for its processors.
   if (!shared_.engine.device().SharesHostMemory()) loop_.StayAwake(kBusyPollingTime);
   const auto busy = [&] {
-    answer(ResourceExhausted("there is no device memory for the request's arrays (limits.max_gpu_arena_mib)",
+    answer(ResourceExhausted("there is no device memory for the request's arrays (limits.max_gpu_shared_mib)",
                              shared_.engine.RetryAfter()));
   };
-  auto charge = shared_.arenas.ReserveCopies(BytesOfCopies(call_));
+  auto charge = shared_.shared_buffers.ReserveCopies(BytesOfCopies(call_));
   if (!charge) return busy();
-  DeviceBody body{places_.body, *arena_->arrivals, std::move(*charge)};
+  DeviceBody body{places_.body, *shared_buffer_->arrivals, std::move(*charge)};
   try {
     if (call_.pushes_size() > 0) {
       auto pushes = CheckPushesOnDevice(call_, body, find_table);
@@ -161,7 +161,7 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
     }
     auto lookups = CheckLookupsOnDevice(call_, body, find_table);
     if (!lookups.ok()) return answer(lookups.status());
-    if (!PlaceValues(places_.values, arena_, true, *lookups)) {
+    if (!PlaceValues(places_.values, shared_buffer_, true, *lookups)) {
       return answer(InvalidArgument("the call's place for values has " +
                                     std::to_string(places_.values.size()) + " bytes, and they take " +
                                     std::to_string(BytesOfValues(*lookups))));
@@ -184,7 +184,7 @@ void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   }
   auto lookups = CheckLookups(call_, block_, find_table);
   if (!lookups.ok()) return answer(lookups.status());
-  if (call_.has_arena()) PlaceValues(places_.values, arena_, false, *lookups);
+  if (call_.has_allocations()) PlaceValues(places_.values, shared_buffer_, false, *lookups);
   SubmitLookups(shared_.engine, caller, std::move(*lookups), call_.many(), answer);
 }
 
@@ -203,14 +203,14 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
     auto kept = std::make_shared<EmbeddingAnswers>(std::move(*answers));
     for (const auto& answer : *kept) {
       if (const auto* const push = std::get_if<PushAnswer>(&answer)) {
-        *reply.add_pushes() = MessageOf(*push, shared_.engine.incarnation());
+        *reply.add_pushes() = MessageOf(*push, shared_.engine.instance());
         continue;
       }
       const auto& lookup = std::get<LookupAnswer>(answer);
-      *reply.add_lookups() = MessageOf(lookup, shared_.engine.incarnation());
+      *reply.add_lookups() = MessageOf(lookup, shared_.engine.instance());
       reply.add_value_bytes(lookup.values.bytes());
-      if (arena_ != nullptr && arena_->Has(lookup.values.values.get())) {
-        reply.set_in_arena(true);
+      if (shared_buffer_ != nullptr && shared_buffer_->Has(lookup.values.values.get())) {
+        reply.set_in_shared_buffer(true);
         continue;
       }
       AddArray({static_cast<const std::byte*>(lookup.values.values.get()), lookup.values.bytes()},

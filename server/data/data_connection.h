@@ -1,8 +1,8 @@
 // DataConnection: the server's end of one connection of the data transport.
 //
-// A call's arrays are read, or copied from an arena, into one piece of the engine's own memory, in which they
-// stay until the device is done with them; a lookup's rows are sent from where the round left them.
-// Thread-safety: FrameStream's.
+// A call's arrays are read, or copied from a shared buffer, into one piece of the engine's own memory, in
+// which they stay until the device is done with them; a lookup's rows are sent from where the round left
+// them. Thread-safety: FrameStream's.
 #ifndef SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
 #define SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
 
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/data/client_arena.h"
+#include "server/data/client_shared_buffer.h"
 #include "server/data/data_server.h"
 #include "server/engine/budget.h"
 #include "server/intake/embedding_calls.h"
@@ -43,23 +43,24 @@ struct DataShared {
         engine(its_engine),
         gate(its_gate),
         received(with.max_received_bytes),
-        arenas(its_engine.device(), with.max_shared_bytes, with.max_device_arena_bytes),
+        shared_buffers(its_engine.device(), with.max_shared_bytes, with.max_device_shared_bytes),
         find_table(std::move(finds)) {}
   const DataOptions options;
   Engine& engine;
   Gate& gate;
   Budget received;
-  ClientArenas arenas;
+  ClientSharedBuffers shared_buffers;
   std::atomic<bool> stopping = false;  // the server
   const FindTableOf find_table;
 };
 
 class DataConnection final : public FrameStream {
  public:
-  // `shared`, and `loop`, whose the socket is, outlive the connection. `arena` is what it shares with its
-  // client; null: nothing. `token` ends with it.
-  DataConnection(Socket socket, std::string peer, DataShared& shared, std::shared_ptr<ClientArena> arena,
-                 BusyPolling& loop, std::shared_ptr<void> token);
+  // `shared`, and `loop`, whose the socket is, outlive the connection. `shared_buffer` is what it shares with
+  // its client; null: nothing. `token` ends with it.
+  DataConnection(Socket socket, std::string peer, DataShared& shared,
+                 std::shared_ptr<ClientSharedBuffer> shared_buffer, BusyPolling& loop,
+                 std::shared_ptr<void> token);
 
   using FrameStream::Start;
 
@@ -74,7 +75,9 @@ class DataConnection final : public FrameStream {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
   // Whether the arrays of the call that is being read lie in device memory.
-  bool OnDevice() const { return call_.has_arena() && arena_ != nullptr && arena_->on_device; }
+  bool OnDevice() const {
+    return call_.has_allocations() && shared_buffer_ != nullptr && shared_buffer_->on_device;
+  }
   // Sets the places of the call that is being read. Returns why it is none of this protocol; empty if it is
   // one.
   std::string FindPlaces();
@@ -86,7 +89,7 @@ class DataConnection final : public FrameStream {
 
   const std::string peer_;
   DataShared& shared_;
-  const std::shared_ptr<ClientArena> arena_;
+  const std::shared_ptr<ClientSharedBuffer> shared_buffer_;
   BusyPolling& loop_;
   const std::shared_ptr<void> token_;
 
@@ -99,7 +102,7 @@ class DataConnection final : public FrameStream {
   struct Places {
     std::span<const std::byte> body;
     std::span<std::byte> values;
-  } places_;  // in the arena
+  } places_;  // in the shared buffer
   Reservation received_;
   Reservation received_head_;
 

@@ -70,10 +70,10 @@ class DataServer::Impl {
     return {.connections = connections_.size(),
             .received_bytes = shared_.received.used(),
             .max_received_bytes = shared_.received.limit(),
-            .shared_bytes = shared_.arenas.shared_bytes(),
-            .max_shared_bytes = shared_.arenas.max_shared_bytes(),
-            .device_arena_bytes = shared_.arenas.device_bytes(),
-            .max_device_arena_bytes = shared_.arenas.max_device_bytes()};
+            .shared_bytes = shared_.shared_buffers.shared_bytes(),
+            .max_shared_bytes = shared_.shared_buffers.max_shared_bytes(),
+            .device_shared_buffer_bytes = shared_.shared_buffers.device_bytes(),
+            .max_device_shared_bytes = shared_.shared_buffers.max_device_bytes()};
   }
 
   void Stop() {
@@ -156,17 +156,18 @@ class DataServer::Impl {
 
     void Answer() {
       const auto version = VersionIn(preface);
-      const AskedArena asked = ArenaIn(preface);
+      const AskedSharedBuffer asked = SharedBufferIn(preface);
       if (!version || (asked.mib > 0 && !local)) return Close();
       if (*version == kDataVersion && asked.mib > 0) {
-        ClientArenas& arenas = server.shared_.arenas;
-        arena =
-            asked.on_device ? arenas.MakeOnDevice(asked.mib, socket.native_handle()) : arenas.Make(asked.mib);
+        ClientSharedBuffers& shared_buffers = server.shared_.shared_buffers;
+        shared_buffer = asked.on_device ? shared_buffers.MakeOnDevice(asked.mib, socket.native_handle())
+                                        : shared_buffers.Make(asked.mib);
       }
-      preface = MakePreface(kDataVersion, {arena ? arena->mib() : 0, arena && arena->on_device});
-      if (arena) {
+      preface = MakePreface(kDataVersion, {shared_buffer ? shared_buffer->mib() : 0,
+                                           shared_buffer && shared_buffer->on_device});
+      if (shared_buffer) {
         // A new connection has room for so few bytes.
-        const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, arena->descriptor);
+        const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, shared_buffer->descriptor);
         return sent == static_cast<ssize_t>(preface.size()) ? server.Serve(*this) : Close();
       }
       asio::async_write(socket, asio::buffer(preface),
@@ -197,7 +198,7 @@ class DataServer::Impl {
     std::function<void(int)> others;
     Preface preface{};
     bool local = false;  // a Unix socket
-    std::shared_ptr<ClientArena> arena;
+    std::shared_ptr<ClientSharedBuffer> shared_buffer;
     std::optional<std::list<std::shared_ptr<Hello>>::iterator> place;  // guarded by mutex_
   };
 
@@ -214,8 +215,8 @@ class DataServer::Impl {
       connections_.erase(place);
       gone_.notify_all();
     });
-    const auto connection = std::make_shared<DataConnection>(std::move(hello.socket), peer, shared_,
-                                                             std::move(hello.arena), hello.loop, token);
+    const auto connection = std::make_shared<DataConnection>(
+        std::move(hello.socket), peer, shared_, std::move(hello.shared_buffer), hello.loop, token);
     hello.Leave();
     bool stopping = false;
     {

@@ -31,7 +31,7 @@ struct DataOptions {
   // share none.
   std::uint64_t max_shared_bytes = std::uint64_t{1} << 30;
   // The same of device memory, which counts until clients' processes are gone.
-  std::uint64_t max_device_arena_bytes = std::uint64_t{1} << 30;
+  std::uint64_t max_device_shared_bytes = std::uint64_t{1} << 30;
   // A connection ends whose peer does not take what was sent, or the rest of a frame of which does not come,
   // within this time.
   std::chrono::milliseconds reply_timeout{30'000};
@@ -46,8 +46,8 @@ struct DataLoad {
   std::uint64_t max_received_bytes = 0;
   std::uint64_t shared_bytes = 0;  // that clients have, or may take
   std::uint64_t max_shared_bytes = 0;
-  std::uint64_t device_arena_bytes = 0;  // likewise, of the device's memory
-  std::uint64_t max_device_arena_bytes = 0;
+  std::uint64_t device_shared_buffer_bytes = 0;  // likewise, of the device's memory
+  std::uint64_t max_device_shared_bytes = 0;
 };
 
 class DataServer {

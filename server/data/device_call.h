@@ -1,6 +1,6 @@
-// A call of the data transport whose arrays lie in an arena of the device's memory: they are copied there,
-// and requests are made of the copies, by what the device has found of them.
-// Thread-safety: free functions.
+// A call of the data transport whose arrays lie in a shared buffer of the device's memory: they are copied
+// there, and requests are made of the copies, by what the device has found of them. Thread-safety: free
+// functions.
 #ifndef SLOTWISE_SERVER_DATA_DEVICE_CALL_H_
 #define SLOTWISE_SERVER_DATA_DEVICE_CALL_H_
 

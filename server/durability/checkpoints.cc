@@ -63,7 +63,8 @@ Status CheckTables(const Manifest& older, const Manifest& newer) {
       if (Value(table.id) >= older.next_table_id) continue;
       return FailedPrecondition(who + name + " is not new, and was not there before");
     }
-    if (before->lineage != table.lineage) return FailedPrecondition(who + name + " has another lineage");
+    if (before->generation != table.generation)
+      return FailedPrecondition(who + name + " has another generation");
     if (!(before->options == table.options)) return FailedPrecondition(who + name + " has other options");
     if (before->steps > table.steps) return FailedPrecondition(who + name + " has fewer steps");
   }

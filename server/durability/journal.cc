@@ -42,8 +42,8 @@ struct Journal::Record {
 
 Result<std::unique_ptr<Journal>> Journal::Start(FileSystem& files, const JournalOptions& options,
                                                 Callbacks callbacks) {
-  if (options.ranks == 0 || options.rank >= options.ranks || options.incarnation == 0) {
-    return InvalidArgument("a journal needs an incarnation, and a rank below ranks");
+  if (options.ranks == 0 || options.rank >= options.ranks || options.instance == 0) {
+    return InvalidArgument("a journal needs a server instance, and a rank below ranks");
   }
   if (options.reserve_bytes == 0 || options.folder.empty()) {
     return InvalidArgument("a journal needs a folder, and reserve_bytes above 0");
@@ -96,13 +96,13 @@ Status Journal::OutOfSpace(const Status& reason) {
 Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
   if (spare_ == nullptr) {
     auto segment = std::make_shared<Segment>(*options_.threads);
-    segment->path = RankPath(options_.rank) + "/" + ToString(SegmentName{first_round, options_.incarnation});
+    segment->path = RankPath(options_.rank) + "/" + ToString(SegmentName{first_round, options_.instance});
     segment->header = {.rank = options_.rank,
                        .ranks = options_.ranks,
                        .lineage = options_.lineage,
-                       .incarnation = options_.incarnation,
-                       .generation = options_.follows.generation + 1,
-                       .follows = options_.follows.incarnation,
+                       .instance = options_.instance,
+                       .run_number = options_.follows.run_number + 1,
+                       .follows = options_.follows.instance,
                        .follows_round = options_.follows.round,
                        .first_round = first_round,
                        .after_round = 0,
@@ -225,27 +225,27 @@ Status Journal::RemoveSegmentsBefore(std::uint64_t round) {
   for (const std::string& name : *folders) {
     const auto rank = ParseRankFolder(name);
     if (!rank || *rank % options_.ranks != options_.rank) continue;
-    if (Status status = RemoveEarlierIncarnations(RankPath(*rank), round); !status.ok()) return status;
+    if (Status status = RemoveEarlierInstances(RankPath(*rank), round); !status.ok()) return status;
   }
   removed_earlier_ = round >= options_.follows.round;
   return Status();
 }
 
-bool Journal::IsNeeded(std::uint64_t incarnation, std::uint64_t round) const {
-  if (incarnation == options_.incarnation) return true;
+bool Journal::IsNeeded(std::uint64_t instance, std::uint64_t round) const {
+  if (instance == options_.instance) return true;
   return std::ranges::any_of(options_.follows.runs, [&](const EarlierRun& run) {
-    return run.incarnation == incarnation && run.last_round > round;
+    return run.instance == instance && run.last_round > round;
   });
 }
 
 // A server that is started again and again may make but one checkpoint each time, of a later round than those
 // that it follows: it would keep the journals of all starts if these went together.
-Status Journal::RemoveEarlierIncarnations(const std::string& folder, std::uint64_t round) {
+Status Journal::RemoveEarlierInstances(const std::string& folder, std::uint64_t round) {
   auto names = files_.List(folder);
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto segment = ParseSegmentName(name);
-    if (!segment || IsNeeded(segment->incarnation, round)) continue;
+    if (!segment || IsNeeded(segment->instance, round)) continue;
     std::string path = folder;
     path.append("/").append(name);
     Status status = files_.Remove(path);
@@ -293,11 +293,9 @@ void Journal::WriteMark() {
   const std::uint64_t complete = complete_;
   marked_ = complete;  // if there is no space for it now, there is none for the same one later
   if (segment.written + kRecordHeaderBytes > segment.space) return;
-  const RecordHeaderBytes bytes = EncodeMark({.round = complete,
-                                              .incarnation = options_.incarnation,
-                                              .group = segment.written,
-                                              .complete = complete},
-                                             options_.seed);
+  const RecordHeaderBytes bytes = EncodeMark(
+      {.round = complete, .instance = options_.instance, .group = segment.written, .complete = complete},
+      options_.seed);
   const std::span<const std::byte> piece(bytes);
   const std::scoped_lock lock(segment.file_mutex);
   // No caller was promised a mark, and a disk may be full that copies what it overwrites.
@@ -372,7 +370,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
     headers[i] = Encode(RecordHeader{.kind = record.kind,
                                      .round = record.round,
                                      .body_bytes = record.body_bytes,
-                                     .incarnation = options_.incarnation,
+                                     .instance = options_.instance,
                                      .group = group,
                                      .complete = complete,
                                      .payload_hash = hash.Value()},

@@ -7,7 +7,7 @@
 // disk says of the last records, too, that all ranks have them. A record of a new segment is published only
 // after the segment's header and name are on disk, which come after all that the segment before it holds.
 //
-// An incarnation's first Append, on any rank, must come after Start has succeeded on all ranks: recovery
+// A server instance's first Append, on any rank, must come after Start has succeeded on all ranks: recovery
 // tells by it a start that was broken off from a rank whose journal is lost.
 //
 // Thread-safety: Reserve, Append, BeginSegment and RemoveSegmentsBefore are called by one thread;
@@ -46,7 +46,7 @@ struct JournalOptions {
   std::string folder;  // of all ranks' journals; its parent is there
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::uint64_t incarnation = 0;  // not 0
+  std::uint64_t instance = 0;  // not 0
   std::uint64_t lineage = 0;
   std::uint64_t seed = 0;  // of the hashes: secret to clients, drawn at random, a rank's own or all ranks'
   // As the reader's JournalSet says. Rounds after follows.round go into this journal.
@@ -107,9 +107,9 @@ class Journal {
   void BeginSegment(std::uint64_t first_round);
 
   // Removes what is not needed if all rounds up to that one are in a checkpoint: this rank's segments, except
-  // the newest, whose records all count to them, and all segments of earlier incarnations whose rounds count
-  // to them, of this rank's folder and those of ranks that are no more. After an error, some may have been
-  // removed.
+  // the newest, whose records all count to them, and all segments of earlier server instances whose rounds
+  // count to them, of this rank's folder and those of ranks that are no more. After an error, some may have
+  // been removed.
   Status RemoveSegmentsBefore(std::uint64_t round);
 
   // Says that all ranks have all rounds up to this one on disk; later records carry it, so that recovery sees
@@ -155,8 +155,8 @@ class Journal {
   bool NeedsNewSegment(std::uint64_t record_bytes) const;
   Status Room(std::uint64_t record_bytes);
   Status OutOfSpace(const Status& reason);
-  Status RemoveEarlierIncarnations(const std::string& folder, std::uint64_t round);
-  bool IsNeeded(std::uint64_t incarnation, std::uint64_t round) const;
+  Status RemoveEarlierInstances(const std::string& folder, std::uint64_t round);
+  bool IsNeeded(std::uint64_t instance, std::uint64_t round) const;
 
   Status WriteHeader(Segment& segment);
   Status CloseSegment(Segment& segment);
@@ -175,7 +175,7 @@ class Journal {
   std::shared_ptr<Segment> spare_;                 // a file that could not get space
   std::uint64_t appended_;                         // the last round
   std::optional<std::uint64_t> begin_;             // BeginSegment was called
-  bool removed_earlier_ = false;                   // segments of earlier incarnations
+  bool removed_earlier_ = false;                   // segments of earlier server instances
 
   std::shared_ptr<Segment> written_;  // the segment that was written to last; the writing thread's
 

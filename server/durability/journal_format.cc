@@ -20,7 +20,7 @@ constexpr std::string_view kMarkMagic = "SLWM";
 constexpr std::string_view kSuffix = ".journal";
 constexpr std::string_view kRankPrefix = "rank-";
 constexpr std::size_t kRoundDigits = 20;
-constexpr std::size_t kIncarnationDigits = 16;
+constexpr std::size_t kInstanceDigits = 16;
 constexpr std::size_t kSegmentHashAt = kSegmentHeaderBytes - sizeof(std::uint64_t);
 constexpr std::size_t kRecordHashAt = kRecordHeaderBytes - sizeof(std::uint64_t);
 
@@ -94,7 +94,7 @@ RecordHeaderBytes EncodeAs(std::string_view magic, const RecordHeader& header, s
       .Put(header.kind)
       .Put(header.round)
       .Put(header.body_bytes)
-      .Put(header.incarnation)
+      .Put(header.instance)
       .Put(header.group)
       .Put(header.complete)
       .Put(header.payload_hash);
@@ -115,7 +115,7 @@ std::optional<RecordHeader> DecodeAs(std::string_view magic,
   reader.Take(header.kind)
       .Take(header.round)
       .Take(header.body_bytes)
-      .Take(header.incarnation)
+      .Take(header.instance)
       .Take(header.group)
       .Take(header.complete)
       .Take(header.payload_hash);
@@ -133,8 +133,8 @@ SegmentHeaderBytes Encode(const SegmentHeader& header) {
       .Put(header.ranks)
       .Put(std::uint32_t{0})
       .Put(header.lineage)
-      .Put(header.incarnation)
-      .Put(header.generation)
+      .Put(header.instance)
+      .Put(header.run_number)
       .Put(header.follows)
       .Put(header.follows_round)
       .Put(header.first_round)
@@ -155,8 +155,8 @@ std::optional<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte, kSeg
       .Take(header.ranks)
       .Take(zero)
       .Take(header.lineage)
-      .Take(header.incarnation)
-      .Take(header.generation)
+      .Take(header.instance)
+      .Take(header.run_number)
       .Take(header.follows)
       .Take(header.follows_round)
       .Take(header.first_round)
@@ -192,16 +192,16 @@ std::optional<RecordHeader> DecodeMark(std::span<const std::byte, kRecordHeaderB
 }
 
 std::string ToString(const SegmentName& name) {
-  return Padded(name.first_round, 10, kRoundDigits) + "-" + Padded(name.incarnation, 16, kIncarnationDigits) +
+  return Padded(name.first_round, 10, kRoundDigits) + "-" + Padded(name.instance, 16, kInstanceDigits) +
          std::string(kSuffix);
 }
 
 std::optional<SegmentName> ParseSegmentName(std::string_view name) {
-  if (name.size() != kRoundDigits + 1 + kIncarnationDigits + kSuffix.size()) return std::nullopt;
+  if (name.size() != kRoundDigits + 1 + kInstanceDigits + kSuffix.size()) return std::nullopt;
   const auto round = ParseNumber<std::uint64_t>(name.substr(0, kRoundDigits), 10);
-  const auto incarnation = ParseNumber<std::uint64_t>(name.substr(kRoundDigits + 1, kIncarnationDigits), 16);
-  if (!round || !incarnation) return std::nullopt;
-  const SegmentName parsed{*round, *incarnation};
+  const auto instance = ParseNumber<std::uint64_t>(name.substr(kRoundDigits + 1, kInstanceDigits), 16);
+  if (!round || !instance) return std::nullopt;
+  const SegmentName parsed{*round, *instance};
   if (ToString(parsed) != name) return std::nullopt;
   return parsed;
 }

@@ -1,33 +1,33 @@
 // The format of the journal's files, so that other programs can read them too.
 //
-// A rank's journal is a folder of segments, `rank-<r>/<first round>-<incarnation>.journal`: the first round
-// in 20 decimal digits, the incarnation in 16 hexadecimal ones. A segment is a header and then records. All
-// numbers are little-endian; `hash` is xxh3-64.
+// A rank's journal is a folder of segments, `rank-<r>/<first round>-<instance>.journal`: the first round
+// in 20 decimal digits, the server instance in 16 hexadecimal ones. A segment is a header and then records.
+// All numbers are little-endian; `hash` is xxh3-64.
 //
-//   segment header (128 bytes)                           record (at an offset that 8 divides)
-//     0  8  "SLWJRNL\n"                                    0  4  "SLWR"
-//     8  4  format version: 1                              4  4  kind, the writer's business
-//    12  4  rank                                           8  8  round
-//    16  4  ranks of this incarnation                     16  8  bytes of the body
-//    20  4  0                                             24  8  incarnation, as in the segment's header
-//    24  8  lineage                                       32  8  offset of the first record of its group:
-//    32  8  incarnation                                          those written together. All bytes of the
-//    40  8  generation                                           segment before it were on disk by then
-//    48  8  the incarnation that this one follows, or 0   40  8  a round that was on disk at all ranks then
-//    56  8  the last round before this incarnation        48  8  hash of the body, under the seed
-//    64  8  first round that may be in this segment       56  8  hash of bytes 0 to 55, under the seed
-//    72  8  the rank's last round before this segment     64     body, then 0 to 7 bytes of 0
+//   segment header (128 bytes)                              record (at an offset that 8 divides)
+//     0  8  "SLWJRNL\n"                                       0  4  "SLWR"
+//     8  4  format version: 1                                 4  4  kind, the writer's business
+//    12  4  rank                                              8  8  round
+//    16  4  ranks of this server instance                    16  8  bytes of the body
+//    20  4  0                                                24  8  server instance, as in the segment's
+//    24  8  lineage of the data folder                       32  8  offset of the first record of its group:
+//    32  8  server instance                                         those written together. All bytes of the
+//    40  8  run number                                              segment before it were on disk by then
+//    48  8  the instance that this one follows, or 0         40  8  a round that was on disk at all ranks
+//    56  8  the last round before this server instance       48  8  hash of the body, under the seed
+//    64  8  first round that may be in this segment          56  8  hash of bytes 0 to 55, under the seed
+//    72  8  the rank's last round before this segment        64     body, then 0 to 7 bytes of 0
 //    80  8  the seed of the records' hashes
-//    88 32  0                                            A segment may end in a mark, and in other bytes:
-//   120  8  hash of bytes 0 to 119                       space taken ahead (0), or what a crash left.
+//    88 32  0                                               A segment may end in a mark, and in other bytes:
+//   120  8  hash of bytes 0 to 119                          space taken ahead (0), or what a crash left.
 //
 // A mark is the header of a record without a body, but that it begins with "SLWM". Its round, which is its
 // complete one too, was on disk at all ranks when no record had come for a while. The next record takes the
 // mark's place.
 //
-// An incarnation is one run of a server. It follows the run before it, of which it says which rounds count:
-// records of later ones are void. Its generation is above those of all runs before it. The seed is secret to
-// clients: bytes that they send, which lie in bodies, cannot be made to look like a record.
+// A server instance is one run of a server. It follows the run before it, of which it says which rounds
+// count: records of later ones are void. Its run number is above those of all runs before it. The seed is
+// secret to clients: bytes that they send, which lie in bodies, cannot be made to look like a record.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
 
@@ -52,19 +52,19 @@ inline constexpr std::uint32_t kJournalVersion = 1;
 inline constexpr std::uint64_t kMaxSegmentBytes = kMaxRecordBytes + (std::uint64_t{1} << 31);
 inline constexpr std::uint32_t kMaxJournalRanks = 4096;  // as many as a table has buckets
 
-// An incarnation, and the last of its rounds that count.
+// A server instance, and the last of its rounds that count.
 struct EarlierRun {
-  std::uint64_t incarnation = 0;
+  std::uint64_t instance = 0;
   std::uint64_t last_round = 0;
   friend bool operator==(const EarlierRun&, const EarlierRun&) = default;
 };
 
-// Where an incarnation goes on from.
+// Where a server instance goes on from.
 struct JournalPosition {
-  std::uint64_t incarnation = 0;  // the one before; 0 if there is none
-  std::uint64_t round = 0;        // the last round that counts
-  std::uint64_t generation = 0;   // the highest so far
-  // The incarnations that have rounds which no checkpoint has, in order. A recovery needs no others.
+  std::uint64_t instance = 0;    // the one before; 0 if there is none
+  std::uint64_t round = 0;       // the last round that counts
+  std::uint64_t run_number = 0;  // the highest so far
+  // The server instances that have rounds which no checkpoint has, in order. A recovery needs no others.
   std::vector<EarlierRun> runs = {};
   friend bool operator==(const JournalPosition&, const JournalPosition&) = default;
 };
@@ -73,10 +73,10 @@ struct SegmentHeader {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;
   std::uint64_t lineage = 0;
-  std::uint64_t incarnation = 0;
-  std::uint64_t generation = 0;
-  std::uint64_t follows = 0;        // an incarnation, or 0
-  std::uint64_t follows_round = 0;  // the last round before this incarnation
+  std::uint64_t instance = 0;
+  std::uint64_t run_number = 0;
+  std::uint64_t follows = 0;        // a server instance, or 0
+  std::uint64_t follows_round = 0;  // the last round before this server instance
   std::uint64_t first_round = 0;
   std::uint64_t after_round = 0;  // the last round in the rank's earlier segments, at least follows_round
   std::uint64_t seed = 0;
@@ -87,7 +87,7 @@ struct RecordHeader {
   std::uint32_t kind = 0;
   std::uint64_t round = 0;
   std::uint64_t body_bytes = 0;
-  std::uint64_t incarnation = 0;
+  std::uint64_t instance = 0;
   std::uint64_t group = 0;
   std::uint64_t complete = 0;
   std::uint64_t payload_hash = 0;
@@ -119,7 +119,7 @@ constexpr std::uint64_t BytesOfRecord(std::uint64_t body_bytes) {
 
 struct SegmentName {
   std::uint64_t first_round = 0;
-  std::uint64_t incarnation = 0;
+  std::uint64_t instance = 0;
 };
 std::string ToString(const SegmentName& name);
 std::optional<SegmentName> ParseSegmentName(std::string_view name);

@@ -28,7 +28,7 @@ struct Header {
   SegmentHeader header;
 };
 
-// All segments of an incarnation, by rank.
+// All segments of a server instance, by rank.
 struct Run {
   SegmentHeader facts;  // what all headers have in common
   std::map<std::uint32_t, std::vector<Header>> ranks;
@@ -64,7 +64,7 @@ Result<std::vector<File>> ListSegments(FileSystem& files, const std::string& fol
   return found;
 }
 
-// Adds a segment to its incarnation.
+// Adds a segment to its server instance.
 Status Add(const File& file, const SegmentHeader& header, std::uint64_t lineage,
            std::map<std::uint64_t, Run>& runs) {
   if (header.rank != file.rank) {
@@ -75,13 +75,14 @@ Status Add(const File& file, const SegmentHeader& header, std::uint64_t lineage,
     return FailedPrecondition("the journal's file " + file.path + " is of lineage " + Text(header.lineage) +
                               ", but the state is of lineage " + Text(lineage));
   }
-  const auto [place, is_new] = runs.try_emplace(header.incarnation);
+  const auto [place, is_new] = runs.try_emplace(header.instance);
   Run& run = place->second;
   if (is_new) run.facts = header;
-  if (run.facts.ranks != header.ranks || run.facts.generation != header.generation ||
+  if (run.facts.ranks != header.ranks || run.facts.run_number != header.run_number ||
       run.facts.follows != header.follows || run.facts.follows_round != header.follows_round) {
-    return DataLoss("the journal's file " + file.path +
-                    " does not agree with the others of its incarnation on its ranks, or on what it follows");
+    return DataLoss(
+        "the journal's file " + file.path +
+        " does not agree with the others of its server instance on its ranks, or on what it follows");
   }
   run.ranks[header.rank].push_back({file.path, header});
   return Status();
@@ -102,7 +103,7 @@ Result<std::map<std::uint64_t, Run>> ReadHeaders(FileSystem& files, const std::v
   return runs;
 }
 
-// Reads one rank's segments of an incarnation, from the last that covered rounds and those before it leave
+// Reads one rank's segments of a server instance, from the last that covered rounds and those before it leave
 // whole.
 Result<std::vector<JournalSegment>> ReadRank(FileSystem& files, const std::vector<Header>& headers,
                                              std::uint64_t covered, std::uint64_t limit) {
@@ -138,10 +139,10 @@ std::uint64_t LastRound(const Run& run, const std::vector<JournalSegment>& segme
 
 // Reads what a run's ranks have of rounds in (covered, limit]. All must have those up to the limit, if there
 // is one, and to what a record says was on disk at all ranks.
-Result<JournalIncarnation> ReadRun(FileSystem& files, const Run& run, std::uint64_t covered,
-                                   std::uint64_t limit) {
-  JournalIncarnation result;
-  result.incarnation = run.facts.incarnation;
+Result<JournalInstance> ReadRun(FileSystem& files, const Run& run, std::uint64_t covered,
+                                std::uint64_t limit) {
+  JournalInstance result;
+  result.instance = run.facts.instance;
   result.last_round = limit;
   std::uint64_t needed = limit == kNoLimit ? 0 : limit;
   for (const auto& [rank, headers] : run.ranks) {
@@ -193,10 +194,10 @@ Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
 }
 
 // Returns what was broken off of the newest run: see JournalSet::broken_off.
-std::vector<std::string> BrokenOff(const Run& run, const JournalIncarnation& incarnation) {
+std::vector<std::string> BrokenOff(const Run& run, const JournalInstance& instance) {
   std::vector<std::string> all;
-  for (std::uint32_t rank = 0; rank < incarnation.ranks.size(); ++rank) {
-    const std::vector<JournalSegment>& segments = incarnation.ranks[rank];
+  for (std::uint32_t rank = 0; rank < instance.ranks.size(); ++rank) {
+    const std::vector<JournalSegment>& segments = instance.ranks[rank];
     if (segments.empty()) continue;
     const JournalSegment& last = segments.back();
     if (!last.torn.empty()) {
@@ -206,9 +207,9 @@ std::vector<std::string> BrokenOff(const Run& run, const JournalIncarnation& inc
           ": a crash broke off what was being written, or else the disk has damaged a record, and its "
           "update is lost even if it was acknowledged");
     }
-    if (LastRound(run, segments) > incarnation.last_round) {
+    if (LastRound(run, segments) > instance.last_round) {
       all.push_back("the journal's file " + last.path + " has rounds up to " + Text(last.last_round) +
-                    ", and another rank's has those up to " + Text(incarnation.last_round) +
+                    ", and another rank's has those up to " + Text(instance.last_round) +
                     ": later ones count as never acknowledged");
     }
   }
@@ -221,7 +222,7 @@ Status MissingRank(const Run& run) {
   std::uint32_t missing = 0;
   while (run.ranks.contains(missing)) ++missing;
   return DataLoss("rank " + Text(missing) + " of " + Text(run.facts.ranks) +
-                  " has no journal of the incarnation of " + AFileOf(run));
+                  " has no journal of the server instance of " + AFileOf(run));
 }
 
 // Checks that a run that not all ranks have files of was broken off as it started.
@@ -243,16 +244,16 @@ Status CheckNeverBegan(FileSystem& files, const Run& run, std::uint64_t covered)
 Result<const Run*> NewestRun(FileSystem& files, const std::map<std::uint64_t, Run>& runs,
                              std::uint64_t covered) {
   const Run* newest = nullptr;
-  for (const auto& [incarnation, run] : runs) {
+  for (const auto& [instance, run] : runs) {
     if (!run.IsWhole()) continue;
-    if (newest != nullptr && newest->facts.generation == run.facts.generation) {
+    if (newest != nullptr && newest->facts.run_number == run.facts.run_number) {
       return DataLoss("the journal's files " + AFileOf(*newest) + " and " + AFileOf(run) +
-                      " are of two incarnations, neither of which follows the other");
+                      " are of two server instances, neither of which follows the other");
     }
-    if (newest == nullptr || newest->facts.generation < run.facts.generation) newest = &run;
+    if (newest == nullptr || newest->facts.run_number < run.facts.run_number) newest = &run;
   }
-  for (const auto& [incarnation, run] : runs) {
-    if (newest != nullptr && run.facts.generation <= newest->facts.generation) continue;
+  for (const auto& [instance, run] : runs) {
+    if (newest != nullptr && run.facts.run_number <= newest->facts.run_number) continue;
     if (Status status = CheckNeverBegan(files, run, covered); !status.ok()) return status;
   }
   return newest;
@@ -268,8 +269,8 @@ Result<const Run*> RunBefore(const Run& run, const std::map<std::uint64_t, Run>&
                     Text(covered));
   }
   if (!before->second.IsWhole()) return MissingRank(before->second);
-  if (before->second.facts.generation >= run.facts.generation) {
-    return DataLoss("the journal's file " + AFileOf(run) + " follows the incarnation of " +
+  if (before->second.facts.run_number >= run.facts.run_number) {
+    return DataLoss("the journal's file " + AFileOf(run) + " follows the server instance of " +
                     AFileOf(before->second) + ", which is no older");
   }
   return &before->second;
@@ -278,12 +279,12 @@ Result<const Run*> RunBefore(const Run& run, const std::map<std::uint64_t, Run>&
 }  // namespace
 
 std::uint64_t JournalSet::LastCompleteRound() const {
-  return incarnations.empty() ? covered : std::max(covered, incarnations.back().last_round);
+  return instances.empty() ? covered : std::max(covered, instances.back().last_round);
 }
 
 JournalPosition JournalSet::Next() const {
-  JournalPosition next{.incarnation = newest, .round = LastCompleteRound(), .generation = highest_generation};
-  for (const JournalIncarnation& run : incarnations) next.runs.push_back({run.incarnation, run.last_round});
+  JournalPosition next{.instance = newest, .round = LastCompleteRound(), .run_number = highest_run_number};
+  for (const JournalInstance& run : instances) next.runs.push_back({run.instance, run.last_round});
   return next;
 }
 
@@ -315,24 +316,24 @@ Result<JournalSet> ReadJournals(FileSystem& files, const std::string& folder, st
   JournalSet set;
   set.folder = folder;
   set.covered = covered;
-  for (const auto& [incarnation, run] : *runs) {
-    set.highest_generation = std::max(set.highest_generation, run.facts.generation);
+  for (const auto& [instance, run] : *runs) {
+    set.highest_run_number = std::max(set.highest_run_number, run.facts.run_number);
   }
   if (*newest == nullptr) return set;
-  set.newest = (*newest)->facts.incarnation;
+  set.newest = (*newest)->facts.instance;
   std::uint64_t limit = kNoLimit;
   for (const Run* run = *newest;;) {
-    auto incarnation = ReadRun(files, *run, covered, limit);
-    if (!incarnation.ok()) return incarnation.status();
-    if (run == *newest) set.broken_off = BrokenOff(*run, *incarnation);
-    set.incarnations.push_back(std::move(*incarnation));
+    auto instance = ReadRun(files, *run, covered, limit);
+    if (!instance.ok()) return instance.status();
+    if (run == *newest) set.broken_off = BrokenOff(*run, *instance);
+    set.instances.push_back(std::move(*instance));
     limit = run->facts.follows_round;
     if (limit <= covered) break;
     auto before = RunBefore(*run, *runs, covered);
     if (!before.ok()) return before.status();
     run = *before;
   }
-  std::reverse(set.incarnations.begin(), set.incarnations.end());
+  std::reverse(set.instances.begin(), set.instances.end());
   return set;
 }
 
@@ -346,10 +347,10 @@ std::string JournalRounds::PlaceOf(std::size_t rank) const {
 Result<bool> JournalRounds::Next() {
   while (true) {
     if (cursors_.empty()) {
-      if (next_incarnation_ == set_.incarnations.size()) return false;
-      JournalIncarnation& incarnation = set_.incarnations[next_incarnation_++];
-      for (std::vector<JournalSegment>& segments : incarnation.ranks) {
-        cursors_.emplace_back(files_, std::move(segments), set_.covered, incarnation.last_round);
+      if (next_instance_ == set_.instances.size()) return false;
+      JournalInstance& instance = set_.instances[next_instance_++];
+      for (std::vector<JournalSegment>& segments : instance.ranks) {
+        cursors_.emplace_back(files_, std::move(segments), set_.covered, instance.last_round);
       }
     }
     std::size_t at_end = 0;
@@ -369,9 +370,9 @@ Result<bool> JournalRounds::Next() {
       return true;
     }
     if (at_end < cursors_.size()) {
-      return DataLoss("the journals of an incarnation's ranks in " + set_.folder +
+      return DataLoss("the journals of a server instance's ranks in " + set_.folder +
                       " have different rounds before round " +
-                      Text(set_.incarnations[next_incarnation_ - 1].last_round));
+                      Text(set_.instances[next_instance_ - 1].last_round));
     }
     cursors_.clear();
   }

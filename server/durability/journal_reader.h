@@ -1,10 +1,10 @@
 // ReadJournals: what the journals of all ranks of all runs hold together, and which rounds of it count.
 //
-// A round counts if every rank of its incarnation has its record. Records behind a torn end do not count, nor
-// do those of rounds that a later incarnation says were not there when it began. An incarnation counts if
-// each of its ranks has a segment; one that was broken off as it started has no records, and is passed over,
-// whatever it left. Rounds that a checkpoint covers need not be there; of files that only they could need,
-// the headers alone are read.
+// A round counts if every rank of its server instance has its record. Records behind a torn end do not count,
+// nor do those of rounds that a later server instance says were not there when it began. A server instance
+// counts if each of its ranks has a segment; one that was broken off as it started has no records, and is
+// passed over, whatever it left. Rounds that a checkpoint covers need not be there; of files that only they
+// could need, the headers alone are read.
 //
 // Thread-safety: ReadJournals and SyncJournals, any thread; a JournalRounds, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_READER_H_
@@ -24,26 +24,26 @@
 namespace slotwise {
 
 // One run of the server.
-struct JournalIncarnation {
-  std::uint64_t incarnation = 0;
+struct JournalInstance {
+  std::uint64_t instance = 0;
   std::uint64_t last_round = 0;                    // the last that counts
   std::vector<std::vector<JournalSegment>> ranks;  // the segments of each, in order
 };
 
 struct JournalSet {
   std::string folder;
-  std::vector<JournalIncarnation> incarnations;  // in order; those that a checkpoint does not cover
-  std::uint64_t covered = 0;                     // the checkpoint's round
-  std::uint64_t highest_generation = 0;          // of all files, also of those that do not count
-  std::uint64_t newest = 0;                      // the newest incarnation that counts, or 0
-  // What a crash has broken off, as far as it shows: records of the newest incarnation that were cut off, and
-  // rounds that some ranks have and others have not. They count as never acknowledged. A sentence each, with
-  // the file and the round.
+  std::vector<JournalInstance> instances;  // in order; those that a checkpoint does not cover
+  std::uint64_t covered = 0;               // the checkpoint's round
+  std::uint64_t highest_run_number = 0;    // of all files, also of those that do not count
+  std::uint64_t newest = 0;                // the newest server instance that counts, or 0
+  // What a crash has broken off, as far as it shows: records of the newest server instance that were cut off,
+  // and rounds that some ranks have and others have not. They count as never acknowledged. A sentence each,
+  // with the file and the round.
   std::vector<std::string> broken_off;
 
   // Returns the last round that is complete, or covered.
   std::uint64_t LastCompleteRound() const;
-  // Returns what the next incarnation follows.
+  // Returns what the next server instance follows.
   JournalPosition Next() const;
 };
 
@@ -72,7 +72,7 @@ class JournalRounds {
 
   // REQUIRES, for these: Next returned true; rank < ranks().
   std::uint64_t round() const { return cursors_.front().round(); }
-  std::size_t ranks() const { return cursors_.size(); }  // of the round's incarnation
+  std::size_t ranks() const { return cursors_.size(); }  // of the round's server instance
   std::uint32_t kind(std::size_t rank) const { return cursors_[rank].kind(); }
   std::uint64_t body_bytes(std::size_t rank) const { return cursors_[rank].body_bytes(); }
   // Returns "round 7 in FILE at byte 128": where a rank's record lies.
@@ -84,7 +84,7 @@ class JournalRounds {
  private:
   FileSystem& files_;
   JournalSet set_;
-  std::size_t next_incarnation_ = 0;
+  std::size_t next_instance_ = 0;
   std::vector<RecordCursor> cursors_;  // a rank's each
 };
 

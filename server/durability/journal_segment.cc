@@ -70,7 +70,7 @@ class RecordReader {
                                          // were on disk
     bool is_zero = true;
   };
-  Result<Rest> RestFrom(std::uint64_t offset, std::uint64_t incarnation) const {
+  Result<Rest> RestFrom(std::uint64_t offset, std::uint64_t instance) const {
     Rest rest;
     std::vector<std::byte> block(kBlockBytes + kRecordHeaderBytes);
     for (std::uint64_t at = offset; at < file_.size(); at += kBlockBytes) {
@@ -85,7 +85,7 @@ class RecordReader {
         const std::span<const std::byte, kRecordHeaderBytes> place(bytes.data() + i, kRecordHeaderBytes);
         auto header = DecodeRecordHeader(place, seed_);
         if (!header) header = DecodeMark(place, seed_);
-        if (header && header->incarnation == incarnation && header->group > offset) {
+        if (header && header->instance == instance && header->group > offset) {
           rest.later = at + i;
           return rest;
         }
@@ -100,14 +100,14 @@ class RecordReader {
 };
 
 bool Agrees(const SegmentHeader& header, const SegmentName& name) {
-  return header.first_round == name.first_round && header.incarnation == name.incarnation &&
+  return header.first_round == name.first_round && header.instance == name.instance &&
          header.rank < header.ranks && header.follows_round <= header.after_round;
 }
 
-// A generation or round that is too large would wrap around in a run that follows.
+// A run number or round that is too large would wrap around in a run that follows.
 bool IsInBounds(const SegmentHeader& header) {
-  return header.ranks <= kMaxJournalRanks && header.incarnation != 0 && header.generation >= 1 &&
-         header.generation <= kMaxGeneration && header.first_round <= kMaxRound &&
+  return header.ranks <= kMaxJournalRanks && header.instance != 0 && header.run_number >= 1 &&
+         header.run_number <= kMaxRunNumber && header.first_round <= kMaxRound &&
          header.after_round <= kMaxRound;
 }
 
@@ -185,7 +185,7 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     } else if (all.records == 0 || (*record)->group != all.group) {
       return Damaged(path, all.end, "its group began elsewhere");
     }
-    if ((*record)->incarnation != header.incarnation || (*record)->round <= all.last_round) {
+    if ((*record)->instance != header.instance || (*record)->round <= all.last_round) {
       return Damaged(path, all.end, "round " + std::to_string((*record)->round) + " does not belong here");
     }
     // The record is written before any rank can have it on disk.
@@ -207,7 +207,7 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     Count(**record, whole);
   }
   if (whole.last_round >= limit) return whole;
-  auto rest = reader.RestFrom(whole.end, header.incarnation);
+  auto rest = reader.RestFrom(whole.end, header.instance);
   if (!rest.ok()) return rest.status();
   if (rest->later) {
     return Damaged(path, whole.end,
@@ -224,12 +224,12 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
   }
   auto mark = reader.MarkAt(whole.end);
   if (!mark.ok()) return mark.status();
-  if (*mark && (*mark)->incarnation == header.incarnation && (*mark)->group == whole.end) {
+  if (*mark && (*mark)->instance == header.instance && (*mark)->group == whole.end) {
     if ((*mark)->complete > whole.last_round)
       return Damaged(path, whole.end, "this mark is of a round that is not here");
     whole.complete = std::max(whole.complete, (*mark)->complete);
     // The next group begins where the mark is, and a crash may have kept the mark and what lies behind it.
-    rest = reader.RestFrom(whole.end + kRecordHeaderBytes, header.incarnation);
+    rest = reader.RestFrom(whole.end + kRecordHeaderBytes, header.instance);
     if (!rest.ok()) return rest.status();
     if (!rest->is_zero) whole.torn = "bytes that are no record";
   } else if (!rest->is_zero) {

@@ -123,8 +123,8 @@ void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest,
   fields.Number("id", id, 1);
   table.id = TableId{id};
   ListOptions(fields, table.options, format_version);
-  fields.HexNumber("lineage", table.lineage);
-  if (table.lineage == 0) fields.Complain("lineage", "is 0, which no table has");
+  fields.HexNumber("lineage", table.generation);
+  if (table.generation == 0) fields.Complain("lineage", "is 0, which no table has");
   fields.Number("steps", table.steps, 0, kMaxSteps);
   fields.Float("learning_rate", table.learning_rate);
   if (const Status status = ValidateLearningRate(table.learning_rate); !status.ok())
@@ -159,9 +159,9 @@ void CheckOrigin(JsonFields& fields, const Manifest& manifest) {
     fields.Complain("round", "is " + std::to_string(manifest.round) + ", but the id says " +
                                  std::to_string(origin->round));
   }
-  if (origin->incarnation != manifest.incarnation)
+  if (origin->instance != manifest.instance)
     fields.Complain("incarnation",
-                    "is " + Hex(manifest.incarnation) + ", but the id says " + Hex(origin->incarnation));
+                    "is " + Hex(manifest.instance) + ", but the id says " + Hex(origin->instance));
 }
 
 void ListManifest(JsonFields& fields, Manifest& manifest) {
@@ -184,7 +184,7 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
     fields.Complain("server_version", "does not have 1 to 64 printable characters");
   }
   fields.HexNumber("data_lineage", manifest.data_lineage);
-  fields.HexNumber("incarnation", manifest.incarnation);
+  fields.HexNumber("incarnation", manifest.instance);
   fields.Number("ranks", manifest.ranks, 1, kBucketCount);
   fields.Number("round", manifest.round, 0, kMaxRound);
   CheckOrigin(fields, manifest);
@@ -219,7 +219,7 @@ bool IsCheckpointId(std::string_view id) {
 std::string CheckpointId(const CheckpointOrigin& origin) {
   std::string round = std::to_string(origin.round);
   round.insert(0, kRoundDigits - std::min(kRoundDigits, round.size()), '0');
-  return round + "-" + Hex(origin.incarnation);
+  return round + "-" + Hex(origin.instance);
 }
 
 std::optional<CheckpointOrigin> OriginOf(std::string_view id) {
@@ -227,7 +227,7 @@ std::optional<CheckpointOrigin> OriginOf(std::string_view id) {
   const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), origin.round);
   if (error != std::errc()) return std::nullopt;
   const auto dash = static_cast<std::size_t>(end - id.data());
-  if (dash >= id.size() || !ParseHex(std::string(id.substr(dash + 1, kHexDigits)), origin.incarnation))
+  if (dash >= id.size() || !ParseHex(std::string(id.substr(dash + 1, kHexDigits)), origin.instance))
     return std::nullopt;
   const std::string head = CheckpointId(origin);
   const bool is_servers = id.starts_with(head) && (id.size() == head.size() || id[head.size()] == '-');

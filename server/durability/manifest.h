@@ -38,12 +38,12 @@ inline constexpr std::uint64_t kMaxCreated = 253'402'300'799;  // the end of the
 inline constexpr std::size_t kMaxCheckpointId = 64;
 bool IsCheckpointId(std::string_view id);
 
-// A server's checkpoints have ids that begin with their round, in 12 digits or more, and the incarnation, in
-// 16 hexadecimal digits: "000000000042-0123456789abcdef". What folds a checkpoint has its id, and more behind
-// another '-'.
+// A server's checkpoints have ids that begin with their round, in 12 digits or more, and the server instance,
+// in 16 hexadecimal digits: "000000000042-0123456789abcdef". What folds a checkpoint has its id, and more
+// behind another '-'.
 struct CheckpointOrigin {
   std::uint64_t round = 0;
-  std::uint64_t incarnation = 0;
+  std::uint64_t instance = 0;
   friend bool operator==(const CheckpointOrigin&, const CheckpointOrigin&) = default;
 };
 std::string CheckpointId(const CheckpointOrigin& origin);
@@ -73,7 +73,7 @@ struct RankEntry {
 struct TableEntry {
   TableId id{0};
   TableOptions options;
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
   std::uint64_t steps = 0;
   float learning_rate = 0.0F;  // the options', or the one that was set since
   BucketOwners owners{};
@@ -92,7 +92,7 @@ struct Manifest {
   std::uint64_t created = 0;   // when the state was this one: seconds since 1970, by rank 0's clock
   std::string server_version;  // 1 to 64 printable characters
   std::uint64_t data_lineage = 0;
-  std::uint64_t incarnation = 0;
+  std::uint64_t instance = 0;
   std::uint32_t ranks = 1;
   std::uint64_t round = 0;  // all rounds up to this one are in
   std::uint32_t next_table_id = 0;

@@ -17,19 +17,19 @@ using nlohmann::json;
 constexpr std::uint64_t kFormatVersion = 1;
 
 void ListTable(JsonFields& fields, FoundTable& table) {
-  fields.HexNumber("lineage", table.lineage);
+  fields.HexNumber("lineage", table.generation);
   fields.Number("steps", table.steps, 0, kMaxSteps);
 }
 
 void ListGroup(JsonFields& fields, ServerStarts& some) {
-  json incarnations = json::array();
-  for (const std::uint64_t incarnation : some.incarnations) incarnations.push_back(Hex(incarnation));
-  fields.Array("incarnations", incarnations);
-  if (incarnations.empty() || incarnations.size() > kMostStarts)
+  json instances = json::array();
+  for (const std::uint64_t instance : some.instances) instances.push_back(Hex(instance));
+  fields.Array("incarnations", instances);
+  if (instances.empty() || instances.size() > kMostStarts)
     fields.Complain("incarnations", "does not have 1 to " + std::to_string(kMostStarts) + " elements");
-  some.incarnations.clear();
-  for (const json& each : incarnations) {
-    if (!each.is_string() || !ParseHex(each.get<std::string>(), some.incarnations.emplace_back()))
+  some.instances.clear();
+  for (const json& each : instances) {
+    if (!each.is_string() || !ParseHex(each.get<std::string>(), some.instances.emplace_back()))
       fields.Complain("incarnations", "has what is not 16 hexadecimal digits");
   }
   fields.Objects("tables", some.tables, ListTable, kMaxTablesInCheckpoint);
@@ -46,26 +46,26 @@ void KeepNewest(auto& all) {
 
 }  // namespace
 
-void Starts::Add(std::uint64_t incarnation, std::vector<FoundTable> tables) {
-  std::ranges::sort(tables, {}, &FoundTable::lineage);
+void Starts::Add(std::uint64_t instance, std::vector<FoundTable> tables) {
+  std::ranges::sort(tables, {}, &FoundTable::generation);
   if (starts_.empty() || starts_.back().tables != tables)
-    starts_.push_back({.incarnations = {}, .tables = std::move(tables)});
-  starts_.back().incarnations.push_back(incarnation);
-  KeepNewest(starts_.back().incarnations);
+    starts_.push_back({.instances = {}, .tables = std::move(tables)});
+  starts_.back().instances.push_back(instance);
+  KeepNewest(starts_.back().instances);
   KeepNewest(starts_);
 }
 
-std::uint64_t Starts::LostFrom(std::uint64_t lineage, std::uint64_t incarnation, std::uint64_t step) const {
+std::uint64_t Starts::LostFrom(std::uint64_t generation, std::uint64_t instance, std::uint64_t step) const {
   if (starts_.empty()) return 0;
   auto later = std::prev(starts_.end());
   for (auto some = starts_.begin(); some != starts_.end(); ++some) {
-    if (std::ranges::find(some->incarnations, incarnation) == some->incarnations.end()) continue;
-    later = some->incarnations.back() == incarnation ? std::next(some) : some;
+    if (std::ranges::find(some->instances, instance) == some->instances.end()) continue;
+    later = some->instances.back() == instance ? std::next(some) : some;
   }
   std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
   for (; later != starts_.end(); ++later) {
-    const auto found = std::ranges::lower_bound(later->tables, lineage, {}, &FoundTable::lineage);
-    if (found != later->tables.end() && found->lineage == lineage) kept = std::min(kept, found->steps);
+    const auto found = std::ranges::lower_bound(later->tables, generation, {}, &FoundTable::generation);
+    if (found != later->tables.end() && found->generation == generation) kept = std::min(kept, found->steps);
   }
   return step > kept ? kept + 1 : 0;
 }
@@ -80,7 +80,7 @@ Result<Starts> ParseStarts(std::string_view text, const std::string& path) {
   if (!all.ok()) return all.status();
   Starts starts;
   for (const ServerStarts& some : *all) {
-    for (const std::uint64_t incarnation : some.incarnations) starts.Add(incarnation, some.tables);
+    for (const std::uint64_t instance : some.instances) starts.Add(instance, some.tables);
   }
   return starts;
 }

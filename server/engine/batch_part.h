@@ -1,9 +1,9 @@
 // BatchPart: one request's share of a batch, wherever its arrays lie.
 //
-// The doors read a request's arrays into host memory, or copy them from an arena: on the host, or on the
-// device if they came there. Either way a batch is this one type, which says where the arrays lie, whether
-// the client may still write them, and which budget they are charged to. The charge ends with the batch.
-// Thread-safety: plain values.
+// The transports read a request's arrays into host memory, or copy them from a shared buffer: on the host, or
+// on the device if they came there. Either way a batch is this one type, which says where the arrays lie,
+// whether the client may still write them, and which budget they are charged to. The charge ends with the
+// batch. Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_PART_H_
 

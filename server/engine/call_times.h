@@ -1,5 +1,5 @@
 // CallTimes: when a lookup or push came to each of its stages, and what it brought. It is made with the
-// call's Caller; code that works on the call notes when, and the door counts all once the call is over
+// call's Caller; code that works on the call notes when, and the transport counts all once the call is over
 // (intake/call_stats.h).
 //
 // Thread-safety: any thread; a reader sees what happened before it in its call. Times are the system's, where
@@ -99,7 +99,7 @@ class CallTimes {
     const std::int64_t answered = std::max(Get(answered_), submitted);
     const std::int64_t taken = Get(taken_) == kNever ? answered : Get(taken_);
     stage(CallStage::kDecode, submitted - Ns(begin_));
-    stage(CallStage::kInbox, taken - submitted);
+    stage(CallStage::kQueue, taken - submitted);
     if (Get(taken_) != kNever) {
       const bool journal = Get(applied_) != kNever;
       const std::int64_t done = journal ? Get(applied_) : answered;

@@ -1,7 +1,7 @@
 // Caller: who asks. A caller's identity is made once a call and travels with every request of the call, so
-// that the inbox can take turns of callers, log lines can name them, and no work is done for a caller who has
-// cancelled the call or whose deadline has passed. It also has the call's times, and its trace. Today a
-// caller is the address of the connection's peer, and, of a server that asks who calls, the principal that
+// that the request queue can take turns of callers, log lines can name them, and no work is done for a caller
+// who has cancelled the call or whose deadline has passed. It also has the call's times, and its trace. Today
+// a caller is the address of the connection's peer, and, of a server that asks who calls, the principal that
 // a token or a certificate names.
 //
 // Thread-safety: safe from any thread; copies share the name, and whether the caller is gone.

@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kLongestSort{20000};
 
 constexpr const char* kAdvice =
-    ": raise durability.max_preimage_mib, which keeps them meanwhile, or save when less is pushed";
+    ": raise durability.max_copy_on_write_mib, which keeps them meanwhile, or save when less is pushed";
 
 // The rows of so many buffers are sorted at a time.
 constexpr std::size_t kBuffersASort = 4;

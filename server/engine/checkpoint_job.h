@@ -3,7 +3,8 @@
 // The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
 // job: the job's own sorts keys into bucket order, a piece at a time, and writes; the engine's reads rows
 // from the device, some at a time, in that order, when it has time (Advance), or a table's next rows at once
-// when room for pre-images is short (ReadNow). Rows pass in a few buffers, which the two hand to each other.
+// when room for copies of rows is short (ReadNow). Rows pass in a few buffers, which the two hand to each
+// other.
 //
 //     job      |sort||sort||write||sort||write||write||sort| ...  |sync| result
 //     engine         |read||read|    |read||read|   a round   |read|

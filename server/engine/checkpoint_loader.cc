@@ -34,10 +34,10 @@ CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Threads& threads, De
       maker_(maker),
       tables_(tables) {}
 
-Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> lineages,
+Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> generations,
                                            std::span<const TableId> only) {
   try {
-    return LoadChosen(chain, lineages, only);
+    return LoadChosen(chain, generations, only);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory to load checkpoint " + chain.back().id).Because(Reason::kNoMemory);
   }
@@ -68,7 +68,7 @@ Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& 
   return ResourceExhausted(message + "and limits.max_tables allows " + std::to_string(tables_.most()));
 }
 
-Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::optional<std::uint64_t> lineages,
+Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::optional<std::uint64_t> generations,
                                                  std::span<const TableId> only) {
   const Manifest& last = chain.back();
   const auto entries = Choose(last, only);
@@ -77,15 +77,16 @@ Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::option
     if (OriginOf(link.id)) continue;
     return FailedPrecondition("checkpoint " + link.id + " in " + checkpoints_.folder() +
                               " has an id that no server gives: it does not begin with its round, " +
-                              std::to_string(link.round) + ", and its incarnation");
+                              std::to_string(link.round) + ", and its server instance");
   }
   SavedTables saved;
   saved.all = only.empty();
   saved.next_id = last.next_table_id;
   for (const TableEntry* const chosen : *entries) {
     const TableEntry& entry = *chosen;
-    const std::uint64_t lineage = lineages ? Tables::DrawLineage(*lineages, entry.id) : entry.lineage;
-    auto made = maker_.MakeForRowsOfBefore(entry.id, entry.options, lineage);
+    const std::uint64_t generation =
+        generations ? Tables::DrawGeneration(*generations, entry.id) : entry.generation;
+    auto made = maker_.MakeForRowsOfBefore(entry.id, entry.options, generation);
     if (!made.ok()) return made.status();
     made->steps = entry.steps;
     made->learning_rate = entry.learning_rate;

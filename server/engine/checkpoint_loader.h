@@ -3,7 +3,7 @@
 //
 // A server that starts loads the newest checkpoint, as the state that its folder has. A server that runs, or
 // a journal of one that did, loads whichever was asked for: its tables' states are then others than those
-// that had their lineages before, so they get new ones.
+// that had their generations before, so they get new ones.
 // Thread-safety: the engine's thread only. Nothing here is collective: every rank reads the files that it
 // needs.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_LOADER_H_
@@ -34,15 +34,15 @@ class CheckpointLoader {
 
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
-  // Reads what a chain's last checkpoint has. `lineages`: what tables' new lineages are drawn from; none:
-  // they keep theirs. `only`: the tables that are read; empty: all. FAILED_PRECONDITION: a file is damaged or
-  // missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED: no memory for the rows, or more tables than
-  // there may be. Others are the FileSystem's.
-  Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> lineages = std::nullopt,
+  // Reads what a chain's last checkpoint has. `generations`: what tables' new generations are drawn from;
+  // none: they keep theirs. `only`: the tables that are read; empty: all. FAILED_PRECONDITION: a file is
+  // damaged or missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED: no memory for the rows, or more
+  // tables than there may be. Others are the FileSystem's.
+  Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> generations = std::nullopt,
                            std::span<const TableId> only = {});
 
  private:
-  Result<SavedTables> LoadChosen(const Chain& chain, std::optional<std::uint64_t> lineages,
+  Result<SavedTables> LoadChosen(const Chain& chain, std::optional<std::uint64_t> generations,
                                  std::span<const TableId> only);
   // Returns what a checkpoint has of the tables, unless more would be there then than may be.
   Result<std::vector<const TableEntry*>> Choose(const Manifest& checkpoint,

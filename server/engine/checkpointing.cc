@@ -54,11 +54,11 @@ Checkpointing::~Checkpointing() {
   if (open_ && open_->job) open_->job->Cancel();
 }
 
-void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t incarnation,
-                        const CheckpointBase& base, Journal* journal) {
+void Checkpointing::Use(const DurabilityOptions& options, std::uint64_t instance, const CheckpointBase& base,
+                        Journal* journal) {
   options_ = options;
   folder_ = options.folder + "/checkpoints";
-  incarnation_ = incarnation;
+  instance_ = instance;
   base_ = base;
   previous_round_ = base.newest_round;
   journal_ = journal;
@@ -153,7 +153,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   manifest.created = options_.unix_time();
   manifest.server_version = options_.server_version;
   manifest.data_lineage = base_.lineage;
-  manifest.incarnation = incarnation_;
+  manifest.instance = instance_;
   manifest.ranks = static_cast<std::uint32_t>(collective_.size());
   manifest.round = round;
   manifest.next_table_id = tables_.next_id();
@@ -181,10 +181,11 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
   Status mine;
   for (Table* const table : tables) {
     const double share = static_cast<double>(table->shard->Usage().bytes) / static_cast<double>(all_bytes);
-    auto begun = table->shard->BeginSnapshot({.changed_only = delta,
-                                              .remember = true,
-                                              .max_preimage_bytes = static_cast<std::size_t>(
-                                                  static_cast<double>(options_.max_preimage_bytes) * share)});
+    auto begun =
+        table->shard->BeginSnapshot({.changed_only = delta,
+                                     .remember = true,
+                                     .max_copy_on_write_bytes = static_cast<std::size_t>(
+                                         static_cast<double>(options_.max_copy_on_write_bytes) * share)});
     if (!begun.ok()) {
       mine = begun.status();
       break;
@@ -192,7 +193,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     TableEntry entry;
     entry.id = table->info.id;
     entry.options = table->info.options;
-    entry.lineage = table->lineage;
+    entry.generation = table->generation;
     entry.steps = table->steps;
     entry.learning_rate = table->learning_rate;
     entry.owners = EvenBucketMap(collective_.size());
@@ -446,7 +447,7 @@ void Checkpointing::BeforeChange(const Shard& shard, FoundBatch& batch) {
   if (!open_ || !open_->job) return;
   const auto found = open_->Find(&shard);
   if (found == open_->snapshots.end()) return;
-  while (batch.SavePreimages() > 0) {
+  while (batch.CopyBeforeWrite() > 0) {
     if (open_->job->ReadNow(*found->second, may_stall_)) continue;
     // The job has given up, and reads no more. The ranks will hear of it.
     found->second->End(false);

@@ -71,7 +71,7 @@ class Checkpointing {
 
   // Lets there be checkpoints. The next one is due by the age of `base`, of any start. `journal` may be
   // null.
-  void Use(const DurabilityOptions& options, std::uint64_t incarnation, const CheckpointBase& base,
+  void Use(const DurabilityOptions& options, std::uint64_t instance, const CheckpointBase& base,
            Journal* journal);
 
   // OK, or why there are no checkpoints.
@@ -132,7 +132,7 @@ class Checkpointing {
   struct Open;
 
   std::string IdOf(std::uint64_t round) const {
-    return CheckpointId({.round = round, .incarnation = incarnation_});
+    return CheckpointId({.round = round, .instance = instance_});
   }
   Status Begin(std::uint64_t round, bool delta, DataType value_type, Open& open);
   void SaveLast(std::uint64_t round);
@@ -157,7 +157,7 @@ class Checkpointing {
   const std::function<void()> nudge_;
   DurabilityOptions options_;
   std::string folder_;
-  std::uint64_t incarnation_ = 0;
+  std::uint64_t instance_ = 0;
   CheckpointBase base_;
   std::uint64_t previous_round_ = 0;  // of the newest checkpoint before `base_.newest` that was verified
   Journal* journal_ = nullptr;

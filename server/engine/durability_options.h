@@ -38,7 +38,7 @@ struct DurabilityOptions {
   // Of a table on a rank: keys that are erased between two checkpoints. Past it, the next one is a base.
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Of all tables on a rank: device memory for rows that change while a checkpoint is written.
-  std::uint64_t max_preimage_bytes = std::uint64_t{256} << 20;
+  std::uint64_t max_copy_on_write_bytes = std::uint64_t{256} << 20;
   // A round waits no longer than this for a disk that takes a checkpoint's rows slowly; then the checkpoint
   // is given up. All other requests wait for the round.
   static constexpr std::chrono::milliseconds kLongestStall{2000};

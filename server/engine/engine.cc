@@ -23,8 +23,8 @@
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
 #include "server/engine/schedule/admission_quantum.h"
-#include "server/engine/schedule/inbox.h"
 #include "server/engine/schedule/pending_requests.h"
+#include "server/engine/schedule/request_queue.h"
 #include "server/engine/schedule/round_scheduler.h"
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
@@ -48,23 +48,23 @@ class Engine::Impl {
         options_(options),
         clock_(clock),
         observer_(observer),
-        tables_(options.max_tables, options.incarnation, options.ledger),
+        tables_(options.max_tables, options.instance, options.ledger),
         round_scheduler_({options.max_round_bytes, Milliseconds(options.step_timeout)}, tables_),
-        inbox_({.max_bytes = options.max_inbox_bytes,
-                .beyond_bytes = options.max_inbox_bytes + options.max_round_bytes,
-                .request_bytes = options.request_bytes},
-               clock),
+        request_queue_({.max_bytes = options.max_queue_bytes,
+                        .beyond_bytes = options.max_queue_bytes + options.max_round_bytes,
+                        .request_bytes = options.request_bytes},
+                       clock),
         portion_(device.SharesHostMemory() ? AdmissionQuantum::kTimeOnCpu : AdmissionQuantum::kTimeOnGpu,
                  options.least_portion_bytes, options.max_round_bytes),
-        idle_(clock, collective, inbox_, options.stays_awake),
-        arrays_(device, options.max_inbox_bytes + 2 * options.max_round_bytes),
+        idle_(clock, collective, request_queue_, options.stays_awake),
+        arrays_(device, options.max_queue_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
         checkpointing_(
             device, collective, tables_,
             [this](Request request) {
               Submit({&request, 1});
             },
-            [this] { inbox_.NudgeLocally(); }),
+            [this] { request_queue_.NudgeLocally(); }),
         known_(options.more_operations),
         context_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
                  tables_, tickets_, log_, checkpointing_, options.room_maker) {
@@ -74,7 +74,7 @@ class Engine::Impl {
     }
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
-      inbox_.RingToo([bell] { bell->Ring(); });
+      request_queue_.RingToo([bell] { bell->Ring(); });
     }
   }
 
@@ -97,8 +97,8 @@ class Engine::Impl {
       ChargePartsThatWait(mine);
       AnswerWithoutRound(decision);
       if (decision.awaits_parts) TellWhatIsMissing();
-      inbox_.Favour(decision.awaited);
-      if (decision.closing) inbox_.Close();
+      request_queue_.Favour(decision.awaited);
+      if (decision.closing) request_queue_.Close();
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
       if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
@@ -130,16 +130,16 @@ class Engine::Impl {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
         return started;
     }
-    starts_ = recovery.RecordStart(options_.incarnation);
+    starts_ = recovery.RecordStart(options_.instance);
     // The newest checkpoint lacks what the journal had.
     if (recovered->rounds > 0) log_.NoteChange(recovered->round);
-    checkpointing_.Use(durability, options_.incarnation, recovered->base, journal_.get());
+    checkpointing_.Use(durability, options_.instance, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
     return recovered;
   }
 
   Status StartJournal(Recovery& recovery, const DurabilityOptions& durability, std::uint64_t round) {
-    auto journal = recovery.StartJournal(options_.incarnation, [this] { inbox_.Nudge(); });
+    auto journal = recovery.StartJournal(options_.instance, [this] { request_queue_.Nudge(); });
     if (!journal.ok()) return journal.status();
     journal_ = std::move(*journal);
     writer_.emplace(*journal_, *durability.threads);
@@ -154,10 +154,10 @@ class Engine::Impl {
 
   EngineLoad Load() const {
     return {.rounds = rounds_,
-            .inbox_requests = inbox_.requests(),
-            .announced_requests = announced_,
-            .inbox_bytes = inbox_.bytes(),
-            .max_inbox_bytes = options_.max_inbox_bytes};
+            .queued_requests = request_queue_.requests(),
+            .pending_requests = announced_,
+            .queue_bytes = request_queue_.bytes(),
+            .max_queue_bytes = options_.max_queue_bytes};
   }
   EngineStats Stats() const {
     EngineStats stats{.tables = tables_.Stats(),
@@ -187,18 +187,18 @@ class Engine::Impl {
         request.RefuseWithOthers(DeadlineExceeded("the deadline passed before the request was queued"));
       return;
     }
-    if (const Status added = inbox_.Add(fitting); !added.ok()) {
+    if (const Status added = request_queue_.Add(fitting); !added.ok()) {
       for (Request& request : fitting) request.RefuseWithOthers(added);
     }
   }
 
-  void RequestStop() { inbox_.Close(); }
-  std::chrono::milliseconds RetryAfter() { return inbox_.RetryAfter(); }
+  void RequestStop() { request_queue_.Close(); }
+  std::chrono::milliseconds RetryAfter() { return request_queue_.RetryAfter(); }
   const Tables& tables() const { return tables_; }
-  std::uint64_t incarnation() const { return options_.incarnation; }
-  std::uint64_t LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const {
-    if (acknowledged.incarnation == 0 || acknowledged.incarnation == incarnation()) return 0;
-    return starts_.LostFrom(lineage, acknowledged.incarnation, acknowledged.step);
+  std::uint64_t instance() const { return options_.instance; }
+  std::uint64_t LostFrom(std::uint64_t generation, const Acknowledged& acknowledged) const {
+    if (acknowledged.instance == 0 || acknowledged.instance == instance()) return 0;
+    return starts_.LostFrom(generation, acknowledged.instance, acknowledged.step);
   }
   const std::optional<Checkpoints>& checkpoints() const { return checkpoints_; }
   ArrayPool& arrays() { return arrays_; }
@@ -227,9 +227,9 @@ class Engine::Impl {
     return {};
   }
 
-  // Takes requests out of the inbox, and says what other ranks are told of them. What is proposed is served
-  // in the order of proposals, so the inbox keeps its callers' requests, for their turns, while many
-  // rounds are ready, or large ones.
+  // Takes requests out of the request queue, and says what other ranks are told of them. What is proposed is
+  // served in the order of proposals, so the request queue keeps its callers' requests, for their turns,
+  // while many rounds are ready, or large ones.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
@@ -239,7 +239,7 @@ class Engine::Impl {
       header.durable = log_.durable();
       return header;
     }
-    Inbox::Taken taken = inbox_.Take(Header::kMost, portion_.bytes());
+    RequestQueue::Taken taken = request_queue_.Take(Header::kMost, portion_.bytes());
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
@@ -265,8 +265,8 @@ class Engine::Impl {
   // Whether the caller means rows in whose place a checkpoint's have come. No load comes between this and the
   // proposal; what is proposed already is refused by the scheduler.
   bool IsOfReplacedTable(const Request& request) const {
-    const Table* const table = request.lineage() == 0 ? nullptr : tables_.Get(request.table());
-    return table != nullptr && table->lineage != request.lineage();
+    const Table* const table = request.generation() == 0 ? nullptr : tables_.Get(request.table());
+    return table != nullptr && table->generation != request.generation();
   }
 
   // Returns the bytes of a round that this rank's requests gather.
@@ -283,7 +283,7 @@ class Engine::Impl {
     for (const Proposal& proposal : std::span(header.proposals).first(header.count)) {
       if (proposal.operation_class == OperationClass::kStepPart &&
           round_scheduler_.Awaits(KeyOf(proposal.table, proposal.step))) {
-        inbox_.ChargeAsWaiting(tickets_.At(proposal.ticket));
+        request_queue_.ChargeAsWaiting(tickets_.At(proposal.ticket));
       }
     }
   }
@@ -325,7 +325,8 @@ class Engine::Impl {
     incomplete_steps_.store(round_scheduler_.incomplete_steps(), std::memory_order_relaxed);
     if (decision.round) last_round_ = decision.round->number;
     if (observer_ == nullptr) return;
-    observer_->OnDecision({decisions_, last_round_, round_scheduler_.HashState(), inbox_.bytes()}, decision);
+    observer_->OnDecision({decisions_, last_round_, round_scheduler_.HashState(), request_queue_.bytes()},
+                          decision);
   }
 
   // Answers the requests that need no round, after parts that came again have let go of their arrays.
@@ -393,7 +394,7 @@ class Engine::Impl {
       stages().FinishDone();
       return stages().idle();
     });
-    if (!inbox_.HasNews()) stages().FinishAll();
+    if (!request_queue_.HasNews()) stages().FinishAll();
   }
 
   void AwaitWork(const Decision& decision) {
@@ -426,7 +427,7 @@ class Engine::Impl {
   EngineObserver* const observer_;
   Tables tables_;
   RoundScheduler round_scheduler_;
-  Inbox inbox_;
+  RequestQueue request_queue_;
   AdmissionQuantum portion_;
   IdleWait idle_;
   PendingRequests tickets_;
@@ -471,9 +472,9 @@ std::chrono::nanoseconds Engine::WaitedInCollectives() const { return impl_->Wai
 std::chrono::milliseconds Engine::RetryAfter() { return impl_->RetryAfter(); }
 ArrayPool& Engine::arrays() { return impl_->arrays(); }
 Device& Engine::device() { return impl_->device(); }
-std::uint64_t Engine::incarnation() const { return impl_->incarnation(); }
-std::uint64_t Engine::LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const {
-  return impl_->LostFrom(lineage, acknowledged);
+std::uint64_t Engine::instance() const { return impl_->instance(); }
+std::uint64_t Engine::LostFrom(std::uint64_t generation, const Acknowledged& acknowledged) const {
+  return impl_->LostFrom(generation, acknowledged);
 }
 std::uint64_t Engine::epoch() const { return impl_->tables().epoch(); }
 std::optional<TableInfo> Engine::FindTable(std::string_view name) const { return impl_->tables().Find(name); }

@@ -1,10 +1,10 @@
 // Engine: runs rounds. In each round the ranks agree without a leader on one operation on one table and do it
 // together.
 //
-// A rank's inbox takes requests from any thread. Run() loops: it proposes what is new in this rank's inbox,
-// all-gathers the proposals, lets the scheduler (the same pure state machine on every rank) decide, runs the
-// round, and answers. On a device with memory of its own rounds overlap (stage.h). An idle engine sleeps
-// until its inbox or another rank wakes it.
+// A rank's request queue takes requests from any thread. Run() loops: it proposes what is new in this rank's
+// request queue, all-gathers the proposals, lets the scheduler (the same pure state machine on every rank)
+// decide, runs the round, and answers. On a device with memory of its own rounds overlap (stage.h). An idle
+// engine sleeps until its request queue or another rank wakes it.
 //
 // Thread-safety: Submit, ListTables, FindTable and RequestStop from any thread; Run on one.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the
@@ -48,12 +48,12 @@ struct EngineOptions {
   // One round gathers at most these bytes on a rank: keys, weights, offsets, and pooled values or gradients.
   // No step may be larger.
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
-  // The arrays of this rank's requests take at most these bytes, from the inbox until the device is done with
-  // them, and so do the answers, until the caller lets them go. Parts of the step that has waited longest,
-  // and the requests that they came with, may take as much again and a round, so that the step can be
-  // completed. The engine keeps host memory for arrays to come, as long as that and the arrays in use are no
-  // more than these bytes and two rounds.
-  std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  // The arrays of this rank's requests take at most these bytes, from the request queue until the device is
+  // done with them, and so do the answers, until the caller lets them go. Parts of the step that has waited
+  // longest, and the requests that they came with, may take as much again and a round, so that the step can
+  // be completed. The engine keeps host memory for arrays to come, as long as that and the arrays in use are
+  // no more than these bytes and two rounds.
+  std::uint64_t max_queue_bytes = std::uint64_t{1} << 30;
   // What a waiting lookup or push is charged beside its arrays: about what it takes in this process.
   std::uint64_t request_bytes = 2048;
   // A rank proposes about as much of its callers' requests at once as the ranks serve in a moment
@@ -62,8 +62,8 @@ struct EngineOptions {
   std::size_t max_tables = 1024;
   // Of the applied steps that the ranks remember.
   LedgerLimits ledger = {};
-  // No other start of a server has the same; the lineages of tables come from it.
-  std::uint64_t incarnation = 1;
+  // No other start of a server has the same; the generations of tables come from it.
+  std::uint64_t instance = 1;
   // Whether a rank that is alone waits awake for a while after a batch that came by a GPU's memory, because
   // there are processors for it.
   bool stays_awake = false;
@@ -82,11 +82,11 @@ struct EngineOptions {
 
 // What an engine has to do.
 struct EngineLoad {
-  std::uint64_t rounds = 0;              // that it has begun
-  std::uint64_t inbox_requests = 0;      // that wait to be proposed to other ranks
-  std::uint64_t announced_requests = 0;  // that have no answer yet, as of the last decision
-  std::uint64_t inbox_bytes = 0;         // that requests and replies are charged
-  std::uint64_t max_inbox_bytes = 0;
+  std::uint64_t rounds = 0;            // that it has begun
+  std::uint64_t queued_requests = 0;   // that wait to be proposed to other ranks
+  std::uint64_t pending_requests = 0;  // that have no answer yet, as of the last decision
+  std::uint64_t queue_bytes = 0;       // that requests and replies are charged
+  std::uint64_t max_queue_bytes = 0;
 };
 
 class Engine {
@@ -126,16 +126,17 @@ class Engine {
   void RequestStop();
 
   // Queues a request, whose `done` is called once with its outcome, here if the request is refused at once.
-  // RESOURCE_EXHAUSTED: the request is larger than a round may be; with a time to try again: the inbox is
-  // full. UNAVAILABLE: the engine is stopping. DEADLINE_EXCEEDED: the caller's has passed. NOT_FOUND: the
-  // table was dropped meanwhile. INVALID_ARGUMENT: the client may still write the batch's arrays.
+  // RESOURCE_EXHAUSTED: the request is larger than a round may be; with a time to try again: the request
+  // queue is full. UNAVAILABLE: the engine is stopping. DEADLINE_EXCEEDED: the caller's has passed.
+  // NOT_FOUND: the table was dropped meanwhile. INVALID_ARGUMENT: the client may still write the batch's
+  // arrays.
   void Submit(Request request);
-  // Queues several requests. Those that fit are taken by the inbox together or not at all; the others are
-  // refused each.
+  // Queues several requests. Those that fit are taken by the request queue together or not at all; the others
+  // are refused each.
   void Submit(std::vector<Request> requests);
 
-  // Returns when somebody for whom this rank has no room may ask again: once half of what waits in its inbox
-  // has gone, at the rate of late. For any thread.
+  // Returns when somebody for whom this rank has no room may ask again: once half of what waits in its
+  // request queue has gone, at the rate of late. For any thread.
   std::chrono::milliseconds RetryAfter();
 
   // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
@@ -145,12 +146,12 @@ class Engine {
   Device& device();
 
   // Returns what was given: the start of the server.
-  std::uint64_t incarnation() const;
+  std::uint64_t instance() const;
 
-  // Returns the first step that was lost of those up to the acknowledged one of a table, whose `lineage` is
-  // still the same; 0: none, or it is unknown, because the client does not say, or the server has no data
+  // Returns the first step that was lost of those up to the acknowledged one of a table, whose `generation`
+  // is still the same; 0: none, or it is unknown, because the client does not say, or the server has no data
   // folder. REQUIRES: Recover has returned, if it is called. For any thread.
-  std::uint64_t LostFrom(std::uint64_t lineage, const Acknowledged& acknowledged) const;
+  std::uint64_t LostFrom(std::uint64_t generation, const Acknowledged& acknowledged) const;
   // Returns the epoch that a session drawn now carries (ledger.h). For any thread.
   std::uint64_t epoch() const;
 

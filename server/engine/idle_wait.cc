@@ -29,8 +29,8 @@ void IdleWait::Await(const Beside& beside) {
       beside.tell();
     }
     const bool is_due = beside.due && waited >= *beside.due;
-    const auto at_inbox = bell == nullptr ? pause : std::chrono::microseconds(0);
-    if (inbox_.AwaitNews(at_inbox) || is_due) return collective_.Wake(waits_);
+    const auto at_request_queue = bell == nullptr ? pause : std::chrono::microseconds(0);
+    if (request_queue_.AwaitNews(at_request_queue) || is_due) return collective_.Wake(waits_);
     if (collective_.PollWake(waits_)) return;
     if (bell != nullptr) bell->Await(rung, pause);
   }

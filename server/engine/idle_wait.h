@@ -1,10 +1,9 @@
-// IdleWait: how a rank waits where no rank has work, until its own inbox or another rank has some.
+// IdleWait: how a rank waits where no rank has work, until its own request queue or another rank has some.
 //
-// A bell wakes a rank that has one, and its inbox one that is alone. Any other rank looks whether it was
-// woken: often at first, then seldom, to leave the core alone. A rank that has just served a batch by its
+// A bell wakes a rank that has one, and its request queue one that is alone. Any other rank looks whether it
+// was woken: often at first, then seldom, to leave the core alone. A rank that has just served a batch by its
 // device's memory stays awake for a moment, because the next batch comes soon, and a rank that sleeps hears
-// of it tens of microseconds later.
-// Thread-safety: the engine's thread only. Await is collective.
+// of it tens of microseconds later. Thread-safety: the engine's thread only. Await is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_
 #define SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_
 
@@ -15,25 +14,25 @@
 
 #include "server/collective/collective.h"
 #include "server/engine/clock.h"
-#include "server/engine/schedule/inbox.h"
+#include "server/engine/schedule/request_queue.h"
 
 namespace slotwise {
 
 class IdleWait {
  public:
   // The arguments outlive it. `stays_awake`: behind batches that came by the device's memory.
-  IdleWait(Clock& clock, Collective& collective, Inbox& inbox, bool stays_awake)
-      : clock_(clock), collective_(collective), inbox_(inbox), stays_awake_(stays_awake) {}
+  IdleWait(Clock& clock, Collective& collective, RequestQueue& request_queue, bool stays_awake)
+      : clock_(clock), collective_(collective), request_queue_(request_queue), stays_awake_(stays_awake) {}
 
   // A batch came by the device's memory.
   void NoteBusyPolling() {
     if (stays_awake_) polls_until_ = clock_.Now() + kBusyPollingTime;
   }
 
-  // Returns at once, or stays awake until the inbox has news, or done(), or the moment is over.
+  // Returns at once, or stays awake until the request queue has news, or done(), or the moment is over.
   template <class Done>
   void StayAwakeUntil(const Done& done) const {
-    while (clock_.Now() < polls_until_ && !inbox_.HasNews() && !done()) {
+    while (clock_.Now() < polls_until_ && !request_queue_.HasNews() && !done()) {
     }
   }
 
@@ -71,7 +70,7 @@ class IdleWait {
 
   Clock& clock_;
   Collective& collective_;
-  Inbox& inbox_;
+  RequestQueue& request_queue_;
   const bool stays_awake_;
   std::uint64_t waits_ = 0;
   Clock::TimePoint polls_until_{};

@@ -20,7 +20,7 @@ struct EngineState {
       0;                    // how many decisions the scheduler has made, with this one: equal on every rank
   std::uint64_t round = 0;  // the number of the last round that was decided: equal on every rank
   std::uint64_t fingerprint = 0;  // RoundScheduler::HashState: equal on every rank
-  std::uint64_t inbox_bytes = 0;  // bytes of requests that are charged to this rank's inbox
+  std::uint64_t queue_bytes = 0;  // bytes of requests that are charged to this rank's request queue
 };
 
 class EngineObserver {
@@ -29,7 +29,7 @@ class EngineObserver {
   EngineObserver(const EngineObserver&) = delete;
   EngineObserver& operator=(const EngineObserver&) = delete;
 
-  // The request was taken out of the inbox, and has this ticket from now on.
+  // The request was taken out of the request queue, and has this ticket from now on.
   virtual void OnTaken(const Request& request, TicketNumber ticket) = 0;
   virtual void OnDecision(const EngineState& state, const Decision& decision) = 0;
   // Whether OnOutcome is to be called after each round; asked once. Outcomes take a round time.

@@ -147,12 +147,12 @@ class Recovery::Impl {
     return recovered_;
   }
 
-  Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable) {
+  Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t instance, std::function<void()> on_durable) {
     JournalOptions options;
     options.folder = JournalFolder();
     options.rank = static_cast<std::uint32_t>(Value(collective_.rank()));
     options.ranks = static_cast<std::uint32_t>(collective_.size());
-    options.incarnation = incarnation;
+    options.instance = instance;
     options.lineage = recovered_.base.lineage;
     options.seed = Draw();
     options.follows = follows_;
@@ -169,10 +169,10 @@ class Recovery::Impl {
     return journal;
   }
 
-  Starts RecordStart(std::uint64_t incarnation) {
+  Starts RecordStart(std::uint64_t instance) {
     std::vector<FoundTable> found;
-    tables_.ForEach([&](const Table& table) { found.push_back({table.lineage, table.steps}); });
-    starts_.Add(incarnation, std::move(found));
+    tables_.ForEach([&](const Table& table) { found.push_back({table.generation, table.steps}); });
+    starts_.Add(instance, std::move(found));
     if (IsRankZero()) {
       const Status written = WriteWholeFile(files_, options_.folder, kStartsName, SerializeStarts(starts_));
       if (!written.ok()) {
@@ -309,7 +309,7 @@ class Recovery::Impl {
     if (IsRankZero()) {
       for (const std::string& what : set->broken_off) spdlog::warn("{}", what);
     }
-    if (options_.mode != DurabilityMode::kSync && !set->incarnations.empty())
+    if (options_.mode != DurabilityMode::kSync && !set->instances.empty())
       spdlog::debug("the journal is read, and not gone on with");
     JournalRounds rounds(files_, std::move(*set));
     for (;;) {
@@ -366,11 +366,11 @@ Recovery::Recovery(const DurabilityOptions& options, const OperationTable& opera
 Recovery::~Recovery() = default;
 
 Result<Recovered> Recovery::Run() { return impl_->Run(); }
-Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t incarnation,
+Result<std::unique_ptr<Journal>> Recovery::StartJournal(std::uint64_t instance,
                                                         std::function<void()> on_durable) {
-  return impl_->StartJournal(incarnation, std::move(on_durable));
+  return impl_->StartJournal(instance, std::move(on_durable));
 }
 
-Starts Recovery::RecordStart(std::uint64_t incarnation) { return impl_->RecordStart(incarnation); }
+Starts Recovery::RecordStart(std::uint64_t instance) { return impl_->RecordStart(instance); }
 
 }  // namespace slotwise

@@ -48,12 +48,12 @@ class Recovery {
 
   // REQUIRES: Run succeeded. Begins a journal that goes on where the last one ended. `on_durable` is called
   // on the journal's thread when more is on disk.
-  Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t incarnation, std::function<void()> on_durable);
+  Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t instance, std::function<void()> on_durable);
 
   // REQUIRES: Run succeeded. Returns the folder's starts with this one, which the folder then has too. If the
   // file cannot be read or written, the log warns, and the server starts all the same: its clients may then
   // not hear of a loss.
-  Starts RecordStart(std::uint64_t incarnation);
+  Starts RecordStart(std::uint64_t instance);
 
  private:
   class Impl;

@@ -35,17 +35,17 @@ class TableMaker {
   }
 
   // Returns an empty table. RESOURCE_EXHAUSTED: no memory for `initial_rows`.
-  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage) const {
-    return Make(id, options, lineage, rank_limit_.RowsOf(options.max_rows, ranks_));
+  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation) const {
+    return Make(id, options, generation, rank_limit_.RowsOf(options.max_rows, ranks_));
   }
   // The same, for rows that some number of ranks has had: this rank gets those that are its own even if they
   // are more than it may have of new ones.
-  Result<Table> MakeForRowsOfBefore(TableId id, const TableOptions& options, std::uint64_t lineage) const {
-    return Make(id, options, lineage, kMaxRowsPerShard);
+  Result<Table> MakeForRowsOfBefore(TableId id, const TableOptions& options, std::uint64_t generation) const {
+    return Make(id, options, generation, kMaxRowsPerShard);
   }
 
  private:
-  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t lineage,
+  Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation,
                      std::uint64_t most_rows) const {
     const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, most_rows};
     Result<std::unique_ptr<Shard>> shard = device_.MakeShard(options, place);
@@ -55,7 +55,7 @@ class TableMaker {
     }
     return Table{.info = {id, options},
                  .shard = std::move(*shard),
-                 .lineage = lineage,
+                 .generation = generation,
                  .learning_rate = options.optimizer.learning_rate,
                  .max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_)};
   }

@@ -18,18 +18,18 @@ void Count(Table& table) {
 }
 
 TableInfo InfoOf(const Table& table) {
-  return {table.info.id, table.info.options, table.lineage, table.counters};
+  return {table.info.id, table.info.options, table.generation, table.counters};
 }
 
 }  // namespace
 
-std::uint64_t Tables::DrawLineage(std::uint64_t from, TableId id) {
-  const std::uint64_t lineage = SplitMix(from + SplitMix(Value(id)));
-  return lineage == 0 ? 1 : lineage;  // 0 means that there is none
+std::uint64_t Tables::DrawGeneration(std::uint64_t from, TableId id) {
+  const std::uint64_t generation = SplitMix(from + SplitMix(Value(id)));
+  return generation == 0 ? 1 : generation;  // 0 means that there is none
 }
 
-std::uint64_t Tables::LineagesOfRound(std::uint64_t round) const {
-  return SplitMix(incarnation_ ^ SplitMix(~round));
+std::uint64_t Tables::GenerationsOfRound(std::uint64_t round) const {
+  return SplitMix(instance_ ^ SplitMix(~round));
 }
 
 void Tables::Record(const Ledger::Sequence& sequence, const StepId& step,

@@ -32,15 +32,16 @@ namespace slotwise {
 struct TableInfo {
   TableId id{0};
   TableOptions options;
-  std::uint64_t lineage =
+  std::uint64_t generation =
       0;  // of its rows (TableVersion), which a load of a checkpoint replaces; 0 in a request
   std::shared_ptr<TableCounters> counters = {};  // the rank's of the table; null in a request
 };
 
-// What a table's rows are of. `lineage` is drawn when the table is made, and names its state from then on: a
-// state with the same lineage and no fewer steps has all that an earlier one had. The same on every rank.
+// What a table's rows are of. `generation` is drawn when the table is made, and names its state from then on:
+// a state with the same generation and no fewer steps has all that an earlier one had. The same on every
+// rank.
 struct TableVersion {
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
   std::uint64_t step = 0;  // optimizer steps applied
   friend bool operator==(const TableVersion&, const TableVersion&) = default;
 };
@@ -64,7 +65,7 @@ struct TravelledRounds {
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
   std::uint64_t steps = 0;                            // optimizer steps applied
   float learning_rate = 0;                            // the options' rate, or the one that was set since
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
@@ -73,7 +74,7 @@ struct Table {
 
   // What counters say of the table as it is now.
   TableState state() const;
-  TableVersion version() const { return {lineage, steps}; }
+  TableVersion version() const { return {generation, steps}; }
 
   // The options of the optimizer, with the learning rate that holds now, or with a step's own.
   OptimizerOptions optimizer(std::optional<float> rate_of_step = {}) const {
@@ -93,9 +94,9 @@ struct SavedTables {
 
 class Tables {
  public:
-  // At most `most` tables; their lineages come from `incarnation`, which no other start of a server has.
-  explicit Tables(std::size_t most, std::uint64_t incarnation = 1, const LedgerLimits& ledger = {})
-      : most_(most), incarnation_(incarnation), ledger_limits_(ledger), ledger_(ledger) {}
+  // At most `most` tables; their generations come from `instance`, which no other start of a server has.
+  explicit Tables(std::size_t most, std::uint64_t instance = 1, const LedgerLimits& ledger = {})
+      : most_(most), instance_(instance), ledger_limits_(ledger), ledger_(ledger) {}
 
   // For any thread.
   std::optional<TableInfo> Find(std::string_view name) const;
@@ -114,12 +115,12 @@ class Tables {
   bool full() const { return size() >= most_; }
   // Returns an id that no table has had. REQUIRES, of Add: not full().
   TableId NewId() { return TableId{next_id_++}; }
-  // Returns the lineage of a new table of that id.
-  std::uint64_t LineageOf(TableId id) const { return DrawLineage(incarnation_, id); }
-  // Returns the lineage that follows from a number that nothing else had its lineages from.
-  static std::uint64_t DrawLineage(std::uint64_t from, TableId id);
-  // Returns what the lineages of tables come from that a round brings back.
-  std::uint64_t LineagesOfRound(std::uint64_t round) const;
+  // Returns the generation of a new table of that id.
+  std::uint64_t GenerationOf(TableId id) const { return DrawGeneration(instance_, id); }
+  // Returns the generation that follows from a number that nothing else had its generations from.
+  static std::uint64_t DrawGeneration(std::uint64_t from, TableId id);
+  // Returns what the generations of tables come from that a round brings back.
+  std::uint64_t GenerationsOfRound(std::uint64_t round) const;
   void Add(Table table);
   // What all tables are now is what their counters begin with: rows that are there did not come.
   void BeginCounting();
@@ -154,7 +155,7 @@ class Tables {
  private:
   mutable std::shared_mutex mutex_;
   const std::size_t most_;
-  const std::uint64_t incarnation_;
+  const std::uint64_t instance_;
   const LedgerLimits ledger_limits_;
   std::map<TableId, Table> tables_;
   std::map<std::string, TableId, std::less<>> by_name_;

@@ -1,5 +1,5 @@
-// CallCounters: what a rank counts of lookups and pushes, whichever door they came through: how many, how
-// long, and where the time went (slotwise/server_stats.h says what the numbers mean).
+// CallCounters: what a rank counts of lookups and pushes, whichever transport they came through: how many,
+// how long, and where the time went (slotwise/server_stats.h says what the numbers mean).
 //
 // A call is counted once, when it is over, by a few additions to counters that threads share.
 // Thread-safety: any thread. A reading is of no one instant: calls that end meanwhile may be in a part of it.

@@ -212,7 +212,7 @@ Result<DataType> CheckDataType(v1::DataType type, std::string_view field) {
 }
 
 Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message) {
-  return {.incarnation = message.incarnation(), .step = message.table_step()};
+  return {.instance = message.incarnation(), .step = message.table_step()};
 }
 
 Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
@@ -274,7 +274,7 @@ Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays
                                             : std::array{HashOf(found->keys), HashOf(found->offsets),
                                                          HashOf(found->weights), HashOf(found->gradients)};
   request.body = PayloadHash(message.samples(), arrays_hash, request.learning_rate);
-  request.looked_up = {.lineage = message.looked_up().lineage(), .step = message.looked_up().table_step()};
+  request.looked_up = {.generation = message.looked_up().lineage(), .step = message.looked_up().table_step()};
   request.acknowledged = AcknowledgedIn(message.acknowledged());
   request.gradients = squares.sum();
   request.batch = std::move(*batch);

@@ -1,4 +1,4 @@
-// Checks messages of the data path, whichever door they came through, and makes the engine's requests of
+// Checks messages of the data path, whichever transport they came through, and makes the engine's requests of
 // them; no room past intake sees an invalid batch.
 //
 // Errors name the field and the value. INVALID_ARGUMENT: a value can never be right. NOT_FOUND: there is no

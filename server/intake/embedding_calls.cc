@@ -152,19 +152,19 @@ void SubmitTogether(Engine& engine, const Caller& caller, std::vector<Message> m
 
 void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
                    AnswerCall answer) {
-  SubmitTogether(engine, caller, std::move(lookups), many, std::move(answer),
-                 [&](CheckedLookup lookup, std::size_t place, const auto& together) {
-                   LookupRequest request = std::move(lookup.request);
-                   request.joined = many;
-                   request.done = [&engine, together, place, samples = request.batch.samples,
-                                   width = lookup.width,
-                                   acknowledged = lookup.acknowledged](Result<PooledValues> values) {
-                     if (!values.ok()) return together->EndRefused(place, values.status());
-                     const std::uint64_t lost_from = engine.LostFrom(values->version.lineage, acknowledged);
-                     together->End(place, LookupAnswer{samples, width, std::move(*values), lost_from});
-                   };
-                   return request;
-                 });
+  SubmitTogether(
+      engine, caller, std::move(lookups), many, std::move(answer),
+      [&](CheckedLookup lookup, std::size_t place, const auto& together) {
+        LookupRequest request = std::move(lookup.request);
+        request.joined = many;
+        request.done = [&engine, together, place, samples = request.batch.samples, width = lookup.width,
+                        acknowledged = lookup.acknowledged](Result<PooledValues> values) {
+          if (!values.ok()) return together->EndRefused(place, values.status());
+          const std::uint64_t lost_from = engine.LostFrom(values->version.generation, acknowledged);
+          together->End(place, LookupAnswer{samples, width, std::move(*values), lost_from});
+        };
+        return request;
+      });
 }
 
 void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
@@ -179,30 +179,30 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
             LogIfWrongName(applied.status(), caller);
             return together->EndRefused(place, applied.status());
           }
-          together->End(place, PushAnswer{*applied, engine.LostFrom(applied->now.lineage, acknowledged)});
+          together->End(place, PushAnswer{*applied, engine.LostFrom(applied->now.generation, acknowledged)});
         };
         return request;
       });
 }
 
-v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t incarnation) {
+v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t instance) {
   v1::LookupReply reply;
   reply.set_samples(answer.samples);
   reply.set_width(answer.width);
   reply.set_data_type(ToProto(answer.values.type));
-  reply.set_incarnation(incarnation);
-  reply.set_lineage(answer.values.version.lineage);
+  reply.set_incarnation(instance);
+  reply.set_lineage(answer.values.version.generation);
   reply.set_table_step(answer.values.version.step);
   reply.set_lost_from(answer.lost_from);
   return reply;
 }
 
-v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t incarnation) {
+v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t instance) {
   v1::PushReply reply;
   reply.set_table_step(answer.applied.table_step);
-  reply.set_lineage(answer.applied.now.lineage);
+  reply.set_lineage(answer.applied.now.generation);
   reply.set_newest_step(answer.applied.now.step);
-  reply.set_incarnation(incarnation);
+  reply.set_incarnation(instance);
   reply.set_lost_from(answer.lost_from);
   return reply;
 }

@@ -1,4 +1,5 @@
-// Lookups and pushes of a call, from checked requests to one answer, whichever door the call came through.
+// Lookups and pushes of a call, from checked requests to one answer, whichever transport the call came
+// through.
 //
 // A call of several messages is taken in by the engine whole or not at all, and answered once: if requests
 // were refused, the first one's refusal is the answer, with its place in the message. A refusal of the whole
@@ -47,8 +48,8 @@ void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest>
                   AnswerCall answer);
 
 // The messages that answer a lookup, without the values, and a push.
-v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t incarnation);
-v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t incarnation);
+v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t instance);
+v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t instance);
 
 }  // namespace slotwise
 

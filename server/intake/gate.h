@@ -1,4 +1,4 @@
-// Every call of every door passes the Gate, which says who calls, is closed while the server starts, and
+// Every call of every transport passes the Gate, which says who calls, is closed while the server starts, and
 // counts the calls inside, and those that are over. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_INTAKE_GATE_H_
 #define SLOTWISE_SERVER_INTAKE_GATE_H_
@@ -50,7 +50,7 @@ class Gate {
     ++inside_;
     const Principal* const who = caller.principal();
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
-    // A door that has not asked lets no call in.
+    // A transport that has not asked lets no call in.
     if (who == nullptr && asks_who()) return Unauthenticated("the caller was not asked for a name");
     return open_ ? Status() : Unavailable("the server is starting: try again").Because(Reason::kStarting);
   }

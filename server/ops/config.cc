@@ -2,10 +2,12 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/message.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -44,6 +46,43 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_rank_percent() == 0) limits.set_max_rank_percent(150);
 }
 
+// A field of limits or durability, and the name that the field had in 0.1, which still stands for it.
+struct OlderName {
+  int message;
+  int older;
+  int field;
+};
+constexpr std::array kOlderNames{
+    OlderName{v1::ServerConfig::kLimitsFieldNumber, v1::Limits::kMaxInboxMibFieldNumber,
+              v1::Limits::kMaxQueueMibFieldNumber},
+    OlderName{v1::ServerConfig::kLimitsFieldNumber, v1::Limits::kMaxGpuArenaMibFieldNumber,
+              v1::Limits::kMaxGpuSharedMibFieldNumber},
+    OlderName{v1::ServerConfig::kDurabilityFieldNumber, v1::Durability::kMaxPreimageMibFieldNumber,
+              v1::Durability::kMaxCopyOnWriteMibFieldNumber}};
+
+// Gives fields the values that stand under their older names, and leaves none there. A field that has both is
+// an error.
+void TakeOlderNames(Config& config, ConfigErrors& errors) {
+  const auto& of_config = *config.values.GetReflection();
+  for (const OlderName& name : kOlderNames) {
+    const auto* const in = v1::ServerConfig::descriptor()->FindFieldByNumber(name.message);
+    google::protobuf::Message& message = *of_config.MutableMessage(&config.values, in);
+    const auto& reflection = *message.GetReflection();
+    const auto* const older = message.GetDescriptor()->FindFieldByNumber(name.older);
+    const auto* const field = message.GetDescriptor()->FindFieldByNumber(name.field);
+    const std::uint32_t value = reflection.GetUInt32(message, older);
+    if (value == 0) continue;
+    const ConfigPath path{{name.message}, {name.older}};
+    if (reflection.GetUInt32(message, field) != 0) {
+      errors.Add(config.places.At(path), in->name() + "." + older->name() + " is the older name of " +
+                                             in->name() + "." + field->name() + ": give the latter alone");
+    }
+    reflection.SetUInt32(&message, field, value);
+    reflection.ClearField(&message, older);
+    config.places.SetOlderName({{name.message}, {name.field}}, path);
+  }
+}
+
 // Returns what a file has, or the reason why it cannot be read.
 Result<std::string> ReadText(const std::string& path) {
   // C's file functions tell an empty file from a folder and from an error, and errno has the reason.
@@ -73,6 +112,7 @@ Config ParseConfig(const std::string& text, const std::string& file, const std::
   v1::ServerConfig values;
   const auto tree = ParseConfigText(text, file, values, errors);
   Config config{.values = std::move(values), .places = ConfigPlaces(file, tree)};
+  TakeOlderNames(config, errors);
   for (const FieldFlag& flag : flags) {
     flag.set(config.values);
     config.places.SetFlag(flag.path, flag.flag);

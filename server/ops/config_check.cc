@@ -56,9 +56,9 @@ void CheckLimits(const Limits& limits, const Report& report) {
       // Protobuf's and gRPC's sizes have 31 bits.
       Range{Limits::kMaxMessageMibFieldNumber, "limits.max_message_mib", limits.max_message_mib(), 1, 2047},
       Range{Limits::kMaxRoundMibFieldNumber, "limits.max_round_mib", limits.max_round_mib(), 1, 4096},
-      Range{Limits::kMaxInboxMibFieldNumber, "limits.max_inbox_mib", limits.max_inbox_mib(), 1, 1 << 24},
+      Range{Limits::kMaxQueueMibFieldNumber, "limits.max_queue_mib", limits.max_queue_mib(), 1, 1 << 24},
       Range{Limits::kMaxSharedMibFieldNumber, "limits.max_shared_mib", limits.max_shared_mib(), 1, 1 << 24},
-      Range{Limits::kMaxGpuArenaMibFieldNumber, "limits.max_gpu_arena_mib", limits.max_gpu_arena_mib(), 1,
+      Range{Limits::kMaxGpuSharedMibFieldNumber, "limits.max_gpu_shared_mib", limits.max_gpu_shared_mib(), 1,
             1 << 24},
       Range{Limits::kMaxConnectionsFieldNumber, "limits.max_connections", limits.max_connections(), 16,
             1'000'000},
@@ -90,9 +90,9 @@ void CheckLimits(const Limits& limits, const Report& report) {
                   "must be four times limits.max_calls_per_connection at least, which is " +
                       std::to_string(limits.max_calls_per_connection()));
   }
-  if (limits.max_inbox_mib() != 0 && limits.max_inbox_mib() < limits.max_message_mib()) {
+  if (limits.max_queue_mib() != 0 && limits.max_queue_mib() < limits.max_message_mib()) {
     report.Refuse(
-        path(Limits::kMaxInboxMibFieldNumber), "limits.max_inbox_mib", std::to_string(limits.max_inbox_mib()),
+        path(Limits::kMaxQueueMibFieldNumber), "limits.max_queue_mib", std::to_string(limits.max_queue_mib()),
         "must not be below limits.max_message_mib, which is " + std::to_string(limits.max_message_mib()));
   }
 }
@@ -107,8 +107,8 @@ void CheckDurability(const v1::Durability& durability, const Report& report) {
               durability.checkpoint_every_s(), 0, kMonth},
         Range{Durability::kKeepFieldNumber, "durability.keep", durability.keep(), 1, 1000},
         Range{Durability::kMaxDeltasFieldNumber, "durability.max_deltas", durability.max_deltas(), 1, 1000},
-        Range{Durability::kMaxPreimageMibFieldNumber, "durability.max_preimage_mib",
-              durability.max_preimage_mib(), 1, 1 << 24}}) {
+        Range{Durability::kMaxCopyOnWriteMibFieldNumber, "durability.max_copy_on_write_mib",
+              durability.max_copy_on_write_mib(), 1, 1 << 24}}) {
     if (range.value != 0) CheckRange(report, path(range.field), range);  // the last one follows the memory
   }
   const ConfigPath mode = path(Durability::kModeFieldNumber);

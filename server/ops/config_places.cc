@@ -8,6 +8,9 @@ ConfigPlace ConfigPlaces::At(const ConfigPath& path) const {
   for (const auto& [of, flag] : flags_) {
     if (of == path) return {.source = flag};
   }
+  for (const auto& [of, older] : older_names_) {
+    if (of == path) return At(older);
+  }
   ConfigPlace place{.source = file_};
   const google::protobuf::Descriptor* message = v1::ServerConfig::descriptor();
   const Tree* tree = tree_.get();

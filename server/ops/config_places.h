@@ -33,6 +33,10 @@ class ConfigPlaces {
 
   // Says that a flag has replaced the value of a field.
   void SetFlag(ConfigPath path, std::string flag) { flags_.emplace_back(std::move(path), std::move(flag)); }
+  // Says that the file has a field by an older name.
+  void SetOlderName(ConfigPath path, ConfigPath older) {
+    older_names_.emplace_back(std::move(path), std::move(older));
+  }
 
   // Returns the place of a field, or of the innermost message around it that the file has.
   ConfigPlace At(const ConfigPath& path) const;
@@ -41,6 +45,7 @@ class ConfigPlaces {
   std::string file_;
   std::shared_ptr<const Tree> tree_;
   std::vector<std::pair<ConfigPath, std::string>> flags_;
+  std::vector<std::pair<ConfigPath, ConfigPath>> older_names_;
 };
 
 }  // namespace slotwise

@@ -6,20 +6,20 @@
 namespace slotwise {
 namespace {
 
-constexpr std::uint64_t kLeastGpuArenaMib = 1;
-constexpr std::uint64_t kMostGpuArenaMib = 1 << 24;
-constexpr std::uint64_t kDeviceOverArenas = 16;
+constexpr std::uint64_t kLeastGpuSharedBufferMib = 1;
+constexpr std::uint64_t kMostGpuSharedBufferMib = 1 << 24;
+constexpr std::uint64_t kDeviceOverSharedBuffers = 16;
 
 // The fields that take memory, by the names that a file has for them.
 std::array<std::pair<const char*, std::uint64_t>, 8> FieldsOf(const sizing::MemoryLimits& limits) {
   return {{{"limits.max_message_mib", limits.message},
            {"limits.max_round_mib", limits.round},
-           {"limits.max_inbox_mib", limits.inbox},
+           {"limits.max_queue_mib", limits.queue},
            {"limits.max_shared_mib", limits.shared},
            {"limits.max_ledger_mib", limits.ledger},
            {"limits.max_connections", limits.connections},
            {"limits.max_calls", limits.calls},
-           {"durability.max_preimage_mib", limits.preimage}}};
+           {"durability.max_copy_on_write_mib", limits.copy_on_write}}};
 }
 
 std::string ListOf(const sizing::MemoryLimits& set) {
@@ -74,26 +74,26 @@ Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig
                                   .least_calls = std::uint64_t{4} * limits.max_calls_per_connection(),
                                   .set = {.message = limits.max_message_mib(),
                                           .round = limits.max_round_mib(),
-                                          .inbox = limits.max_inbox_mib(),
+                                          .queue = limits.max_queue_mib(),
                                           .shared = limits.max_shared_mib(),
                                           .ledger = limits.max_ledger_mib(),
                                           .connections = limits.max_connections(),
                                           .calls = limits.max_calls(),
-                                          .preimage = durability.max_preimage_mib()}};
+                                          .copy_on_write = durability.max_copy_on_write_mib()}};
   const sizing::MemoryPlan plan = sizing::PlanMemory(asked);
   if (!plan.fits) return DoNotFit(asked, plan);
   const auto narrow = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
   limits.set_max_message_mib(narrow(plan.limits.message));
   limits.set_max_round_mib(narrow(plan.limits.round));
-  limits.set_max_inbox_mib(narrow(plan.limits.inbox));
+  limits.set_max_queue_mib(narrow(plan.limits.queue));
   limits.set_max_shared_mib(narrow(plan.limits.shared));
   limits.set_max_ledger_mib(narrow(plan.limits.ledger));
   limits.set_max_connections(narrow(plan.limits.connections));
   limits.set_max_calls(narrow(plan.limits.calls));
-  durability.set_max_preimage_mib(narrow(plan.limits.preimage));
-  if (limits.max_gpu_arena_mib() == 0) {
-    limits.set_max_gpu_arena_mib(
-        narrow(std::clamp(asked.device_mib / kDeviceOverArenas, kLeastGpuArenaMib, kMostGpuArenaMib)));
+  durability.set_max_copy_on_write_mib(narrow(plan.limits.copy_on_write));
+  if (limits.max_gpu_shared_mib() == 0) {
+    limits.set_max_gpu_shared_mib(narrow(std::clamp(asked.device_mib / kDeviceOverSharedBuffers,
+                                                    kLeastGpuSharedBufferMib, kMostGpuSharedBufferMib)));
   }
   return plan;
 }

@@ -150,10 +150,13 @@ void AddMemory(const RankStats& stats, Families& families) {
     std::uint64_t bytes;
     std::uint64_t most;
   };
-  const Budget budgets[] = {{"inbox", stats.inbox_bytes, stats.max_inbox_bytes},
+  const Budget budgets[] = {{"queue", stats.queue_bytes, stats.max_queue_bytes},
                             {"received", stats.received_bytes, stats.max_received_bytes},
                             {"shared", stats.shared_bytes, stats.max_shared_bytes},
-                            {"gpu_arena", stats.gpu_arena_bytes, stats.max_gpu_arena_bytes}};
+                            {"gpu_shared", stats.gpu_shared_bytes, stats.max_gpu_shared_bytes},
+                            // Two of them by their names in 0.1:
+                            {"inbox", stats.queue_bytes, stats.max_queue_bytes},
+                            {"gpu_arena", stats.gpu_shared_bytes, stats.max_gpu_shared_bytes}};
   families.Begin("budget_bytes", MetricType::Gauge, "Memory that calls and clients have, by budget");
   for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.bytes);
   families.Begin("budget_limit_bytes", MetricType::Gauge, "The most that a budget has");
@@ -301,9 +304,11 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
   families.AddOne("calls_under_way", MetricType::Gauge, "Calls of all kinds that are not answered yet",
                   stats.calls_under_way);
   families.Begin("waiting_requests", MetricType::Gauge,
-                 "Requests in the inbox, and those that the ranks know of and have not answered");
-  families.Add({{"state", "inbox"}}, stats.inbox_requests);
-  families.Add({{"state", "announced"}}, stats.announced_requests);
+                 "Requests in the request queue, and those that the ranks know of and have not answered");
+  for (const char* const queued : {"queued", "inbox"})  // inbox: its name in 0.1, as is announced
+    families.Add({{"state", queued}}, stats.queued_requests);
+  for (const char* const pending : {"pending", "announced"})
+    families.Add({{"state", pending}}, stats.pending_requests);
   AddMemory(stats, families);
   families.AddOne("data_connections", MetricType::Gauge, "Connections of the data transport",
                   stats.data_connections);

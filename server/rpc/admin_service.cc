@@ -125,10 +125,10 @@ void AdminService::HandleDescribeTable(
   auto done = [this, call, options = table->options, acknowledged](const Result<TableSummary>& summary) {
     if (!summary.ok()) return call.Fail(summary.status());
     v1::DescribeTableReply answer;
-    answer.set_lost_from(engine_.LostFrom(summary->lineage, acknowledged));
+    answer.set_lost_from(engine_.LostFrom(summary->generation, acknowledged));
     *answer.mutable_options() = ToProto(options);
     answer.set_steps(summary->steps);
-    answer.set_lineage(summary->lineage);
+    answer.set_lineage(summary->generation);
     answer.set_learning_rate(summary->learning_rate);
     answer.set_base_learning_rate(summary->base_learning_rate);
     for (const ShardUsage& shard : summary->shards) {
@@ -180,7 +180,7 @@ void AdminService::HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1:
   answer.set_max_message_bytes(limits_.max_message_bytes);
   answer.set_max_round_bytes(limits_.max_round_bytes);
   answer.set_data_version(limits_.data_version);
-  answer.set_incarnation(engine_.incarnation());
+  answer.set_incarnation(engine_.instance());
   answer.set_epoch(engine_.epoch());
   answer.set_gives_reasons(true);
   call.Answer(answer);
@@ -195,19 +195,19 @@ RankStats AdminService::Stats() const {
   gate_.counters().Read(stats);
   const EngineLoad engine = engine_.Load();
   const DataLoad data = data_load_();
-  stats.incarnation = engine_.incarnation();
+  stats.instance = engine_.instance();
   stats.rounds = engine.rounds;
   stats.calls_under_way = gate_.inside();
-  stats.inbox_requests = engine.inbox_requests;
-  stats.announced_requests = engine.announced_requests;
-  stats.inbox_bytes = engine.inbox_bytes;
-  stats.max_inbox_bytes = engine.max_inbox_bytes;
+  stats.queued_requests = engine.queued_requests;
+  stats.pending_requests = engine.pending_requests;
+  stats.queue_bytes = engine.queue_bytes;
+  stats.max_queue_bytes = engine.max_queue_bytes;
   stats.received_bytes = data.received_bytes;
   stats.max_received_bytes = data.max_received_bytes;
   stats.shared_bytes = data.shared_bytes;
   stats.max_shared_bytes = data.max_shared_bytes;
-  stats.gpu_arena_bytes = data.device_arena_bytes;
-  stats.max_gpu_arena_bytes = data.max_device_arena_bytes;
+  stats.gpu_shared_bytes = data.device_shared_buffer_bytes;
+  stats.max_gpu_shared_bytes = data.max_device_shared_bytes;
   stats.data_connections = data.connections;
   stats.busy_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(engine_.BusyFor()).count());
   return stats;
@@ -236,13 +236,13 @@ void AdminService::HandleDigest(const SmallCall<v1::DigestRequest, v1::DigestRep
 
 void AdminService::HandleDescribeSession(
     const SmallCall<v1::DescribeSessionRequest, v1::DescribeSessionReply>& call) {
-  auto done = [call, incarnation = engine_.incarnation()](const Result<SessionSummary>& summary) {
+  auto done = [call, instance = engine_.instance()](const Result<SessionSummary>& summary) {
     if (!summary.ok()) return call.Fail(summary.status());
     const Principal* const who = call.caller().principal();
     v1::DescribeSessionReply answer;
     answer.set_epoch(summary->epoch);
     answer.set_may_be_forgotten(summary->may_be_forgotten);
-    answer.set_incarnation(incarnation);
+    answer.set_incarnation(instance);
     for (const SessionSummary::Sequence& sequence : summary->sequences) {
       // A caller without a right on a table does not hear that there is one. Steps of several tables have no
       // name.

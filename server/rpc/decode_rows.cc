@@ -136,7 +136,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
                         .with_state = state.bytes > 0,
                         .table_steps = message.table_steps(),
                         .done = {},
-                        .lineage = table->lineage};
+                        .generation = table->generation};
   if (!request.with_state) {
     request.batch.values = std::move(values.values);
     return request;

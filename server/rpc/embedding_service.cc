@@ -24,8 +24,8 @@ namespace slotwise {
 namespace {
 
 // Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
-std::string HeaderOf(const LookupAnswer& answer, std::uint64_t incarnation) {
-  std::string header = MessageOf(answer, incarnation).SerializeAsString();
+std::string HeaderOf(const LookupAnswer& answer, std::uint64_t instance) {
+  std::string header = MessageOf(answer, instance).SerializeAsString();
   AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, answer.values.bytes(), header);
   return header;
 }
@@ -47,19 +47,18 @@ constexpr int kReplies = 1;
 static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
 
-grpc::ByteBuffer Encode(EmbeddingAnswers::value_type& answer, std::uint64_t incarnation) {
-  if (const auto* const push = std::get_if<PushAnswer>(&answer)) return EncodePushReply(*push, incarnation);
-  return EncodeLookupReply(std::move(std::get<LookupAnswer>(answer)), incarnation);
+grpc::ByteBuffer Encode(EmbeddingAnswers::value_type& answer, std::uint64_t instance) {
+  if (const auto* const push = std::get_if<PushAnswer>(&answer)) return EncodePushReply(*push, instance);
+  return EncodeLookupReply(std::move(std::get<LookupAnswer>(answer)), instance);
 }
 
-AnswerCall AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, bool many,
-                    std::uint64_t incarnation) {
-  return [call = std::move(call), reply, many, incarnation](Result<EmbeddingAnswers> answers) {
+AnswerCall AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, bool many, std::uint64_t instance) {
+  return [call = std::move(call), reply, many, instance](Result<EmbeddingAnswers> answers) {
     if (!answers.ok()) return call->Fail(answers.status());
     call->Succeed([&] {
       std::vector<grpc::ByteBuffer> replies;
       replies.reserve(answers->size());
-      for (auto& answer : *answers) replies.push_back(Encode(answer, incarnation));
+      for (auto& answer : *answers) replies.push_back(Encode(answer, instance));
       (many ? JoinMessages(kReplies, replies) : replies.front()).Swap(reply);
       call->caller().times().NoteBytesOut(reply->Length());
     });
@@ -82,9 +81,9 @@ constexpr Method kLookupMany{CallKind::kLookup, v1::LookupManyRequest::kLookupsF
 constexpr Method kPushMany{CallKind::kPush, v1::PushManyRequest::kPushesFieldNumber, kPushes,
                            "slotwise.v1.PushManyRequest"};
 
-// Decodes all of a call's messages before any is submitted. The engine's inbox takes all of them or none. If
-// it took only some, a step taken could wait for parts that the client would not send again before it got an
-// answer to this request.
+// Decodes all of a call's messages before any is submitted. The engine's request queue takes all of them or
+// none. If it took only some, a step taken could wait for parts that the client would not send again before
+// it got an answer to this request.
 template <class Decode>
 auto DecodeAll(const grpc::ByteBuffer& request, const Method& method, const Decode& decode)
     -> Result<std::vector<std::decay_t<decltype(*decode(request))>>> {
@@ -118,7 +117,7 @@ grpc::ServerUnaryReactor* Serve(std::shared_ptr<Call> call, const Method& method
   auto messages = DecodeAll(TakeRequest(request), method, [&](const grpc::ByteBuffer& message) {
     return decode(message, find_table, &engine.arrays());
   });
-  const AnswerCall answer = AnswerTo(std::move(call), reply, method.many(), engine.incarnation());
+  const AnswerCall answer = AnswerTo(std::move(call), reply, method.many(), engine.instance());
   messages.ok() ? submit(engine, caller, std::move(*messages), method.many(), answer)
                 : answer(messages.status());
   return reactor;
@@ -126,15 +125,15 @@ grpc::ServerUnaryReactor* Serve(std::shared_ptr<Call> call, const Method& method
 
 }  // namespace
 
-grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation) {
-  const grpc::Slice header(HeaderOf(answer, incarnation));
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t instance) {
+  const grpc::Slice header(HeaderOf(answer, instance));
   if (answer.values.size == 0) return {&header, 1};
   const std::array slices{header, Share(std::move(answer.values))};
   return {slices.data(), slices.size()};
 }
 
-grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation) {
-  const grpc::Slice bytes(MessageOf(answer, incarnation).SerializeAsString());
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t instance) {
+  const grpc::Slice bytes(MessageOf(answer, instance).SerializeAsString());
   return {&bytes, 1};
 }
 

@@ -50,11 +50,11 @@ class EmbeddingService final
 };
 
 // Encodes a v1.LookupReply. The buffer shares the values, which are not copied, and keeps them alive until
-// gRPC has sent them. `incarnation` is the engine's. REQUIRES: answer.values.size = samples · width.
+// gRPC has sent them. `instance` is the engine's. REQUIRES: answer.values.size = samples · width.
 // Thread-safety: free functions.
-grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t incarnation);
+grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t instance);
 // Encodes a v1.PushReply.
-grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t incarnation);
+grpc::ByteBuffer EncodePushReply(const PushAnswer& answer, std::uint64_t instance);
 
 }  // namespace slotwise
 

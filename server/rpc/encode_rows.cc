@@ -40,10 +40,10 @@ grpc::Slice Columns(const RowRecords& rows, std::size_t stride, std::size_t firs
 
 }  // namespace
 
-grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage) {
+grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t generation) {
   v1::ImportReply reply;
   reply.set_rows(rows);
-  reply.set_lineage(lineage);
+  reply.set_lineage(generation);
   return Serialized(reply);
 }
 
@@ -54,13 +54,13 @@ grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows) {
 }
 
 grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
-                                   bool with_state, std::uint64_t lineage) {
+                                   bool with_state, std::uint64_t generation) {
   const std::size_t stride = std::size_t{dim} + state_size;
   const std::size_t state = with_state ? state_size : 0;
   v1::ExportReply reply;
   reply.set_dim(dim);
   reply.set_state_size(static_cast<std::uint32_t>(state));
-  reply.set_lineage(lineage);
+  reply.set_lineage(generation);
   std::string header = reply.SerializeAsString();
 
   std::vector<grpc::Slice> slices;

@@ -12,14 +12,14 @@
 namespace slotwise {
 
 // Encode a v1.ImportReply and a v1.EraseReply.
-grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t lineage);
+grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t generation);
 grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows);
 
 // Encodes a v1.ExportReply of records of `dim` values and `state_size` floats of state. Leaves the state out
 // unless `with_state`.
 // REQUIRES: rows.records.size() = rows.keys.size() · (dim + state_size).
 grpc::ByteBuffer EncodeExportReply(const RowRecords& rows, std::uint32_t dim, std::uint32_t state_size,
-                                   bool with_state, std::uint64_t lineage);
+                                   bool with_state, std::uint64_t generation);
 
 }  // namespace slotwise
 

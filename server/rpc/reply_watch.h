@@ -1,10 +1,10 @@
 // ReplyWatch cuts off callers that do not take their replies.
 //
 // A reply waits in this process until its caller takes it: gRPC sends no more than the caller's windows
-// allow. The memory of such a reply is charged to the inbox's budget, so callers that never read would keep
-// all others out. Hence a call is cancelled, and its reply freed, if gRPC has not handed all of the reply to
-// the connection within the limit. (The connection itself ends if the system cannot get rid of its bytes for
-// as long: rpc_server.cc.) Thread-safety: safe from any thread.
+// allow. The memory of such a reply is charged to the request queue's budget, so callers that never read
+// would keep all others out. Hence a call is cancelled, and its reply freed, if gRPC has not handed all of
+// the reply to the connection within the limit. (The connection itself ends if the system cannot get rid of
+// its bytes for as long: rpc_server.cc.) Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_REPLY_WATCH_H_
 #define SLOTWISE_SERVER_RPC_REPLY_WATCH_H_
 

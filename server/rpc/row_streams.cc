@@ -81,7 +81,7 @@ Status ExportStream::Reserve(std::size_t keys) {
   if (!reservation) {
     return ResourceExhausted(
         "the server is busy: " + std::to_string(room_.bytes.used()) +
-            " bytes of exports wait, and a quarter of limits.max_inbox_mib leaves no room for " +
+            " bytes of exports wait, and a quarter of limits.max_queue_mib leaves no room for " +
             std::to_string(bytes) + " more",
         room_.bytes_left.RetryAfter(Caller::Clock::now(), room_.bytes.used()));
   }
@@ -113,14 +113,14 @@ void ExportStream::ReadOn() {
                                        stream->Write(*rows);
                                      },
                                  .caller = caller_,
-                                 .lineage = request_.table.lineage});
+                                 .generation = request_.table.generation});
 }
 
 void ExportStream::Write(const RowRecords& rows) {
   if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
   const TableOptions& table = request_.table.options;
   message_ = EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim),
-                               request_.with_state, request_.table.lineage);
+                               request_.with_state, request_.table.generation);
   reply_.Begin();
   sent_ += rows.keys.size();
   StartWrite(&message_);
@@ -179,7 +179,7 @@ ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::By
 
 void ImportStream::OnReadDone(bool ok) {
   if (!ok) {  // the caller has sent everything, or is gone and gets no reply
-    *reply_ = EncodeImportReply(rows_, table_ ? table_->lineage : 0);
+    *reply_ = EncodeImportReply(rows_, table_ ? table_->generation : 0);
     return End(grpc::Status::OK);
   }
   auto request = DecodeImport(message_, TablesFor(engine_, caller_), table_);

@@ -70,7 +70,7 @@ std::optional<std::uint32_t> UserAt(int socket) {
 
 // What may have been received and not been decoded.
 std::uint64_t MostReceived(const RpcOptions& options) {
-  return std::max(kReceivedShare * options.max_inbox_bytes, 4 * options.max_message_bytes);
+  return std::max(kReceivedShare * options.max_queue_bytes, 4 * options.max_message_bytes);
 }
 
 void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder) {
@@ -101,7 +101,7 @@ class RpcServer::Impl {
         on_serving_(options.on_serving),
         gate_(options.reply_timeout, options.access),
         embedding_(engine, gate_, options.default_deadline),
-        rows_(engine, gate_, options.max_inbox_bytes / kExportShare, options.default_deadline),
+        rows_(engine, gate_, options.max_queue_bytes / kExportShare, options.default_deadline),
         admin_(engine, gate_,
                {.max_message_bytes = options.max_message_bytes,
                 .max_round_bytes = options.max_round_bytes,
@@ -111,7 +111,7 @@ class RpcServer::Impl {
                .max_calls_per_connection = options.max_calls_per_connection,
                .max_received_bytes = MostReceived(options),
                .max_shared_bytes = options.max_shared_bytes,
-               .max_device_arena_bytes = options.max_device_arena_bytes,
+               .max_device_shared_bytes = options.max_device_shared_bytes,
                .reply_timeout = options.reply_timeout,
                .hello_timeout = options.hello_timeout},
               engine, gate_) {

@@ -26,15 +26,15 @@ struct RpcOptions {
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;   // the engine's, for clients to know
   // Where clients of this host may connect, too: a name of the abstract namespace; empty: nowhere.
   std::string local = {};
-  std::uint64_t max_shared_bytes = std::uint64_t{1} << 30;        // with them; clients beyond that share none
-  std::uint64_t max_device_arena_bytes = std::uint64_t{1} << 30;  // the same of the device's memory
-  std::uint32_t max_connections = 4096;                           // more are closed at once
-  std::uint32_t max_calls_per_connection = 256;                   // gRPC's clients hold further calls back
+  std::uint64_t max_shared_bytes = std::uint64_t{1} << 30;  // with them; clients beyond that share none
+  std::uint64_t max_device_shared_bytes = std::uint64_t{1} << 30;  // the same of the device's memory
+  std::uint32_t max_connections = 4096;                            // more are closed at once
+  std::uint32_t max_calls_per_connection = 256;                    // gRPC's clients hold further calls back
   // Of gRPC, on all connections together: at least four times as many. A connection is ended that opens more
   // than either (open_calls.h).
   std::uint32_t max_calls = 16'384;
   // What is received and not decoded yet takes about twice as much, and exports take a quarter of it.
-  std::uint64_t max_inbox_bytes = std::uint64_t{1} << 30;
+  std::uint64_t max_queue_bytes = std::uint64_t{1} << 30;
   // A caller that has not taken its reply after this time is cut off.
   std::chrono::milliseconds reply_timeout{30'000};
   std::chrono::milliseconds hello_timeout = kHelloTimeout;

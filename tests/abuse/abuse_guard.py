@@ -25,11 +25,11 @@ from judged_times import LONG_FORMS, expect_time, judges_times
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, RankClient, wait_until
 
-ROUND_MIB, INBOX_MIB = 8, 32
-SMALL = f"max_message_mib: 4 max_round_mib: {ROUND_MIB} max_inbox_mib: {INBOX_MIB}"  # of limits
-# What a rank may hold beside its tables (docs/config.md): the inbox; as much again and two rounds for
+ROUND_MIB, QUEUE_MIB = 8, 32
+SMALL = f"max_message_mib: 4 max_round_mib: {ROUND_MIB} max_queue_mib: {QUEUE_MIB}"  # of limits
+# What a rank may hold beside its tables (docs/config.md): the queue; as much again and two rounds for
 # requests and replies to come; the arrays of two rounds. gRPC, threads' stacks and malloc need some more.
-BUDGET_MIB = INBOX_MIB + (INBOX_MIB + 2 * ROUND_MIB) + 2 * ROUND_MIB + 128
+BUDGET_MIB = QUEUE_MIB + (QUEUE_MIB + 2 * ROUND_MIB) + 2 * ROUND_MIB + 128
 # The goal of others' 99th percentile: so many times its quiet value. A machine of two busy cores may take so
 # many seconds more, for the attack takes processors from the bystander and the server alike.
 SLOWER, BUSY_MACHINE = 5.0, 0.3

@@ -29,15 +29,15 @@ from abuse_guard import Memory, own_mib
 from judged_times import judges_times
 from slotwise_cluster import Cluster, server_binary
 
-MESSAGE_MIB, ROUND_MIB, INBOX_MIB = 4, 8, 32
+MESSAGE_MIB, ROUND_MIB, QUEUE_MIB = 4, 8, 32
 CONFIG = (
-    f"limits {{ max_message_mib: {MESSAGE_MIB} max_round_mib: {ROUND_MIB} max_inbox_mib: {INBOX_MIB} }} "
+    f"limits {{ max_message_mib: {MESSAGE_MIB} max_round_mib: {ROUND_MIB} max_queue_mib: {QUEUE_MIB} }} "
     "threads: 1"
 )
 # What docs/config.md#memory lets a rank hold beside its tables: requests and replies; memory that is kept
 # for those to come; what is received and not read; the arrays of rounds. gRPC, threads' stacks and malloc
 # need some more.
-BUDGET_MIB = INBOX_MIB + (INBOX_MIB + 2 * ROUND_MIB) + 2 * INBOX_MIB + 2 * ROUND_MIB + 64
+BUDGET_MIB = QUEUE_MIB + (QUEUE_MIB + 2 * ROUND_MIB) + 2 * QUEUE_MIB + 2 * ROUND_MIB + 64
 
 DIM, KEYS, BAG = 4096, 1024, 256
 LARGE, SMALL = 32, 10  # bags of BAG keys, and keys

@@ -120,7 +120,7 @@ def incomplete_steps(cluster: Cluster, table: str, session: int, count: int = MO
 def test_incomplete_steps_stop_no_other_caller(attacked: Cluster) -> None:
     """Thousands of requests in a message take others' turn once; no round is slower for them afterwards."""
     table = attacked.create(dim=1)
-    # 8 MiB are charged for them, a quarter of the inbox.
+    # 8 MiB are charged for them, a quarter of the queue.
     message = incomplete_steps(attacked, table, attacked.session(), 4096).SerializeToString()
     with Guard(attacked):
         call = attacked.ranks[0].embedding.PushMany.future(message, timeout=5)
@@ -128,7 +128,7 @@ def test_incomplete_steps_stop_no_other_caller(attacked: Cluster) -> None:
 
 
 def test_incomplete_steps_leave_room_for_others(attacked: Cluster) -> None:
-    """Without arrays, but by their number they would fill each rank's inbox, to the last place."""
+    """Without arrays, but by their number they would fill each rank's queue, to the last place."""
     table, ranks = attacked.create(dim=1), len(attacked.ranks)
     counts = [count for count in [2048] * 16 + [64] * 40 + [1] * 64 for _ in range(ranks)]
     parts = [incomplete_steps(attacked, table, attacked.session(), count) for count in counts]
@@ -139,12 +139,12 @@ def test_incomplete_steps_leave_room_for_others(attacked: Cluster) -> None:
         assert refused == {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-def test_a_message_of_more_steps_than_the_inbox_holds_is_refused(attacked: Cluster) -> None:
+def test_a_message_of_more_steps_than_the_queue_holds_is_refused(attacked: Cluster) -> None:
     message = incomplete_steps(attacked, attacked.create(dim=1), attacked.session()).SerializeToString()
     with Guard(attacked):
         call = partial(attacked.ranks[0].embedding.PushMany, timeout=60)
         said = refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, call, message)
-        assert "limits.max_inbox_mib never leaves room" in said
+        assert "limits.max_queue_mib never leaves room" in said
 
 
 def test_a_message_of_thousands_of_steps_keeps_no_other_caller_waiting(attacked: Cluster) -> None:

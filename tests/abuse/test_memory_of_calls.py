@@ -17,16 +17,16 @@ from abuse_guard import ATTACKED, export_request, raw_connections, status
 from raw_http2 import RawConnection
 from slotwise_cluster import Cluster, StartCluster, wait_until
 
-INBOX = 64  # MiB
+QUEUE = 64  # MiB
 ROUND = 16
 REPLY_TIMEOUT = 2000  # milliseconds
 LIMITS = (
-    f"limits {{ max_message_mib: 16 max_round_mib: {ROUND} max_inbox_mib: {INBOX}"
+    f"limits {{ max_message_mib: 16 max_round_mib: {ROUND} max_queue_mib: {QUEUE}"
     f" reply_timeout_ms: {REPLY_TIMEOUT} }}"
 )
 # What a rank may take beside its tables, in MiB: docs/config.md, "Memory". The last is what malloc keeps.
-RECEIVED = 2 * INBOX
-EXPORTS = INBOX // 4
+RECEIVED = 2 * QUEUE
+EXPORTS = QUEUE // 4
 SPARE = 96
 DIM = 4096
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -62,7 +62,7 @@ def others_are_served(cluster: Cluster, table: str, rank: int = 0) -> None:
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.UNAVAILABLE:
                 assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
-                assert "limits.max_inbox_mib" in error.details()
+                assert "limits.max_queue_mib" in error.details()
             return False
 
     wait_until(served, "an answer for others")
@@ -108,7 +108,7 @@ def test_unread_replies(start_cluster: StartCluster, ranks: int) -> None:
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     request = large_lookup(cluster, table)
-    limit = at_most(cluster, INBOX + 2 * ROUND + SPARE)
+    limit = at_most(cluster, QUEUE + 2 * ROUND + SPARE)
     with limit, raw_connections(cluster.ranks[:1], 8) as made:
         connections = list(made)
         call_often(connections, "slotwise.v1.Embedding/Lookup", request, 100)
@@ -124,13 +124,13 @@ def test_unread_connections(start_cluster: StartCluster) -> None:
     request = large_lookup(cluster, table)
     files = f"/proc/{cluster.pid(0)}/fd"
     others_are_served(cluster, table)
-    limit = at_most(cluster, INBOX + 2 * ROUND + SPARE)
+    limit = at_most(cluster, QUEUE + 2 * ROUND + SPARE)
     with limit, raw_connections(cluster.ranks, 40, reads=False) as made:
         connections = list(made)
         call_often(connections, "slotwise.v1.Embedding/Lookup", request, 20)
         most = len(os.listdir(files))
         others_are_served(cluster, table)
-        # Few replies fill the inbox. The other connections got refusals, which lie in the system's buffers.
+        # Few replies fill the queue. The other connections got refusals, which lie in the system's buffers.
         wait_until(lambda: len(os.listdir(files)) < most, "the end of a connection that is full")
         others_are_served(cluster, table)
 
@@ -151,7 +151,7 @@ def test_messages_that_are_not_finished(start_cluster: StartCluster, ranks: int)
 
 
 def test_a_message_of_the_largest_size_is_served(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(1, "limits { max_message_mib: 16 max_inbox_mib: 16 }")
+    cluster = start_cluster(1, "limits { max_message_mib: 16 max_queue_mib: 16 }")
     table = cluster.create(dim=DIM)
     gradients = np.ones((1023, DIM), np.float32)
     keys = np.arange(1023, dtype=np.uint64)
@@ -165,17 +165,17 @@ def test_a_waiting_part_that_comes_again_and_again(start_cluster: StartCluster, 
     cluster = start_cluster(ranks, LIMITS)
     table = cluster.create(dim=DIM)
     part = part_of(cluster, table, 700, number=1)  # 11 MiB
-    with at_most(cluster, INBOX + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
+    with at_most(cluster, QUEUE + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
         call_often([connection], "slotwise.v1.Embedding/Push", part, 40)
         others_are_served(cluster, table)
     assert cluster.digest(table)[1:] == (1, 0)
 
 
 def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
-    inbox = 256
-    cluster = start_cluster(1, f"limits {{ max_inbox_mib: {inbox} }}")
+    queue = 256
+    cluster = start_cluster(1, f"limits {{ max_queue_mib: {queue} }}")
     table = cluster.create(dim=DIM)
-    with at_most(cluster, inbox + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
+    with at_most(cluster, queue + SPARE), raw_connections(cluster.ranks, 1) as (connection,):
         for number in range(1, 37):
             connection.call("slotwise.v1.Embedding/Push", part_of(cluster, table, 512, number))  # 8 MiB
 
@@ -183,7 +183,7 @@ def test_waiting_parts_lie_in_memory_once(start_cluster: StartCluster) -> None:
             connection.pump()
             return len(connection.ended)
 
-        wait_until(lambda: refused() >= 36 - inbox // 8, "refusals")
+        wait_until(lambda: refused() >= 36 - queue // 8, "refusals")
     assert cluster.digest(table)[1:] == (0, 0)
 
 
@@ -194,13 +194,13 @@ def test_what_comes_with_a_part_of_the_step_that_waits_longest(start_cluster: St
     push_request = cluster.protocol.PushRequest.FromString
     first = part_of(cluster, table, 1, number=1)
     calls = [embedding.Push.future(first, timeout=WAITING)]
-    with at_most(cluster, 2 * INBOX + ROUND + RECEIVED + SPARE):
+    with at_most(cluster, 2 * QUEUE + ROUND + RECEIVED + SPARE):
         for number in range(2, 42):
             more = part_of(cluster, table, 480, number)  # 7.5 MiB
             pushes = [push_request(first), push_request(more)]
             both = cluster.protocol.PushManyRequest(pushes=pushes).SerializeToString()
             calls.append(embedding.PushMany.future(both, timeout=WAITING))
-        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") > 0, "refusals")
+        wait_until(lambda: waits_or_is_refused(calls, "limits.max_queue_mib") > 0, "refusals")
         cluster.digest(table)
     for call in calls:
         call.cancel()
@@ -219,10 +219,10 @@ def test_a_message_of_very_many_requests(start_cluster: StartCluster) -> None:
         return bytes(pushes.SerializeToString())
 
     requests = [steps(session) for session in range(1, 6)]  # 1.4 MB each
-    # The first is more than the inbox has room for, and comes in while that is empty.
-    with at_most(cluster, 6 * INBOX):
+    # The first is more than the queue has room for, and comes in while that is empty.
+    with at_most(cluster, 6 * QUEUE):
         calls = [cluster.ranks[0].embedding.PushMany.future(r, timeout=WAITING) for r in requests]
-        wait_until(lambda: waits_or_is_refused(calls, "limits.max_inbox_mib") == len(calls) - 1, "refusals")
+        wait_until(lambda: waits_or_is_refused(calls, "limits.max_queue_mib") == len(calls) - 1, "refusals")
     for call in calls:
         call.cancel()
 

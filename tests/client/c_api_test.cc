@@ -172,6 +172,15 @@ TEST_F(CApi, RefusesOptionsByName) {
   EXPECT_NE(MessageOf(json).find("dim"), std::string::npos) << MessageOf(json);
 }
 
+TEST(CApiAlone, FieldsHaveTheirNamesIn01) {
+  slotwise_client_options options{};
+  options.door = SLOTWISE_DOOR_SHM;
+  EXPECT_EQ(options.transport, SLOTWISE_TRANSPORT_SHM);
+  slotwise_looked_up state{};
+  state.lineage = 9;
+  EXPECT_EQ(state.generation, 9U);
+}
+
 TEST_F(CApi, AsksAnyMethodOfTheControlPathByItsName) {
   slotwise_table table{};
   EXPECT_EQ(slotwise_client_table(client_.get(), "ads", &table), 0) << "it was not used yet";
@@ -411,19 +420,19 @@ TEST_F(CApi, APushSaysWhatItsRowsWereReadOf) {
   for (const std::uint64_t expected : {41U, 42U}) {
     EXPECT_EQ(End(batch_.Start(client_.get())), SLOTWISE_OK);
     slotwise_client_looked_up(client_.get(), "ads", &state);
-    EXPECT_EQ(state.lineage, 7U);
+    EXPECT_EQ(state.generation, 7U);
     EXPECT_EQ(state.table_step, expected);
     EXPECT_EQ(Pushed().looked_up().table_step(), expected) << "of the latest lookup";
     EXPECT_EQ(Pushed().looked_up().lineage(), 7U);
   }
-  const slotwise_looked_up own{.lineage = 6, .table_step = 30};
+  const slotwise_looked_up own{.generation = 6, .table_step = 30};
   EXPECT_EQ(Pushed(&own).looked_up().lineage(), 6U);
   EXPECT_EQ(Pushed(&own).looked_up().table_step(), 30U);
   const slotwise_looked_up unknown{};
   EXPECT_EQ(Pushed(&unknown).looked_up().table_step(), 42U);
 
   slotwise_client_looked_up(client_.get(), "another", &state);
-  EXPECT_EQ(state.lineage, 0U);
+  EXPECT_EQ(state.generation, 0U);
   slotwise_client_looked_up(client_.get(), nullptr, &state);
   EXPECT_EQ(state.table_step, 0U);
 }

@@ -17,6 +17,7 @@
 #include "server/collective/collective.h"
 #include "server/rpc/rpc_server.h"
 #include "tests/client/later.h"
+#include "tests/support/status.h"
 #include "tests/support/test_secret.h"
 
 namespace slotwise {
@@ -100,6 +101,10 @@ TEST_F(ClientTest, MakesDescribesAndDropsTables) {
   EXPECT_EQ(client_->CreateTable(other).status().code(), StatusCode::kAlreadyExists);
   other.dim = 0;
   EXPECT_EQ(client_->CreateTable(other).status().code(), StatusCode::kInvalidArgument);
+  other = Ads();
+  other.optimizer.kind = static_cast<OptimizerKind>(200);  // no message can have it
+  test::ExpectStatus(client_->CreateTable(other).status(), StatusCode::kInvalidArgument,
+                     "optimizer.kind is 200");
 
   const auto tables = client_->ListTables();
   ASSERT_TRUE(tables.ok());
@@ -248,7 +253,7 @@ TEST_F(AdsTest, TheServerCountsTheStepsBetweenALookupAndItsPush) {
   Look();
   ASSERT_TRUE(other.Lookup("ads", batch_, LookupMode::kTrain, out).ok());
   EXPECT_EQ(client_->LookedUp("ads").table_step, 1u);
-  EXPECT_EQ(client_->LookedUp("ads").lineage, client_->DescribeTable("ads")->lineage);
+  EXPECT_EQ(client_->LookedUp("ads").generation, client_->DescribeTable("ads")->generation);
   EXPECT_EQ(client_->LookedUp("other"), LookedUpState());
   ASSERT_TRUE(client_->Push("ads", batch_, ones_).ok());  // 0 steps late
   ASSERT_TRUE(client_->Push("ads", batch_, ones_).ok());  // 1

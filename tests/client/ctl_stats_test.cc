@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,8 +37,8 @@ CallStats Calls(std::uint64_t count, std::initializer_list<std::pair<CallStage, 
   return calls;
 }
 
-RankStats Reading(std::uint64_t incarnation, std::uint64_t seconds, CallStats lookups) {
-  return {.incarnation = incarnation, .uptime_ns = seconds * 1'000'000'000, .lookups = std::move(lookups)};
+RankStats Reading(std::uint64_t instance, std::uint64_t seconds, CallStats lookups) {
+  return {.instance = instance, .uptime_ns = seconds * 1'000'000'000, .lookups = std::move(lookups)};
 }
 
 TEST(FindSlowestStage, IsWhereCallsSpentTheMostTime) {
@@ -49,10 +50,33 @@ TEST(FindSlowestStage, IsWhereCallsSpentTheMostTime) {
   EXPECT_FALSE(FindSlowestStage(CallStats()));
 }
 
+TEST(ShowInterval, HasCountsByTheirNamesIn01Too) {
+  RankStats now = Reading(7, 1, {});
+  now.queued_requests = 11;
+  now.pending_requests = 12;
+  now.queue_bytes = 13;
+  now.max_queue_bytes = 14;
+  now.gpu_shared_bytes = 15;
+  now.max_gpu_shared_bytes = 16;
+  const auto rank = ShowInterval({}, std::vector<RankStats>{now}).json["ranks"][0];
+  for (const auto& [name, older, value] : std::initializer_list<std::tuple<std::string, std::string, int>>{
+           {"queued_requests", "inbox_requests", 11},
+           {"pending_requests", "announced_requests", 12},
+           {"queue_bytes", "inbox_bytes", 13},
+           {"max_queue_bytes", "max_inbox_bytes", 14},
+           {"gpu_shared_bytes", "gpu_arena_bytes", 15},
+           {"max_gpu_shared_bytes", "max_gpu_arena_bytes", 16}}) {
+    EXPECT_EQ(rank[name], value);
+    EXPECT_EQ(rank[older], value);
+  }
+  EXPECT_EQ(rank["instance"], "7");
+  EXPECT_EQ(rank["incarnation"], "7");
+}
+
 TEST(FindSlowestStage, WeighsAStageByItsTimeAndNotByOneCall) {
-  CallStats calls = Calls(1000, {{CallStage::kInbox, kMs}});
+  CallStats calls = Calls(1000, {{CallStage::kQueue, kMs}});
   calls.Add(Calls(1, {{CallStage::kJournal, 500 * kMs}}));
-  EXPECT_EQ(FindSlowestStage(calls)->stage, CallStage::kInbox);
+  EXPECT_EQ(FindSlowestStage(calls)->stage, CallStage::kQueue);
 }
 
 TEST(ShowInterval, IsOfTheIntervalAlone) {
@@ -91,12 +115,12 @@ TEST(ShowInterval, TellsRetriesFromRefusalsAndNamesAStuckRank) {
   RankStats now = Reading(1, 10, {});
   now.pushes.refusals = {{"UNAVAILABLE", 20}, {"BUSY", 30}, {"NOT_FOUND", 70}};
   now.busy_ns = 12'000 * kMs;
-  now.inbox_requests = 3;
-  now.announced_requests = 4;
-  now.inbox_bytes = 50;
-  now.max_inbox_bytes = 100;
+  now.queued_requests = 3;
+  now.pending_requests = 4;
+  now.queue_bytes = 50;
+  now.max_queue_bytes = 100;
   const Answer answer = ShowInterval({}, {&now, 1});
-  EXPECT_THAT(answer.text, HasSubstr("7   50 %        5.0        7.0\n"));
+  EXPECT_THAT(answer.text, HasSubstr("7  50 %        5.0        7.0\n"));
   EXPECT_THAT(answer.text, HasSubstr("rank 0 has been at the same round for 12.0 s\n"));
   EXPECT_THAT(answer.text, HasSubstr("no lookup or push was answered\n"));
   EXPECT_TRUE(answer.json["slowest_stage"].is_null());

@@ -106,18 +106,18 @@ TEST_F(DataLinkTest, AReplyThatDoesNotFitIsAnErrorOfItsCallAlone) {
   ExpectThatTheNextOneGoesOn();
 }
 
-TEST_F(DataLinkTest, AReplyInAnArenaThatThereIsNotEndsItsCallAlone) {
+TEST_F(DataLinkTest, AReplyInAnSharedBufferThatThereIsNotEndsItsCallAlone) {
   std::future<Outcome> call = Send();
   peer_.Meet();
   v1::DataReply reply;
-  reply.set_in_arena(true);
+  reply.set_in_shared_buffer(true);
   AnswerNext(reply);
   EXPECT_EQ(call.get().code, StatusCode::kUnavailable);
   ExpectThatTheNextOneGoesOn();
 }
 
 // The server writes a call's values though its caller has given it up: no other call may have their place.
-TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
+TEST(ADataLinkWithAnSharedBuffer, KeepsACallsPlacesUntilItIsAnswered) {
   const std::string name = "slotwise-test-link-" + std::to_string(getpid());
   Peer peer(name);
   DataThreads threads(1);
@@ -130,20 +130,20 @@ TEST(ADataLinkWithAnArena, KeepsACallsPlacesUntilItIsAnswered) {
   SentCall given_up = send();
   peer.Meet();
   const v1::DataCall late = peer.Take();
-  ASSERT_EQ(late.arena().values_bytes(), 8192U);
+  ASSERT_EQ(late.allocations().values_bytes(), 8192U);
   given_up.cancel();
   EXPECT_EQ(given_up.outcome.get().code, StatusCode::kCancelled);
 
   SentCall second = send();
   const v1::DataCall beside = peer.Take();
-  EXPECT_NE(beside.arena().values(), late.arena().values());
+  EXPECT_NE(beside.allocations().values(), late.allocations().values());
   peer.Answer(late.id());
   peer.Answer(beside.id());
   EXPECT_EQ(second.outcome.get().code, StatusCode::kOk);
 
   SentCall third = send();
   const v1::DataCall after = peer.Take();
-  EXPECT_EQ(after.arena().values(), late.arena().values()) << "it is answered, though late";
+  EXPECT_EQ(after.allocations().values(), late.allocations().values()) << "it is answered, though late";
   peer.Answer(after.id());
   EXPECT_EQ(third.outcome.get().code, StatusCode::kOk);
 }

@@ -40,7 +40,7 @@ class FakeServer::Admin final : public Service<v1::Admin::Service> {
     reply->set_max_message_bytes(fake_.max_message_bytes_);
     reply->set_gives_reasons(fake_.gives_reasons);
     const std::lock_guard lock(fake_.mutex_);
-    reply->set_incarnation(fake_.incarnation_);
+    reply->set_incarnation(fake_.instance_);
     const bool is_itself = fake_.said_addresses_.empty();
     for (const std::string& address : is_itself ? fake_.addresses_ : fake_.said_addresses_) {
       reply->add_ranks()->set_address(address);
@@ -82,7 +82,7 @@ class FakeServer::Embedding final : public Service<v1::Embedding::Service> {
       values.push_back(-static_cast<float>(key));
     }
     reply->set_samples(request->samples());
-    reply->set_incarnation(fake_.incarnation());
+    reply->set_incarnation(fake_.instance());
     reply->set_width(2);
     reply->set_values(BytesOf(values));
     const std::lock_guard lock(fake_.mutex_);
@@ -98,7 +98,7 @@ class FakeServer::Embedding final : public Service<v1::Embedding::Service> {
     if (auto status = fake_.Enter(*context, rank_, "Push", *request); !status.ok()) return status;
     const auto status = fake_.TakePart(*context, *request);
     reply->set_table_step(1);
-    reply->set_incarnation(fake_.incarnation());
+    reply->set_incarnation(fake_.instance());
     return status;
   }
 };
@@ -155,17 +155,17 @@ void FakeServer::StopRank(std::size_t rank) {
   ranks_[rank].server->Shutdown(std::chrono::system_clock::now());
 }
 
-void FakeServer::SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses,
+void FakeServer::SayThatItIs(std::uint64_t instance, std::vector<std::string> addresses,
                              std::uint64_t max_message_bytes) {
   if (max_message_bytes > 0) max_message_bytes_ = max_message_bytes;
   const std::lock_guard lock(mutex_);
-  incarnation_ = incarnation;
+  instance_ = instance;
   said_addresses_ = std::move(addresses);
 }
 
-std::uint64_t FakeServer::incarnation() {
+std::uint64_t FakeServer::instance() {
   const std::lock_guard lock(mutex_);
-  return incarnation_;
+  return instance_;
 }
 
 FakeServer::Fault FakeServer::ForgetSessions(int times) {

@@ -55,7 +55,7 @@ class FakeServer {
   void StopRank(std::size_t rank);
   // From now on every rank says that the server was started again, as this one, and answers as it.
   // `max_message_bytes`: what it says that requests may have; 0: as before.
-  void SayThatItIs(std::uint64_t incarnation, std::vector<std::string> addresses,
+  void SayThatItIs(std::uint64_t instance, std::vector<std::string> addresses,
                    std::uint64_t max_message_bytes = 0);
 
   // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
@@ -92,7 +92,7 @@ class FakeServer {
     std::unique_ptr<grpc::Server> server;
   };
 
-  std::uint64_t incarnation();
+  std::uint64_t instance();
   grpc::Status Enter(grpc::ServerContext& context, std::size_t rank, const std::string& method,
                      const google::protobuf::Message& request);
   grpc::Status TakePart(grpc::ServerContext& context, const v1::PushRequest& request);
@@ -105,7 +105,7 @@ class FakeServer {
   // Guarded by mutex_:
   bool released_ = false;
   Spoiler spoiler_;
-  std::uint64_t incarnation_ = 1;
+  std::uint64_t instance_ = 1;
   std::vector<std::string> said_addresses_;  // empty: its own
   std::vector<std::string> calls_;
   std::vector<LoggedLookup> lookups_;

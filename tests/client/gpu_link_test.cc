@@ -19,7 +19,7 @@ namespace slotwise::client {
 namespace {
 
 // More than half of what the peer shares: two calls do not have it at once.
-constexpr std::uint64_t kMostOfTheArena = 600U << 10;
+constexpr std::uint64_t kMostOfTheSharedBuffer = 600U << 10;
 
 class DeviceExchange final : public FakeExchange {
  public:
@@ -82,7 +82,7 @@ class GpuLinkTest : public ::testing::Test {
     v1::DataReply reply;
     reply.set_id(id);
     reply.set_code(WireCode(code));
-    reply.set_in_arena(true);
+    reply.set_in_shared_buffer(true);
     peer_.Answer(reply);
   }
   // A connection sends calls in the order in which they may be sent. So what it has not sent before this one
@@ -135,14 +135,14 @@ TEST_F(GpuLinkTest, ALookupBehindAPushIsSentOnceThatIsAnswered) {
 
 TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
   Sent push = PushUnderWay();
-  Sent behind = Lookup(push.exchange->of.turn, kMostOfTheArena);
+  Sent behind = Lookup(push.exchange->of.turn, kMostOfTheSharedBuffer);
   Answer(push.id, StatusCode::kNotFound);
   EXPECT_EQ(push.outcome.get().code, StatusCode::kNotFound);
   const Outcome held = behind.outcome.get();
   EXPECT_EQ(held.code, StatusCode::kOk) << "the server has said nothing";
   EXPECT_EQ(held.read.code(), StatusCode::kCancelled);
   ExpectNothingBeforeAnother();
-  Sent next = Lookup(nullptr, kMostOfTheArena);
+  Sent next = Lookup(nullptr, kMostOfTheSharedBuffer);
   EXPECT_EQ(peer_.Take().id(), next.id);
   Answer(next.id);
   EXPECT_TRUE(next.outcome.get().read.ok());
@@ -150,15 +150,15 @@ TEST_F(GpuLinkTest, ALookupBehindAPushThatFailsIsNotSentAndHasNoPlaces) {
 
 TEST_F(GpuLinkTest, ALookupBehindAPushEndsInTimeAndIsNotSentLater) {
   Sent push = PushUnderWay();
-  Sent late = Lookup(push.exchange->of.turn, kMostOfTheArena, std::chrono::milliseconds(20));
+  Sent late = Lookup(push.exchange->of.turn, kMostOfTheSharedBuffer, std::chrono::milliseconds(20));
   EXPECT_EQ(late.outcome.get().code, StatusCode::kDeadlineExceeded);
-  Sent no_room = Lookup(push.exchange->of.turn, kMostOfTheArena);
+  Sent no_room = Lookup(push.exchange->of.turn, kMostOfTheSharedBuffer);
   EXPECT_EQ(no_room.outcome.get().read.code(), StatusCode::kResourceExhausted)
       << "the late one has its places until its turn has come";
   Answer(push.id);
   EXPECT_EQ(push.outcome.get().code, StatusCode::kOk);
   ExpectNothingBeforeAnother();
-  Sent given_up = Lookup(nullptr, kMostOfTheArena);
+  Sent given_up = Lookup(nullptr, kMostOfTheSharedBuffer);
   ASSERT_EQ(peer_.Take().id(), given_up.id) << "the late one has left its places";
   given_up.cancel();
   EXPECT_EQ(given_up.outcome.get().code, StatusCode::kCancelled);
@@ -178,7 +178,7 @@ TEST_F(GpuLinkTest, ACallIsSentAgainWithTheArraysThatItHadFirst) {
   EXPECT_EQ(push.outcome.get().code, StatusCode::kUnavailable);
   Sent again = Send(push.exchange);
   const v1::DataCall second = peer_.Take();
-  EXPECT_EQ(second.arena().body(), first.arena().body());
+  EXPECT_EQ(second.allocations().body(), first.allocations().body());
   EXPECT_EQ(peer_.ArraysOf(second).substr(0, 9), "gradients");
   // The next connection has other memory, to which they are copied.
   peer_.Hang();
@@ -195,7 +195,7 @@ TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
   Sent push = PushUnderWay();
   Sent behind = Lookup(push.exchange->of.turn);
   ExpectNothingBeforeAnother();
-  const std::weak_ptr<GpuArena> arena = push.exchange->of.carried->arena;
+  const std::weak_ptr<GpuSharedBuffer> shared_buffer = push.exchange->of.carried->shared_buffer;
   peer_.Hang();
   EXPECT_EQ(push.outcome.get().code, StatusCode::kUnavailable);
   EXPECT_EQ(behind.outcome.get().code, StatusCode::kUnavailable);
@@ -204,7 +204,7 @@ TEST_F(GpuLinkTest, MemoryIsLetGoOfWithItsConnection) {
   ExpectServed(next);  // and nothing that is over
   push.exchange->of.carried.reset();
   behind.exchange->of.carried.reset();
-  EXPECT_TRUE(arena.expired());
+  EXPECT_TRUE(shared_buffer.expired());
 }
 
 }  // namespace

@@ -60,8 +60,9 @@ class Peer {
     Accept();
     const Preface mine = MakePreface(version, {shares_ ? 1U : 0U, on_device_});
     if (!shares_) return Send(mine.data(), mine.size());
-    arena_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
-    EXPECT_EQ(SendWithDescriptor(connection_, mine, arena_->descriptor()), static_cast<ssize_t>(mine.size()));
+    shared_buffer_ = SharedMemory::Make(std::uint64_t{1} << 20, !on_device_);
+    EXPECT_EQ(SendWithDescriptor(connection_, mine, shared_buffer_->descriptor()),
+              static_cast<ssize_t>(mine.size()));
   }
   // Takes the next connection, and greets it with half a preface.
   void MeetHalf() {
@@ -100,7 +101,7 @@ class Peer {
   }
   // The arrays of a call in the memory that this connection shares.
   std::string ArraysOf(const v1::DataCall& call) const {
-    const auto place = arena_->Place(call.arena().body(), call.arena().body_bytes());
+    const auto place = shared_buffer_->Place(call.allocations().body(), call.allocations().body_bytes());
     EXPECT_TRUE(place);
     return place ? std::string(reinterpret_cast<const char*>(place->data()), place->size()) : std::string();
   }
@@ -138,7 +139,7 @@ class Peer {
   std::string address_;
   bool shares_ = false;
   bool on_device_ = false;
-  std::shared_ptr<SharedMemory> arena_;  // that the connection shares
+  std::shared_ptr<SharedMemory> shared_buffer_;  // that the connection shares
 };
 
 // A call without arrays.

@@ -14,6 +14,7 @@
 #include "tests/client/fake_server.h"
 #include "tests/client/later.h"
 #include "tests/rpc/messages.h"
+#include "tests/support/status.h"
 
 namespace slotwise {
 namespace {
@@ -164,7 +165,7 @@ TEST_F(RetryTest, AStartThatAllKnowOfChangesNothing) {
   FakeServer fake;
   FakeServer stranger;
   Client client = Connect(fake);
-  fake.SayThatItIs(1, stranger.addresses());  // the incarnation that it was connected to
+  fake.SayThatItIs(1, stranger.addresses());  // the server instance that it was connected to
   fake.before = FakeServer::FailFirst(3, "Push", grpc::StatusCode::UNAVAILABLE);
   ASSERT_TRUE(PushOne(client).ok());
   fake.AwaitCalls("GetTopology", 2);
@@ -693,6 +694,22 @@ TEST_F(RetryTest, ConnectingSaysWhereItFailed) {
   const auto client = Client::Connect({"127.0.0.1:1"}, {.timeout = milliseconds(200)});
   EXPECT_EQ(client.status().message().find("cannot connect: no answer from 127.0.0.1:1 within 0.2 s: "), 0u)
       << client.status().message();
+}
+
+TEST_F(RetryTest, ATransportIsTakenByItsNameIn01) {
+  FakeServer fake;  // speaks gRPC alone
+  const auto looked_up = [&](const ClientOptions& options) {
+    auto client = Client::Connect({fake.addresses()[0]}, options);
+    if (!client.ok()) return client.status();
+    std::vector<float> out(2);
+    const std::vector<Key> keys{Key{1}};
+    return client->Lookup("ads", {.keys = keys, .offsets = {}, .weights = {}}, LookupMode::kTrain, out);
+  };
+  EXPECT_EQ(looked_up({.door = Door::kGrpc}), Status());
+  EXPECT_EQ(looked_up({.timeout = milliseconds(200), .door = Door::kShm}).code(), StatusCode::kUnavailable);
+  test::ExpectStatus(looked_up({.transport = TransportKind::kTcp, .door = Door::kGrpc}),
+                     StatusCode::kInvalidArgument,
+                     "transport and door are two names of one option: give transport alone");
 }
 
 TEST_F(RetryTest, ASecondAddressIsTriedWhenTheFirstIsGone) {

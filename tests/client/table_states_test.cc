@@ -9,7 +9,7 @@
 namespace slotwise::client {
 namespace {
 
-// A client that saw step 5 of the lineage 7 acknowledged, by the server's first start.
+// A client that saw step 5 of the generation 7 acknowledged, by the server's first start.
 class AcknowledgedSteps : public testing::Test {
  protected:
   AcknowledgedSteps() {
@@ -31,7 +31,7 @@ TEST_F(AcknowledgedSteps, AreNoneOfATableWithoutPushes) {
   EXPECT_TRUE(steps_.Check("users", steps_.Acknowledged("users"), {8, 3}).ok());
 }
 
-TEST_F(AcknowledgedSteps, AreInALaterStateOfTheSameLineageAndNotInAnEarlierOne) {
+TEST_F(AcknowledgedSteps, AreInALaterStateOfTheSameGenerationAndNotInAnEarlierOne) {
   EXPECT_TRUE(CheckNow({7, 5}).ok());
   EXPECT_TRUE(CheckNow({7, 6}).ok());
   EXPECT_TRUE(CheckNow({0, 0}).ok()) << "the server does not say";
@@ -40,7 +40,7 @@ TEST_F(AcknowledgedSteps, AreInALaterStateOfTheSameLineageAndNotInAnEarlierOne) 
   EXPECT_NE(lost.message().find("steps 4 to 5"), std::string::npos) << lost.message();
 }
 
-TEST_F(AcknowledgedSteps, MissesThemInAnotherLineage) {
+TEST_F(AcknowledgedSteps, MissesThemInAnotherGeneration) {
   steps_.Acknowledge("users", {9, 2});
   const Status lost = Check({8, 6});
   EXPECT_EQ(lost.code(), StatusCode::kDataLoss);
@@ -79,7 +79,7 @@ TEST_F(AcknowledgedSteps, GoesOnWithTheTableAsItIs) {
   EXPECT_FALSE(Check({8, 1}).ok());
   steps_.Acknowledge("ads", {8, 1});
   EXPECT_FALSE(Check({8, 2}).ok());
-  EXPECT_EQ(steps_.Acknowledged("ads").lineage, 8U)
+  EXPECT_EQ(steps_.Acknowledged("ads").generation, 8U)
       << "the second complaint forgets nothing of the new state";
   EXPECT_FALSE(CheckNow({9, 1}).ok());
 }
@@ -106,15 +106,15 @@ TEST_F(AcknowledgedSteps, KeepsWhatTheNextStartAcknowledgedThroughComplaintsAbou
 
 TEST(LookedUp, IsTheLatestStateOfEachTable) {
   TableStates states;
-  EXPECT_EQ(states.LookedUp("ads").lineage, 0U);
+  EXPECT_EQ(states.LookedUp("ads").generation, 0U);
   states.NoteLookup("ads", {7, 5});
   states.NoteLookup("users", {9, 1});
   states.NoteLookup("ads", {7, 3});
   EXPECT_EQ(states.LookedUp("ads").step, 3U) << "an earlier state may be read later";
   states.NoteLookup("ads", {8, 0});
-  EXPECT_EQ(states.LookedUp("ads").lineage, 8U);
+  EXPECT_EQ(states.LookedUp("ads").generation, 8U);
   states.NoteLookup("ads", {0, 99});
-  EXPECT_EQ(states.LookedUp("ads").lineage, 8U) << "a server that names no state says nothing";
+  EXPECT_EQ(states.LookedUp("ads").generation, 8U) << "a server that names no state says nothing";
   EXPECT_EQ(states.LookedUp("users").step, 1U);
 }
 
@@ -127,16 +127,16 @@ TEST(TableStates, AreForgottenWithTheirTables) {
   states.Forget("ads");
   states.Forget("nothing");
   EXPECT_TRUE(states.Check("ads", states.Acknowledged("ads"), {8, 0}).ok());
-  EXPECT_EQ(states.LookedUp("ads").lineage, 0U);
-  EXPECT_EQ(states.LookedUp("users").lineage, 7U);
+  EXPECT_EQ(states.LookedUp("ads").generation, 0U);
+  EXPECT_EQ(states.LookedUp("users").generation, 7U);
   states.ForgetAll();
-  EXPECT_EQ(states.LookedUp("users").lineage, 0U);
+  EXPECT_EQ(states.LookedUp("users").generation, 0U);
   EXPECT_EQ(states.Acknowledged("users").step, 0U);
 }
 
 TEST(OldestStates, HaveTheOldestOfEachTable) {
   OldestStates states;
-  EXPECT_EQ(states.Of(3).lineage, 0U);
+  EXPECT_EQ(states.Of(3).generation, 0U);
   states.Meet(1, {7, 5});
   states.Meet(1, {7, 4});
   states.Meet(1, {7, 6});

@@ -73,7 +73,7 @@ class OrderOfCalls : public ContractTest {
     EXPECT_THROW(batch.PoolToSend(plan, values.data()), std::logic_error);
     EXPECT_THROW(batch.GradientsToSend(plan, values.data(), values.data()), std::logic_error);
     EXPECT_THROW(batch.InsertedKeys(), std::logic_error);
-    EXPECT_THROW(batch.SavePreimages(), std::logic_error);
+    EXPECT_THROW(batch.CopyBeforeWrite(), std::logic_error);
     EXPECT_THROW(std::move(batch).GroupRows(), std::logic_error);
     EXPECT_THROW(std::move(batch).Update(values.data(), kStep), std::logic_error);
     EXPECT_THROW(std::move(batch).UpdateFromReceived(plan, values.data(), kStep), std::logic_error);

@@ -266,15 +266,15 @@ class SnapshotsBesideBatches {
   // What a push has to do before it changes rows.
   void MakeRoom(FoundBatch& changing) {
     if (!open_) {
-      EXPECT_EQ(changing.SavePreimages(), 0U);
+      EXPECT_EQ(changing.CopyBeforeWrite(), 0U);
       return;
     }
-    while (changing.SavePreimages() > 0) {
+    while (changing.CopyBeforeWrite() > 0) {
       ++waits;
       ASSERT_FALSE(open_->done()) << "all was read, and yet a row has to be saved";
       open_->ReadSome(1 + random_.Below(20));
     }
-    EXPECT_EQ(changing.SavePreimages(), 0U) << "asked twice";
+    EXPECT_EQ(changing.CopyBeforeWrite(), 0U) << "asked twice";
     if (random_.OneIn(2)) open_->ReadSome(random_.Below(20));
   }
 
@@ -286,11 +286,11 @@ class SnapshotsBesideBatches {
     SnapshotOptions options;
     options.remember = random_.OneIn(2);
     options.changed_only = kept > 0 && !random_.OneIn(4);
-    options.max_preimage_bytes = random_.OneOf(
+    options.max_copy_on_write_bytes = random_.OneOf(
         std::vector<std::size_t>{0, 4, (table_.floats() + 1) * 4, (table_.floats() + 1) * 4 * 7, 1 << 20});
     begun_with_ = options;
     open_ = std::make_unique<Reading>(device_, table_, options, random_);
-    EXPECT_LE(open_->snapshot().Room(), options.max_preimage_bytes / ((table_.floats() + 1) * 4));
+    EXPECT_LE(open_->snapshot().Room(), options.max_copy_on_write_bytes / ((table_.floats() + 1) * 4));
     if (options.changed_only) {
       for (const Key key : open_->info.keys) EXPECT_TRUE(changed_.contains(Value(key))) << Value(key);
     } else {
@@ -372,10 +372,10 @@ TEST_P(Snapshots, LetNoBatchChangeRowsThatThereIsNoRoomToSave) {
   const Batch batch = OneKeyABag(KeyRange(0, 50));
   const std::vector<float> gradients = RandomGradients(random, 50 * 4);
   table.Push(batch, gradients, kAsItIs);
-  Reading reading(device(), table, {.max_preimage_bytes = 10 * 20}, random);
+  Reading reading(device(), table, {.max_copy_on_write_bytes = 10 * 20}, random);
   EXPECT_EQ(reading.snapshot().Room(), 10U);
   const DigestSums before = table.shard().Digest();
-  const auto expect_missing = [](FoundBatch& changing) { EXPECT_EQ(changing.SavePreimages(), 40U); };
+  const auto expect_missing = [](FoundBatch& changing) { EXPECT_EQ(changing.CopyBeforeWrite(), 40U); };
   EXPECT_THROW(table.Push(batch, gradients, kAsItIs), std::logic_error);
   EXPECT_THROW(table.Push(batch, gradients, expect_missing), std::logic_error);
   EXPECT_EQ(reading.snapshot().Room(), 10U);
@@ -397,7 +397,7 @@ TEST_P(Snapshots, SaveARowOnceHoweverOftenItChanges) {
   Random random(2);
   Driven table(device(), MakeOptions(3), 1);
   table.Push(OneKeyABag(KeyRange(0, 100)), RandomGradients(random, 300), kAsItIs);
-  Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
+  Reading reading(device(), table, {.max_copy_on_write_bytes = 1 << 20}, random);
   EXPECT_EQ(reading.snapshot().Room(), 100U) << "no more than there are rows to save";
   for (int i = 0; i < 5; ++i) {
     table.Push(OneBag({7, 7, 8, 7, 200}), RandomGradients(random, 3), kAsItIs);
@@ -415,7 +415,7 @@ TEST_P(Snapshots, KeepRowsOfErasedKeysThatNewKeysGet) {
   Driven table(device(), MakeOptions(5, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad), 1);
   table.Push(OneKeyABag(KeyRange(0, 30)), RandomGradients(random, 150), kAsItIs);
   table.Erase(OneKeyABag({28, 29}), kAsItIs);
-  Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
+  Reading reading(device(), table, {.max_copy_on_write_bytes = 1 << 20}, random);
   EXPECT_EQ(reading.info.keys.size(), 28U) << "rows that no key has are not in it";
   table.Erase(OneKeyABag({1, 2, 3}), kAsItIs);
   table.Push(OneKeyABag(KeyRange(100, 10)), RandomGradients(random, 50), kAsItIs);
@@ -428,11 +428,11 @@ TEST_P(Snapshots, MayBeginBehindAnInsert) {
   Random random(9);
   Driven table(device(), MakeOptions(3), 1);
   table.Push(OneKeyABag(KeyRange(0, 20)), RandomGradients(random, 60), kAsItIs);
-  SnapshotOptions options{.max_preimage_bytes = 1 << 20};
+  SnapshotOptions options{.max_copy_on_write_bytes = 1 << 20};
   Reading first(device(), table, options, random);
   std::unique_ptr<Reading> second;
   table.Push(OneKeyABag(KeyRange(10, 20)), RandomGradients(random, 60), [&](FoundBatch& changing) {
-    EXPECT_EQ(changing.SavePreimages(), 0U);
+    EXPECT_EQ(changing.CopyBeforeWrite(), 0U);
     first.snapshot().End(true);
     second = std::make_unique<Reading>(device(), table, options, random);
   });
@@ -445,7 +445,7 @@ TEST_P(Snapshots, MayBeginBehindAnInsert) {
 TEST_P(Snapshots, OfAnEmptyShardHaveNoRows) {
   Driven table(device(), MakeOptions(3), 1);
   Random random(4);
-  Reading reading(device(), table, {.max_preimage_bytes = 1 << 20}, random);
+  Reading reading(device(), table, {.max_copy_on_write_bytes = 1 << 20}, random);
   EXPECT_TRUE(reading.done());
   table.Push(OneKeyABag(KeyRange(0, 3000)), RandomGradients(random, 9000), kAsItIs);
   reading.ReadSome(SIZE_MAX);
@@ -518,7 +518,7 @@ TEST_P(ChangesOfAShard, AreOnlyForgottenByASnapshotThatRemembersAndIsKept) {
     delta->snapshot->End(kept);
   };
   expect({.changed_only = true}, true, {1, 2}, {3});
-  SnapshotOptions remember{.changed_only = true, .remember = true, .max_preimage_bytes = 1 << 20};
+  SnapshotOptions remember{.changed_only = true, .remember = true, .max_copy_on_write_bytes = 1 << 20};
   expect(remember, false, {1, 2}, {3});
   expect(remember, true, {1, 4}, {2, 3});
   expect(remember, true, {}, {});
@@ -556,7 +556,7 @@ TEST_P(ChangesOfAShard, AreUnknownOnceTooManyKeysWereErased) {
            delta.status().message().find("take a base") != std::string::npos;
   };
   EXPECT_FALSE(refused());
-  SnapshotOptions base{.remember = true, .max_preimage_bytes = 1 << 20};
+  SnapshotOptions base{.remember = true, .max_copy_on_write_bytes = 1 << 20};
   const auto begin = [&] { return table.shard().BeginSnapshot(base)->snapshot; };
   ShardSnapshot* const open = begin();
   table.Erase(OneKeyABag({4}), kAsItIs);

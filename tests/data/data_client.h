@@ -73,8 +73,8 @@ class DataClient {
   bool SendBytes(const void* bytes, std::size_t size) {
     return send(socket_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
   }
-  bool Greet(std::uint32_t version = kDataVersion, AskedArena arena = {}) {
-    const Preface mine = MakePreface(version, arena);
+  bool Greet(std::uint32_t version = kDataVersion, AskedSharedBuffer shared_buffer = {}) {
+    const Preface mine = MakePreface(version, shared_buffer);
     return SendBytes(mine.data(), mine.size());
   }
   // The server's version; nothing if the connection has ended.
@@ -88,19 +88,20 @@ class DataClient {
     ASSERT_EQ(Greeted(), kDataVersion);
   }
 
-  // Asks for an arena; returns it, or null if none was given.
-  std::shared_ptr<SharedMemory> MeetWithArena(std::uint32_t arena_mib, bool on_device = false) {
-    EXPECT_TRUE(Greet(kDataVersion, {arena_mib, on_device}));
+  // Asks for a shared buffer; returns it, or null if none was given.
+  std::shared_ptr<SharedMemory> MeetWithSharedBuffer(std::uint32_t shared_buffer_mib,
+                                                     bool on_device = false) {
+    EXPECT_TRUE(Greet(kDataVersion, {shared_buffer_mib, on_device}));
     pollfd connection{socket_, POLLIN, 0};
     EXPECT_EQ(poll(&connection, 1, 60'000), 1);
     Preface theirs{};
     int descriptor = -1;
     EXPECT_EQ(ReceiveWithDescriptor(socket_, theirs, descriptor), static_cast<ssize_t>(theirs.size()));
     EXPECT_EQ(VersionIn(theirs), kDataVersion);
-    EXPECT_EQ(descriptor >= 0, ArenaIn(theirs).mib > 0);
+    EXPECT_EQ(descriptor >= 0, SharedBufferIn(theirs).mib > 0);
     if (descriptor < 0) return nullptr;
-    EXPECT_EQ(ArenaIn(theirs).on_device, on_device);
-    return SharedMemory::Open(descriptor, std::uint64_t{ArenaIn(theirs).mib} << 20);
+    EXPECT_EQ(SharedBufferIn(theirs).on_device, on_device);
+    return SharedMemory::Open(descriptor, std::uint64_t{SharedBufferIn(theirs).mib} << 20);
   }
 
   bool SendFrame(const std::string& head, const std::string& body = {}) {
@@ -189,15 +190,15 @@ class MetClient : public DataClient {
   }
 };
 
-// A client that has met the server and got an arena of it. Throws std::runtime_error if it gets none.
-class ArenaClient : public DataClient {
+// A client that has met the server and got a shared buffer of it. Throws std::runtime_error if it gets none.
+class SharedBufferClient : public DataClient {
  public:
-  ArenaClient(const std::string& local, std::uint32_t mib, bool on_device = false)
-      : DataClient(local), arena(MeetWithArena(mib, on_device)) {
-    if (arena == nullptr) throw std::runtime_error("the server gives no arena");
+  SharedBufferClient(const std::string& local, std::uint32_t mib, bool on_device = false)
+      : DataClient(local), shared_buffer(MeetWithSharedBuffer(mib, on_device)) {
+    if (shared_buffer == nullptr) throw std::runtime_error("the server gives no shared buffer");
   }
 
-  const std::shared_ptr<SharedMemory> arena;
+  const std::shared_ptr<SharedMemory> shared_buffer;
 };
 
 }  // namespace slotwise::test

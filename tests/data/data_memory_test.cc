@@ -58,7 +58,7 @@ TEST_F(DataServerTest, KeepsNothingOfALargeCallOnceItIsAnswered) {
 
 TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
   // 4 messages of 1 MiB are the least that are received at once.
-  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
+  OpenWithAds({.max_message_bytes = 1 << 20, .max_queue_bytes = 1 << 20});
   const std::uint64_t body_bytes = (1 << 20) - 4096;
   v1::DataCall call;
   call.set_id(1);
@@ -82,7 +82,7 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
     const auto reply = fifth.Ask(call, body);
     if (reply.head.code() != Number(StatusCode::kResourceExhausted)) continue;
     EXPECT_GT(reply.head.retry_after_ms(), 0U);
-    EXPECT_THAT(reply.head.message(), HasSubstr("limits.max_inbox_mib"));
+    EXPECT_THAT(reply.head.message(), HasSubstr("limits.max_queue_mib"));
     break;
   }
   // It is served once they are gone.
@@ -96,7 +96,7 @@ TEST_F(DataServerTest, TakesNoMoreThanItsMemoryForWhatIsOnItsWay) {
 }
 
 TEST_F(DataServerTest, ServesOthersWhileLargeHeadsAreAnnounced) {
-  OpenWithAds({.max_message_bytes = 1 << 20, .max_inbox_bytes = 1 << 20});
+  OpenWithAds({.max_message_bytes = 1 << 20, .max_queue_bytes = 1 << 20});
   // More has come than is held for nothing.
   const std::string begin = test::PrefixOf(1 << 20, 0) + std::string(20'000, 0x22);
   std::vector<std::unique_ptr<MetClient>> holders;

@@ -1,4 +1,4 @@
-// GetStats counts lookups and pushes of both doors, and answers while rounds are stuck.
+// GetStats counts lookups and pushes of both transports, and answers while rounds are stuck.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -81,10 +81,10 @@ TEST_F(StatsTest, CountsWhatCameThroughBothDoors) {
     EXPECT_EQ(calls->stages().at("exchange").sum_ns(), 0U) << "there is one rank";
   }
   EXPECT_GE(stats.rounds(), 5U);
-  EXPECT_EQ(stats.incarnation(), engine_->incarnation());
+  EXPECT_EQ(stats.incarnation(), engine_->instance());
   EXPECT_GT(stats.uptime_ns(), 0U);
   EXPECT_EQ(stats.data_connections(), 1U);
-  EXPECT_EQ(stats.max_inbox_bytes(), EngineOptions().max_inbox_bytes);
+  EXPECT_EQ(stats.max_inbox_bytes(), EngineOptions().max_queue_bytes);
   // A caller may have its answer a moment before the call is over.
   const auto idle = StatsOnce([](const auto& s) {
     return s.calls_under_way() == 0 && s.announced_requests() == 0 && s.busy_ns() == 0;

@@ -233,8 +233,8 @@ TEST_F(ForgedTest, EveryNumberOfALargeFileIsLookedAt) {
 
 // Recovery would take it for the newest, and skip the journal's rounds up to there.
 TEST_F(ForgedTest, ACheckpointOfAnotherRoundThanItsIdSaysIsPassedOver) {
-  const std::string older = CheckpointId({.round = 10, .incarnation = 0xabc});
-  const std::string newer = CheckpointId({.round = 11, .incarnation = 0xabc});
+  const std::string older = CheckpointId({.round = 10, .instance = 0xabc});
+  const std::string newer = CheckpointId({.round = 11, .instance = 0xabc});
   MustSave(files_, {.id = older, .round = 10});
   MustSave(files_, {.id = newer, .round = 11});
   const Checkpoints checkpoints(files_, kCheckpoints);

@@ -102,7 +102,7 @@ struct TableOfTest {
   Rows rows = {};
   std::set<Key> erased = {};  // deltas
   DataType type = DataType::kFloat32;
-  std::uint64_t lineage = 11;
+  std::uint64_t generation = 11;
   std::uint64_t steps = 5;
 };
 
@@ -170,7 +170,7 @@ inline Manifest BareManifest(const CheckpointOfTest& checkpoint) {
   manifest.created = checkpoint.created;
   manifest.server_version = "1.2.3";
   manifest.data_lineage = checkpoint.data_lineage;
-  manifest.incarnation = 0xabc;
+  manifest.instance = 0xabc;
   manifest.ranks = checkpoint.ranks;
   manifest.round = checkpoint.round;
   manifest.next_table_id = checkpoint.next_table_id;
@@ -180,7 +180,7 @@ inline Manifest BareManifest(const CheckpointOfTest& checkpoint) {
     entry.id = TableId{table.id};
     entry.options = table.options;
     entry.options.name = TableName("words-" + std::to_string(table.id));
-    entry.lineage = table.lineage;
+    entry.generation = table.generation;
     entry.steps = table.steps;
     entry.learning_rate = 0.25F;
     entry.owners = checkpoint.Owners();

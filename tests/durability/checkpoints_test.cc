@@ -202,7 +202,7 @@ TEST_F(ChainTest, OfAnotherHistoryIsRefused) {
   ExpectForeign("they are of different lineages", [](auto& c) { c.data_lineage = 78; });
   ExpectForeign("its next_table_id is smaller", [](auto& c) { c.next_table_id = 2; });
   ExpectForeign("table 2 is not new", [](auto& c) { c.tables[0].id = 2; });
-  ExpectForeign("table 1 has another lineage", [](auto& c) { c.tables[0].lineage = 12; });
+  ExpectForeign("table 1 has another generation", [](auto& c) { c.tables[0].generation = 12; });
   ExpectForeign("table 1 has other options", [](auto& c) { c.tables[0].options.max_load = 0.25F; });
   ExpectForeign("table 1 has fewer steps", [](auto& c) { c.tables[0].steps = 4; });
 }

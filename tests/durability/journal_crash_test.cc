@@ -14,7 +14,7 @@ struct Promises {
 
 // Recovers, starts, and goes on for some rounds, with marks, until the files die. Returns the first status
 // that is not OK.
-Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation, Promises& promises) {
+Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t instance, Promises& promises) {
   if (Status status = SyncJournals(files, kFolder); !status.ok()) return status;
   const Recovered recovered = Recover(files, promises.covered);
   if (!recovered.status.ok()) return recovered.status;
@@ -25,7 +25,7 @@ Status RunServer(SimFiles& files, std::uint32_t ranks, std::uint64_t incarnation
 
   std::vector<std::unique_ptr<RankOfTest>> journals;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    auto journal = StartRank(files, OptionsOf(rank, ranks, incarnation, recovered.set.Next()));
+    auto journal = StartRank(files, OptionsOf(rank, ranks, instance, recovered.set.Next()));
     if (!journal.ok()) return journal.status();
     journals.push_back(std::move(*journal));
   }
@@ -73,14 +73,14 @@ bool CrashAt(std::uint64_t operation, std::uint64_t seed, bool power, bool dies)
   SimFiles files;
   MakeDataFolder(files);
   Promises promises;
-  std::uint64_t incarnation = 900 - seed;  // names of later runs may come before those of earlier ones
-  EXPECT_TRUE(RunServer(files, 2, incarnation--, promises).ok());
+  std::uint64_t instance = 900 - seed;  // names of later runs may come before those of earlier ones
+  EXPECT_TRUE(RunServer(files, 2, instance--, promises).ok());
   End(files, power, seed);
 
   const std::uint64_t at = files.operations() + operation;
   if (dies) files.CrashAt(at);
   if (!dies) files.FailAt(at, seed % 2 == 0 ? SimFiles::Fault::kNoSpace : SimFiles::Fault::kBroken);
-  const Status faulty = RunServer(files, static_cast<std::uint32_t>(1 + seed % 3), incarnation--, promises);
+  const Status faulty = RunServer(files, static_cast<std::uint32_t>(1 + seed % 3), instance--, promises);
   const bool reached = files.operations() >= at;
   EXPECT_TRUE(faulty.ok() || reached) << faulty.message();
   End(files, power, seed * 31);
@@ -88,7 +88,7 @@ bool CrashAt(std::uint64_t operation, std::uint64_t seed, bool power, bool dies)
   for (std::uint64_t run = 0; run < 4; ++run) {
     const auto ranks = static_cast<std::uint32_t>(1 + (seed + run) % 3);
     if (run < 2) files.CrashAt(files.operations() + 1 + (operation * 7 + seed * 13 + run * 29) % 80);
-    const Status status = RunServer(files, ranks, incarnation--, promises);
+    const Status status = RunServer(files, ranks, instance--, promises);
     EXPECT_TRUE(status.ok() || files.dead()) << status.message();
     End(files, true, seed * 37 + run);  // what a process left in the system's memory may be lost later
   }

@@ -23,9 +23,8 @@ const std::string kFirst = kFolder + "/rank-0/" + ToString(SegmentName{1, 5});
 class JournalDamageTest : public JournalTest {
  protected:
   // Writes a whole run of one rank.
-  void Run(std::uint64_t incarnation, const JournalPosition& follows, std::uint64_t first,
-           std::uint64_t last) {
-    Start(OptionsOf(0, 1, incarnation, follows))->Write(first, last);
+  void Run(std::uint64_t instance, const JournalPosition& follows, std::uint64_t first, std::uint64_t last) {
+    Start(OptionsOf(0, 1, instance, follows))->Write(first, last);
   }
   static std::string PathOf(std::uint32_t rank) {
     return kFolder + "/" + RankFolder(rank) + "/" + ToString(SegmentName{1, 5});
@@ -120,7 +119,7 @@ TEST_F(JournalDamageTest, AnEndThatANextSegmentNeedsIsNotTorn) {
 
 TEST_F(JournalDamageTest, AnEndThatANextRunNeedsIsNotTorn) {
   Run(5, {}, 1, 3);
-  Run(6, {.incarnation = 5, .round = 3, .generation = 1}, 4, 5);
+  Run(6, {.instance = 5, .round = 3, .run_number = 1}, 4, 5);
   EXPECT_EQ(Recover(files_).rounds, RoundsFromTo(1, 5));
   FlipByte(kFirst, RecordAt(3) + 3);
   test::ExpectStatus(Recover(files_).status, StatusCode::kDataLoss, kFirst);
@@ -129,12 +128,12 @@ TEST_F(JournalDamageTest, AnEndThatANextRunNeedsIsNotTorn) {
 
 TEST_F(JournalDamageTest, RoundsThatTheNextRunDidNotCountAreVoid) {
   Run(5, {}, 1, 6);
-  Run(6, {.incarnation = 5, .round = 4, .generation = 1}, 5, 8);
+  Run(6, {.instance = 5, .round = 4, .run_number = 1}, 5, 8);
   const Recovered recovered = Recover(files_);
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 8));
   EXPECT_EQ(recovered.set.Next(),
-            (JournalPosition{.incarnation = 6, .round = 8, .generation = 2, .runs = {{5, 4}, {6, 8}}}));
+            (JournalPosition{.instance = 6, .round = 8, .run_number = 2, .runs = {{5, 4}, {6, 8}}}));
 }
 
 TEST_F(JournalDamageTest, AMissingRankIsNamed) {
@@ -177,7 +176,7 @@ TEST_F(JournalDamageTest, AMissingSegmentIsFound) {
 
 TEST_F(JournalDamageTest, AMissingRunIsFound) {
   Run(5, {}, 1, 3);
-  Run(6, {.incarnation = 5, .round = 3, .generation = 1}, 4, 5);
+  Run(6, {.instance = 5, .round = 3, .run_number = 1}, 4, 5);
   EXPECT_TRUE(files_.Remove(kFirst).ok());
   EXPECT_EQ(Recover(files_).status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(Recover(files_, 3).rounds, RoundsFromTo(4, 5));
@@ -219,7 +218,7 @@ TEST_F(JournalDamageTest, AStartThatWasBrokenOffIsPassedOver) {
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 3));
   EXPECT_EQ(recovered.set.Next(),
-            (JournalPosition{.incarnation = 5, .round = 3, .generation = 2, .runs = {{5, 3}}}));
+            (JournalPosition{.instance = 5, .round = 3, .run_number = 2, .runs = {{5, 3}}}));
   for (std::uint32_t number = 0; number < 2; ++number) {
     Start(OptionsOf(number, 2, 7, recovered.set.Next()))->Write(4, 5);
   }
@@ -342,8 +341,8 @@ class ForgedJournalTest : public JournalDamageTest {
   static constexpr SegmentHeader kHeader{.rank = 0,
                                          .ranks = 1,
                                          .lineage = kLineage,
-                                         .incarnation = 5,
-                                         .generation = 1,
+                                         .instance = 5,
+                                         .run_number = 1,
                                          .follows = 0,
                                          .follows_round = 0,
                                          .first_round = 1,
@@ -355,7 +354,7 @@ class ForgedJournalTest : public JournalDamageTest {
     EXPECT_TRUE(files_.MakeFolder(kFolder).ok());
     EXPECT_TRUE(files_.MakeFolder(kFolder + "/rank-0").ok());
     const std::string path =
-        kFolder + "/rank-0/" + ToString(SegmentName{header.first_round, header.incarnation});
+        kFolder + "/rank-0/" + ToString(SegmentName{header.first_round, header.instance});
     const Bytes body = BodyOf(0, record.round);
     RecordHeader with_hash = record;
     RecordHash hash(header.seed);
@@ -377,7 +376,7 @@ class ForgedJournalTest : public JournalDamageTest {
     return recovered;
   }
   static RecordHeader RecordOf(std::uint64_t round, std::uint64_t complete = 0) {
-    return {.round = round, .incarnation = 5, .group = kSegmentHeaderBytes, .complete = complete};
+    return {.round = round, .instance = 5, .group = kSegmentHeaderBytes, .complete = complete};
   }
 };
 
@@ -390,14 +389,14 @@ TEST_F(ForgedJournalTest, NumbersThatWouldWrapAroundAreRefused) {
     return Forge(header, RecordOf(std::max(number, std::uint64_t{1}))).status.message();
   };
   for (const std::uint64_t number : {kMaxRound + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
-    EXPECT_THAT(refused(&SegmentHeader::generation, number), HasSubstr("numbers that no server writes"));
+    EXPECT_THAT(refused(&SegmentHeader::run_number, number), HasSubstr("numbers that no server writes"));
     EXPECT_THAT(refused(&SegmentHeader::first_round, number), HasSubstr("numbers that no server writes"));
     EXPECT_THAT(refused(&SegmentHeader::after_round, number), HasSubstr("numbers that no server writes"));
     EXPECT_THAT(refused(&SegmentHeader::follows_round, number), HasSubstr("numbers that no server writes"));
     EXPECT_THAT(Forge(kHeader, RecordOf(number)).status.message(), HasSubstr("is none that a server writes"));
   }
-  EXPECT_THAT(refused(&SegmentHeader::generation, 0), HasSubstr("numbers that no server writes"));
-  EXPECT_THAT(refused(&SegmentHeader::incarnation, 0), HasSubstr("numbers that no server writes"));
+  EXPECT_THAT(refused(&SegmentHeader::run_number, 0), HasSubstr("numbers that no server writes"));
+  EXPECT_THAT(refused(&SegmentHeader::instance, 0), HasSubstr("numbers that no server writes"));
   SegmentHeader many = kHeader;
   many.ranks = kMaxJournalRanks + 1;
   EXPECT_THAT(Forge(many, RecordOf(1)).status.message(), HasSubstr("numbers that no server writes"));
@@ -443,8 +442,8 @@ TEST_F(JournalSizeTest, HolesAreNotRead) {
   const SegmentHeaderBytes header = Encode(SegmentHeader{.rank = 0,
                                                          .ranks = 1,
                                                          .lineage = kLineage,
-                                                         .incarnation = 5,
-                                                         .generation = 1,
+                                                         .instance = 5,
+                                                         .run_number = 1,
                                                          .first_round = 2,
                                                          .seed = 77});
   MakeSparse(PathOf(1), {}, kMaxSegmentBytes);
@@ -469,13 +468,13 @@ TEST_F(JournalSizeTest, FilesWithoutAHeaderAreNotSynced) {
   EXPECT_EQ(changes, 0U);
   EXPECT_EQ(files_.opened.size(), kFiles);
   EXPECT_EQ(test::Must(ReadJournals(files_, Folder(), kLineage, 9)).Next(),
-            (JournalPosition{.incarnation = 0, .round = 9, .generation = 0}));
+            (JournalPosition{.instance = 0, .round = 9, .run_number = 0}));
 }
 
 TEST_F(JournalDamageTest, AFolderThatIsNotThereHoldsNothing) {
   const Recovered recovered = Recover(files_, 9);
   EXPECT_TRUE(recovered.status.ok());
-  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.incarnation = 0, .round = 9, .generation = 0}));
+  EXPECT_EQ(recovered.set.Next(), (JournalPosition{.instance = 0, .round = 9, .run_number = 0}));
   EXPECT_TRUE(SyncJournals(files_, kFolder).ok());
 }
 

@@ -78,14 +78,14 @@ struct RankOfTest {
   std::vector<std::string> failures = {};
 };
 
-inline JournalOptions OptionsOf(std::uint32_t rank, std::uint32_t ranks, std::uint64_t incarnation,
+inline JournalOptions OptionsOf(std::uint32_t rank, std::uint32_t ranks, std::uint64_t instance,
                                 const JournalPosition& follows = {}) {
   return {.folder = kFolder,
           .rank = rank,
           .ranks = ranks,
-          .incarnation = incarnation,
+          .instance = instance,
           .lineage = kLineage,
-          .seed = incarnation * 1000003 + rank,
+          .seed = instance * 1000003 + rank,
           .follows = follows,
           .reserve_bytes = 1024,
           .segment_bytes = 4096,

@@ -34,7 +34,7 @@ TEST_F(JournalTest, WhatSeveralRanksWroteIsReadAgain) {
   EXPECT_TRUE(recovered.status.ok()) << recovered.status.message();
   EXPECT_EQ(recovered.rounds, RoundsFromTo(1, 40));
   EXPECT_EQ(recovered.set.Next(),
-            (JournalPosition{.incarnation = 5, .round = 40, .generation = 1, .runs = {{5, 40}}}));
+            (JournalPosition{.instance = 5, .round = 40, .run_number = 1, .runs = {{5, 40}}}));
 }
 
 TEST_F(JournalTest, RecordsThatQueuedUpShareAWriteAndASync) {

@@ -302,11 +302,11 @@ TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
 }
 
 // The id of a server's checkpoint says what it is of, and recovery skips the journal up to there.
-TEST_P(ManifestTest, IsOfTheRoundAndTheIncarnationThatItsIdSays) {
-  const auto of = [&](const std::string& id, std::uint64_t round, std::uint64_t incarnation) {
+TEST_P(ManifestTest, IsOfTheRoundAndTheInstanceThatItsIdSays) {
+  const auto of = [&](const std::string& id, std::uint64_t round, std::uint64_t instance) {
     ordered_json other = With(json_, "/id", id);
     other["round"] = round;
-    other["incarnation"] = Hex(incarnation);
+    other["incarnation"] = Hex(instance);
     return Seal(other);
   };
   for (const std::string more : {"", "-folded", "-folded-0f0f0f0f"}) {
@@ -447,11 +447,11 @@ TEST(Manifest, KnowsWhatAnIdIs) {
 }
 
 TEST(Manifest, KnowsWhatAServersIdSays) {
-  const CheckpointOrigin origin{.round = 12, .incarnation = 0x0123456789abcdef};
+  const CheckpointOrigin origin{.round = 12, .instance = 0x0123456789abcdef};
   EXPECT_EQ(CheckpointId(origin), "000000000012-0123456789abcdef");
   EXPECT_EQ(OriginOf("000000000012-0123456789abcdef"), origin);
   EXPECT_EQ(OriginOf("000000000012-0123456789abcdef-folded"), origin);
-  const CheckpointOrigin late{.round = 1'234'567'890'123, .incarnation = 1};
+  const CheckpointOrigin late{.round = 1'234'567'890'123, .instance = 1};
   EXPECT_EQ(OriginOf(CheckpointId(late)), late);
   for (const std::string id :
        {"", "a", "12", "12-0123456789abcdef", "0000000000012-0123456789abcdef", "000000000012",

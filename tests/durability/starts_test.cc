@@ -23,7 +23,8 @@ const std::string kPath = "data/starts.json";
 // Starts 1, 2, ... that found the table with so many steps.
 Starts Began(const std::vector<std::uint64_t>& steps) {
   Starts starts;
-  for (std::size_t i = 0; i < steps.size(); ++i) starts.Add(i + 1, {{.lineage = kTable, .steps = steps[i]}});
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    starts.Add(i + 1, {{.generation = kTable, .steps = steps[i]}});
   return starts;
 }
 
@@ -69,7 +70,7 @@ TEST(LostFrom, GoesByTheTablesOwnSteps) {
 TEST(Starts, KeepThoseTogetherThatFoundTheSame) {
   const Starts starts = Began({2, 5, 5, 5});
   ASSERT_EQ(starts.all().size(), 2U);
-  EXPECT_EQ(starts.all()[1].incarnations, (std::vector<std::uint64_t>{2, 3, 4}));
+  EXPECT_EQ(starts.all()[1].instances, (std::vector<std::uint64_t>{2, 3, 4}));
   EXPECT_EQ(starts.LostFrom(kTable, 2, 8), 6U) << "the next start began at step 5";
   EXPECT_EQ(starts.LostFrom(kTable, 2, 5), 0U) << "a step of before, which it answered again";
   EXPECT_EQ(starts.LostFrom(kTable, 3, 6), 6U);
@@ -81,7 +82,7 @@ TEST(Starts, RememberTheNewestOfALoopOfCrashes) {
   Starts starts = Began({0, 10});
   for (std::uint64_t start = 100; start < 100 + 2 * kMostStarts; ++start) starts.Add(start, {{kTable, 10}});
   ASSERT_EQ(starts.all().size(), 2U);
-  EXPECT_EQ(starts.all()[1].incarnations.size(), kMostStarts);
+  EXPECT_EQ(starts.all()[1].instances.size(), kMostStarts);
   EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 11U);
   EXPECT_EQ(starts.LostFrom(kTable, 2, 11), 11U) << "forgotten, and the newest began at step 10";
   EXPECT_EQ(starts.LostFrom(kTable, 99 + 2 * kMostStarts, 11), 0U);
@@ -92,7 +93,7 @@ TEST(Starts, AreTheNewestThirtyTwo) {
   for (std::uint64_t start = 1; start <= kMostStarts; ++start) steps.push_back(start * 10);
   const Starts starts = Began(steps);
   ASSERT_EQ(starts.all().size(), kMostStarts);
-  EXPECT_EQ(starts.all().front().incarnations.front(), 2U);
+  EXPECT_EQ(starts.all().front().instances.front(), 2U);
   EXPECT_EQ(starts.LostFrom(kTable, 2, 21), 21U);
   EXPECT_EQ(starts.LostFrom(kTable, 1, 11), 0U) << "forgotten, and the newest began behind it";
 }

@@ -133,11 +133,11 @@ def test_a_start_and_check_config_are_of_one_mind_on_limits(
     with memory_group(1024) as group:  # as of a server below
         checked = run_server("--config", str(config), "--check-config", wrapper=group.enter())
         assert (checked.returncode, checked.stdout) == (0, f"{config} is right: 0 table(s)\n"), checked
-        config.write_text("limits { max_round_mib: 512 max_inbox_mib: 1024 }")
+        config.write_text("limits { max_round_mib: 512 max_queue_mib: 1024 }")
         arguments = ("--config", str(config), "--backend", "cpu", "--listen", "127.0.0.1:0")
         ended = run_server(*arguments, wrapper=group.enter())
     assert ended.returncode == 1
-    named = "limits.max_round_mib: 512, limits.max_inbox_mib: 1024: with this a rank sets aside"
+    named = "limits.max_round_mib: 512, limits.max_queue_mib: 1024: with this a rank sets aside"
     assert named in ended.stderr
     assert "a rank's share of its host's memory is 1024 MiB" in ended.stderr
 
@@ -147,7 +147,7 @@ def test_a_start_and_check_config_are_of_one_mind_on_limits(
     [
         (1024, 1, 64, ""),
         (2048, 2, 256, ""),
-        (1024, 1, 16, "limits { max_inbox_mib: 64 max_round_mib: 32 }"),
+        (1024, 1, 16, "limits { max_queue_mib: 64 max_round_mib: 32 }"),
         (512, 1, 1, ""),
     ],
 )

@@ -85,8 +85,8 @@ def test_every_reason_is_explained() -> None:
     assert told == texts
 
 
-FOLLOW_THE_MEMORY = {f"max_{name}_mib": name for name in ("message", "round", "inbox", "ledger")}
-FOLLOW_THE_MEMORY |= {"max_shared_mib": "inbox", "max_connections": "connections", "max_calls": "calls"}
+FOLLOW_THE_MEMORY = {f"max_{name}_mib": name for name in ("message", "round", "queue", "ledger")}
+FOLLOW_THE_MEMORY |= {"max_shared_mib": "queue", "max_connections": "connections", "max_calls": "calls"}
 
 
 def default_of(limit: str) -> float:
@@ -95,8 +95,8 @@ def default_of(limit: str) -> float:
         text = (ROOT / "include/slotwise/memory_plan.h").read_text()
         plenty = text[text.index("kPlenty{") : text.index("};", text.index("kPlenty{"))]
         (number,) = re.findall(rf"\.{FOLLOW_THE_MEMORY[limit]} = ([\d']+)", plenty)
-    elif limit == "max_gpu_arena_mib":
-        return value_in_code("kLeastGpuArenaMib", "server/ops/fit_limits.cc") * UNITS["MiB"]
+    elif limit == "max_gpu_shared_mib":
+        return value_in_code("kLeastGpuSharedBufferMib", "server/ops/fit_limits.cc") * UNITS["MiB"]
     else:
         text = (ROOT / "server" / "ops" / "config.cc").read_text()
         (number,) = re.findall(rf"limits\.set_{limit}\(([\d']+)\)", text)

@@ -46,7 +46,7 @@ def shared(cluster: Cluster) -> float:
 
 
 @pytest.mark.parametrize("transport", ["best", "shm", "tcp", "grpc"])
-def test_rights_are_the_same_by_every_door(guarded: Guarded, transport: str) -> None:
+def test_rights_are_the_same_by_every_transport(guarded: Guarded, transport: str) -> None:
     keys, ones = np.arange(100, dtype=np.uint64), np.ones((100, 2), np.float32)
     before = shared(guarded.cluster)
     with guarded.connect("trainer", transport) as ps:

@@ -240,7 +240,7 @@ def test_a_step_takes_as_much_of_the_journal_as_planned(
     assert wrote == planned if ranks == 1 else planned - 128 <= wrote <= planned
 
 
-SET = "limits { max_round_mib: 8 max_inbox_mib: 40 }"
+SET = "limits { max_round_mib: 8 max_queue_mib: 40 }"
 
 
 @pytest.mark.parametrize("ranks, config", [(1, ""), (2, ""), (1, SET)])
@@ -255,7 +255,7 @@ def test_a_server_divides_its_memory_as_planned(
     has, aside, tables = map(int, re.findall(r"(?:has|which|and) (\d+) ", line))
     flags = {"host_mib": has, "durability": "sync" if keeps else "none"}
     if "limits" in config:
-        flags |= {"round_mib": 8, "inbox_mib": 40}
+        flags |= {"round_mib": 8, "queue_mib": 40}
     planned = plan(rows=1_000, dim=4, ranks=ranks, **flags)
     host, limits, mib = planned["host"], planned["limits"], 2**20
     assert host["tables_mib"] == tables and has - tables == aside
@@ -264,11 +264,11 @@ def test_a_server_divides_its_memory_as_planned(
         (stats, *_), topology = ps.stats(), ps.topology()
     assert topology.max_round_bytes == limits["max_round_mib"] * mib
     assert topology.max_message_bytes == limits["max_message_mib"] * mib
-    assert stats.max_inbox_bytes == limits["max_inbox_mib"] * mib
+    assert stats.max_queue_bytes == limits["max_queue_mib"] * mib
     assert stats.max_shared_bytes == limits["max_shared_mib"] * mib == host["shared_bytes"]
     assert 2 * stats.max_received_bytes == host["received_bytes"]
     exports = value_in_code("kExportShare", "server/rpc/rpc_server.cc")
-    assert stats.max_inbox_bytes / exports <= host["exports_bytes"] < stats.max_inbox_bytes / exports + mib
+    assert stats.max_queue_bytes / exports <= host["exports_bytes"] < stats.max_queue_bytes / exports + mib
 
 
 # Constants of plan_numbers.cc that are another room's: there they have the same value.
@@ -334,21 +334,22 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
         tables = line["table_bytes"] + old + line["marks_bytes"] + line["snapshot_bytes"]
         assert line["device_bytes"] == max(-(-tables * 16 // 15), tables + stages)
         assert line["host_bytes"] == got["host"]["bytes"]
-    inbox, rounds = 1024 * mib, 512 * mib
-    requests = (2 * inbox + rounds + inbox // 16) * 9 // 8
+    queue, rounds = 1024 * mib, 512 * mib
+    requests = (2 * queue + rounds + queue // 16) * 9 // 8
     assert got["host"] == {
         "process_bytes": (1024 + 128 + 320) * mib,
+        "queue_bytes": requests,
         "inbox_bytes": requests,
-        "received_bytes": 2 * 2 * inbox,
+        "received_bytes": 2 * 2 * queue,
         "shared_bytes": 0,
-        "exports_bytes": inbox // 4,
+        "exports_bytes": queue // 4,
         "rounds_bytes": 4 * rounds,
         "ledger_bytes": 256 * mib,
-        "checkpoint_bytes": 48 * mib + inbox,
+        "checkpoint_bytes": 48 * mib + queue,
         "spare_bytes": 512 * mib,
         "lists_bytes": 36 * most,
         "tables_mib": 0,
-        "bytes": requests + 5 * inbox + inbox // 4 + 4 * rounds + (1472 + 256 + 48 + 512) * mib + 36 * most,
+        "bytes": requests + 5 * queue + queue // 4 + 4 * rounds + (1472 + 256 + 48 + 512) * mib + 36 * most,
     }
     assert got["step"] == {"keys": keys, "bags": bags, "round_bytes": step, "counts_as_bytes": step}
     network, batch, values = got["network"], keys * 8 + (bags + 1) * 4, bags * 64
@@ -458,9 +459,9 @@ BAD = {
     "--backend": "auto",
     "--durability": "often",
     "--checkpoint-every": "0 2678401",
-    "--preimage-mib": "16777217 -1",
+    "--copy-on-write-mib": "16777217 -1",
     "--round-mib": "4097 -1",
-    "--inbox-mib": "16777217 -1",
+    "--queue-mib": "16777217 -1",
     "--host-mib": "16777217 -1",
     "--network": "0 nan inf 1e9",
     "--disk": "0 nan 1e-9",

@@ -28,7 +28,7 @@ class AnAddedOperation : public testing::Test {
   // A start of a server, on what the one before has left.
   std::unique_ptr<RunningEngine> Start() {
     EngineOptions options;
-    options.incarnation = ++incarnation_;
+    options.instance = ++instance_;
     options.more_operations = kAdded;
     auto started = std::make_unique<RunningEngine>(place_, MakeSoloCollective(), options, &durability_);
     EXPECT_TRUE(started->recovered().ok()) << started->recovered().status().message();
@@ -46,7 +46,7 @@ class AnAddedOperation : public testing::Test {
   SimFiles files_;
   DurabilityOptions durability_;
   const EnginePlace place_{MakeSoloCollective(), MakeCpuDevice(1)};
-  std::uint64_t incarnation_ = 0;
+  std::uint64_t instance_ = 0;
 };
 
 TEST_F(AnAddedOperation, IsRunAndComesBackFromTheJournal) {

@@ -110,7 +110,9 @@ class PoorDevice final : public Device {
             }}};
   }
   std::unique_ptr<IngestCopy> MakeIngestCopy() override { return cpu_->MakeIngestCopy(); }
-  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
+  std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) override {
+    return cpu_->MakeSharedBuffer(bytes);
+  }
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return cpu_->MemoryBytes(); }

@@ -39,7 +39,7 @@ TEST(CallTimes, StagesFollowEachOtherAndAreTheWholeCall) {
   EXPECT_EQ(call.bytes_in, 70U);
   EXPECT_EQ(call.bytes_out, 80U);
   EXPECT_EQ(In(call, CallStage::kDecode), nanoseconds(10));
-  EXPECT_EQ(In(call, CallStage::kInbox), nanoseconds(100));
+  EXPECT_EQ(In(call, CallStage::kQueue), nanoseconds(100));
   EXPECT_EQ(In(call, CallStage::kRound), nanoseconds(700));
   EXPECT_EQ(In(call, CallStage::kExchange), nanoseconds(300));
   EXPECT_EQ(In(call, CallStage::kJournal), std::nullopt);
@@ -64,13 +64,13 @@ TEST(CallTimes, TheJournalIsAStageOfItsOwn) {
   EXPECT_EQ(SumOfStages(call), call.latency);
 }
 
-TEST(CallTimes, ACallWithoutARoundHasWaitedInTheInbox) {
+TEST(CallTimes, ACallWithoutARoundHasWaitedInTheQueue) {
   CallTimes times(CallKind::kPush, At(0));
   times.NoteSubmitted(1, 1, At(10));
   times.NoteAnswered(nanoseconds(500), At(30));
   times.NoteReply(Status(), At(31));
   const EndedCall call = times.End(At(32));
-  EXPECT_EQ(In(call, CallStage::kInbox), nanoseconds(20));
+  EXPECT_EQ(In(call, CallStage::kQueue), nanoseconds(20));
   EXPECT_EQ(In(call, CallStage::kRound), std::nullopt);
   EXPECT_EQ(In(call, CallStage::kExchange), std::nullopt);
   EXPECT_EQ(SumOfStages(call), call.latency);

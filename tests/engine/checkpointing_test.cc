@@ -52,7 +52,7 @@ class Saver {
     table.shard = std::move(
         *device_->MakeShard(table.info.options, {.secret = kTestSecret, .max_rows = kMaxRowsPerShard}));
     table.learning_rate = 0.5F;
-    table.lineage = 5;
+    table.generation = 5;
     std::vector<Key> keys;
     for (std::size_t row = 0; row < with.rows; ++row) keys.push_back(Key{row});
     EXPECT_TRUE(table.shard->Load(keys, std::vector<float>(keys.size() * kDim).data()).ok());
@@ -73,9 +73,9 @@ class Saver {
     base.lineage = 77;
     base.age = with.age;
     if (with.journal) {
-      auto journal = Journal::Start(
-          files_, {.folder = kJournal, .incarnation = 7, .lineage = 77, .seed = 3, .follows = {}},
-          {.on_durable = [](std::uint64_t) {}, .on_failure = [](const std::string&) {}});
+      auto journal =
+          Journal::Start(files_, {.folder = kJournal, .instance = 7, .lineage = 77, .seed = 3, .follows = {}},
+                         {.on_durable = [](std::uint64_t) {}, .on_failure = [](const std::string&) {}});
       EXPECT_TRUE(journal.ok()) << journal.status().message();
       journal_ = std::move(*journal);
     }

@@ -71,7 +71,8 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
     const TableId table = ranks_->Create(options);
     const StepId step{1, ++meetings_, static_cast<std::uint32_t>(me()), static_cast<std::uint32_t>(size())};
     Result<std::uint64_t> met = ranks_->Push(table, step, {0, {}, {0}}, {});
-    // A rank that was late for the step's deadline, or whose inbox is full, meets the others at the next try.
+    // A rank that was late for the step's deadline, or whose request queue is full, meets the others at the
+    // next try.
     while (met.status().code() == StatusCode::kDeadlineExceeded || met.status().retry_after().count() > 0)
       met = ranks_->Push(table, step, {0, {}, {0}}, {});
     EXPECT_TRUE(met.ok()) << met.status().message();
@@ -120,9 +121,9 @@ TEST_P(EngineTest, AStartGoesByTheAgeThatRankZeroSays) {
     durability.folder = std::filesystem::temp_directory_path() / name;
   }
   std::uint64_t now = 1000;  // long before the folder's own time
-  const auto start = [&](std::uint64_t incarnation) {
+  const auto start = [&](std::uint64_t instance) {
     EngineOptions options;
-    options.incarnation = incarnation;
+    options.instance = instance;
     durability.unix_time = [now, rank = me()] { return now + 500U * static_cast<std::uint64_t>(rank); };
     Restart(options, &durability);
     EXPECT_TRUE(ranks().recovered().ok()) << ranks().recovered().status().message();
@@ -402,14 +403,14 @@ TEST_P(EngineTest, ARoundTakesAlongWhatComesWhileItWaitsForRoom) {
 
 TEST_P(EngineTest, RowsAreWrittenToTheStateThatTheCallerMeansOnly) {
   const TableId table = ranks().Create(Ones());
-  const std::uint64_t lineage = ranks().Summarize(table).lineage;
+  const std::uint64_t generation = ranks().Summarize(table).generation;
   const std::vector<std::uint64_t> keys{static_cast<std::uint64_t>(me()) + 1};
   const std::vector<float> row(4, 2.0F);
-  EXPECT_TRUE(ranks().Import(table, keys, row, 0, lineage).ok());
+  EXPECT_TRUE(ranks().Import(table, keys, row, 0, generation).ok());
   Meet();
   const DigestSums before = ranks().Summarize(table).digest;
   Meet();
-  const Status refused = ranks().Import(table, keys, std::vector<float>(4, 3.0F), 0, lineage + 1);
+  const Status refused = ranks().Import(table, keys, std::vector<float>(4, 3.0F), 0, generation + 1);
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   EXPECT_EQ(refused.message(), "a checkpoint was loaded since the call began");
   Meet();
@@ -465,7 +466,7 @@ TEST_P(EngineTest, ARepeatedStepIsAnsweredAndNotAppliedAgain) {
 TEST_P(EngineTest, CountsHowStalePartsOfAppliedStepsAreOnTheRankWhereTheyCame) {
   const TableId table = ranks().Create(Ones());
   Meet();
-  const std::uint64_t lineage = ranks().Summarize(table).lineage;
+  const std::uint64_t generation = ranks().Summarize(table).generation;
   const auto counted = [&] {
     for (TableStats& each : ranks().engine().Stats().tables) {
       if (each.name == "ones") return each;
@@ -488,7 +489,7 @@ TEST_P(EngineTest, CountsHowStalePartsOfAppliedStepsAreOnTheRankWhereTheyCame) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   if (me() == 0) {
     const std::vector<TableVersion> said{
-        {}, {0, 1}, {lineage, 1}, {lineage, kMost}, {lineage + 1, 0}, {kMost, kMost}};
+        {}, {0, 1}, {generation, 1}, {generation, kMost}, {generation + 1, 0}, {kMost, kMost}};
     for (const TableVersion& looked_up : said) {
       ++step;
       push(looked_up, bags);
@@ -497,15 +498,15 @@ TEST_P(EngineTest, CountsHowStalePartsOfAppliedStepsAreOnTheRankWhereTheyCame) {
     StepsStats expected{.sum = 1};
     expected.buckets[1] = 1;
     EXPECT_EQ(counted().staleness, expected);
-    push({lineage, 0}, bags);  // the last step again: it is not applied again
+    push({generation, 0}, bags);  // the last step again: it is not applied again
     EXPECT_EQ(counted().staleness, expected);
     EXPECT_EQ(counted().gradients, (SquareSum{.squares = 12, .numbers = 24}));
     ++step;
-    push({lineage, 6}, {0, {}, {0}});  // a part without samples has no gradients
+    push({generation, 6}, {0, {}, {0}});  // a part without samples has no gradients
     EXPECT_EQ(counted().staleness, expected);
     ++step;
-    push({lineage, 0}, bags);
-    push({lineage, 7}, bags);
+    push({generation, 0}, bags);
+    push({generation, 7}, bags);
     expected.buckets[4] = 1;
     expected.sum += 7;
     EXPECT_EQ(counted().staleness, expected);
@@ -528,21 +529,21 @@ TEST_P(EngineTest, AStepWithMissingPartsIsDroppedAtItsDeadline) {
   Meet();
 }
 
-// A part of a step, and what it takes of an inbox.
+// A part of a step, and what it takes of a request queue.
 const Bags kPart{1, {7, 8, 9}, {0, 2, 3}};
 const std::vector<float> kPartGradients(8, 1);
 constexpr std::uint64_t kPartBytes = 3 * sizeof(Key) + 3 * sizeof(std::uint32_t) + 8 * sizeof(float);
 
-// Two trainers' steps begin on each rank, and their first parts fill what its inbox has for parts.
-TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
+// Two trainers' steps begin on each rank, and their first parts fill what its request queue has for parts.
+TEST_P(EngineTest, StepsAreCompletedThoughTheQueueIsFullOfPartsOfSteps) {
   Restart(
-      {.max_inbox_bytes = 8 * kPartBytes / 3, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
+      {.max_queue_bytes = 8 * kPartBytes / 3, .request_bytes = 0, .step_timeout = std::chrono::seconds(20)});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint64_t trainer, std::uint32_t part) {
     const StepId step{100 * static_cast<std::uint64_t>(me() + 1) + trainer, 1, part, 2};
     return ranks().StartPush(table, step, kPart, kPartGradients);
   };
-  // As a client does: what finds the inbox full is sent again.
+  // As a client does: what finds the request queue full is sent again.
   const auto complete = [&](std::uint64_t trainer) {
     Result<std::uint64_t> pushed = push(trainer, 1).get();
     while (pushed.status().retry_after().count() > 0) {
@@ -567,8 +568,8 @@ TEST_P(EngineTest, StepsAreCompletedThoughTheInboxIsFullOfPartsOfSteps) {
 // A message has all parts of a step, but under the step's name another table came before: so one of them
 // waits.
 TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWholeStep) {
-  if (size() > 1) GTEST_SKIP() << "one rank's inbox is enough";
-  Restart({.max_inbox_bytes = 4800, .request_bytes = 1000});
+  if (size() > 1) GTEST_SKIP() << "one rank's request queue is enough";
+  Restart({.max_queue_bytes = 4800, .request_bytes = 1000});
   std::vector<TableId> tables;
   for (const char* name : {"first", "second", "third"}) {
     TableOptions options = Ones();
@@ -603,8 +604,8 @@ TEST_P(EngineTest, APartThatWaitsIsChargedAsOneThoughItsMessageSeemedToHaveTheWh
 }
 
 // A trainer that hears nothing sends its part again, and again: that takes no more room.
-TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheInbox) {
-  Restart({.max_inbox_bytes = 4 * kPartBytes, .request_bytes = 0});
+TEST_P(EngineTest, PartsThatComeAgainHoldNoRoomInTheQueue) {
+  Restart({.max_queue_bytes = 4 * kPartBytes, .request_bytes = 0});
   const TableId table = ranks().Create(Ones());
   const auto push = [&](std::uint32_t part) {
     return ranks().StartPush(table, {100 + static_cast<std::uint64_t>(me()), 1, part, 2}, kPart,

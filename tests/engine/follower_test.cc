@@ -20,13 +20,13 @@ namespace {
 
 class Follower {
  public:
-  Follower(FileSystem& files, std::uint64_t lineage) : files_(files), lineage_(lineage) {
+  Follower(FileSystem& files, std::uint64_t generation) : files_(files), generation_(generation) {
     context_.round_outcome = &outcome_;
   }
 
   // Applies the rounds that the journal has and this follower has not. Returns how many they were.
   int Follow() {
-    auto set = ReadJournals(files_, "data/journal", lineage_, round_);
+    auto set = ReadJournals(files_, "data/journal", generation_, round_);
     EXPECT_TRUE(set.ok()) << set.status().message();
     JournalRounds rounds(files_, std::move(*set));
     int followed = 0;
@@ -58,7 +58,7 @@ class Follower {
 
  private:
   FileSystem& files_;
-  const std::uint64_t lineage_;
+  const std::uint64_t generation_;
   std::uint64_t round_ = 0;
   const OperationTable operations_;
   const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
@@ -80,7 +80,7 @@ TEST(AFollower, ThatOnlyReadsRoundsHasTheTablesOfTheServer) {
   durability.journal_reserve_bytes = 1 << 20;
   const EnginePlace place{MakeSoloCollective(), MakeCpuDevice(1)};
   EngineOptions options;
-  options.incarnation = 1;
+  options.instance = 1;
   RunningEngine server(place, MakeSoloCollective(), options, &durability);
   ASSERT_TRUE(server.recovered().ok()) << server.recovered().status().message();
   Follower follower(files, server.recovered()->base.lineage);
@@ -97,7 +97,7 @@ TEST(AFollower, ThatOnlyReadsRoundsHasTheTablesOfTheServer) {
     ASSERT_NE(mine, nullptr);
     EXPECT_EQ(mine->shard->Digest(), theirs.digest);
     EXPECT_EQ(mine->steps, theirs.steps);
-    EXPECT_EQ(mine->lineage, theirs.lineage);
+    EXPECT_EQ(mine->generation, theirs.generation);
   };
   ASSERT_TRUE(server.Push(table, step(1), UnitBags({1, 2, 3}), std::vector<float>(12, 0.5F)).ok());
   EXPECT_EQ(follower.Follow(), 2);

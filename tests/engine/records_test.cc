@@ -159,7 +159,7 @@ TEST(Records, HasATablesOptionsToTheBit) {
   const auto read = test::Must(CreateTable::Read(CreateTable::kRecords[0], Rank{0}, bytes.span()));
   EXPECT_EQ(read.table, TableId{3});
   EXPECT_EQ(read.options, options);
-  EXPECT_EQ(read.lineage, 0xABCD'EF01'2345'6789);
+  EXPECT_EQ(read.generation, 0xABCD'EF01'2345'6789);
 }
 
 TEST(Records, HasDropsAndLearningRates) {
@@ -177,7 +177,7 @@ TEST(Records, HasWhichCheckpointWasLoaded) {
   const Bytes bytes(LoadCheckpoint::Write({77, name, false, {}}));
   const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()));
   EXPECT_EQ(loaded.checkpoint, name);
-  EXPECT_EQ(loaded.lineages, 77U);
+  EXPECT_EQ(loaded.generations, 77U);
   EXPECT_FALSE(
       LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span().first(bytes.span().size() - 8)).ok());
 }
@@ -188,7 +188,7 @@ TEST(Records, HasWhichTablesOfACheckpointWereLoaded) {
   const Bytes bytes(LoadCheckpoint::Write({77, name, true, tables}));
   const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span()));
   EXPECT_EQ(loaded.checkpoint, name);
-  EXPECT_EQ(loaded.lineages, 77U);
+  EXPECT_EQ(loaded.generations, 77U);
   EXPECT_EQ(loaded.tables, tables);
   for (std::size_t size = 0; size < bytes.span().size(); size += 8)
     EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span().first(size)).ok()) << size;

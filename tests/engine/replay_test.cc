@@ -71,8 +71,8 @@ class ReplayTest : public ::testing::Test {
     EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status.message();
     return status.message();
   }
-  std::string Create(std::uint32_t id, const TableOptions& options, std::uint64_t lineage = 5) {
-    return Apply<CreateTable>({{.table = TableId{id}, .lineage = lineage, .options = options}});
+  std::string Create(std::uint32_t id, const TableOptions& options, std::uint64_t generation = 5) {
+    return Apply<CreateTable>({{.table = TableId{id}, .generation = generation, .options = options}});
   }
   std::string ApplyPush(const Written& push) { return Apply<Push>({push.Of()}); }
   std::string ApplyImport(const Written& import) { return Apply<ImportRows>({import.Of()}); }
@@ -233,13 +233,13 @@ TEST_F(ReplayTest, ACountOfStepsNeitherFallsNorWraps) {
   EXPECT_EQ(steps(), 50U);
 }
 
-TEST_F(ReplayTest, ATableHasANewIdAndALineageAndARateThatOneCanHave) {
+TEST_F(ReplayTest, ATableHasANewIdAndAGenerationAndARateThatOneCanHave) {
   TableOptions options;
   options.name = TableName("later");
   options.dim = kDim;
   for (const std::uint32_t id : {0U, 1U, 2U, 0xFFFF'0001U, 0xFFFF'FFFFU})
     EXPECT_NE(Create(id, options), "") << id;
-  EXPECT_THAT(Create(3, options, 0), HasSubstr("lineage is 0"));
+  EXPECT_THAT(Create(3, options, 0), HasSubstr("generation is 0"));
   EXPECT_EQ(Create(4, options), "");
   EXPECT_THAT(Create(5, options), HasSubstr("is there already"));
   EXPECT_TRUE(DropTable::Check(tables_, {TableId{4}}).ok());
@@ -297,7 +297,7 @@ TEST_F(ReplayTest, ACheckpointIsLoadedByAnIdThatSaysItsRoundAndWithALedgerThatFi
     manifest.ledger = *writer->Finish();
     return loader_.Load({manifest}).status();
   };
-  const std::string id = CheckpointId({.round = 0, .incarnation = 0});
+  const std::string id = CheckpointId({.round = 0, .instance = 0});
   const std::vector<std::byte> ledger = Ledger().Save();
   EXPECT_TRUE(load(id, ledger).ok());
   EXPECT_TRUE(load(id + "-folded", ledger).ok());

@@ -138,7 +138,7 @@ class RunningEngine {
   }
   // REQUIRES: the table's dim is 4.
   Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
-                std::uint64_t table_steps = 0, std::uint64_t lineage = 0) {
+                std::uint64_t table_steps = 0, std::uint64_t generation = 0) {
     auto answer = std::make_shared<std::promise<Status>>();
     const bool with_state = records.size() > keys.size() * 4;
     engine_.Submit(ImportRequest{.table = table,
@@ -146,7 +146,7 @@ class RunningEngine {
                                  .with_state = with_state,
                                  .table_steps = table_steps,
                                  .done = [answer](const Status& status) { answer->set_value(status); },
-                                 .lineage = lineage});
+                                 .generation = generation});
     return answer->get_future().get();
   }
   std::uint64_t Erase(TableId table, const std::vector<std::uint64_t>& keys) {

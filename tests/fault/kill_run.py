@@ -122,7 +122,7 @@ class KillRun:
         """What the server has to do by itself, beside what trainers ask."""
         draw = Random(f"{self.options.seed}, of a server")
         checkpoints = f"checkpoint_every_s: {draw.choice([1, 600])} interval_s: {self.options.interval}"
-        kept = f"keep: {draw.randint(1, 3)} max_deltas: {draw.randint(1, 4)} max_preimage_mib: 1"
+        kept = f"keep: {draw.randint(1, 3)} max_deltas: {draw.randint(1, 4)} max_copy_on_write_mib: 1"
         return f"durability {{ {checkpoints} {kept} }}"
 
     def _say(self, what: str) -> None:

@@ -65,7 +65,7 @@ def test_a_step_that_comes_again_after_a_crash_is_applied_once(lives: Lives, ran
 def test_checkpoints_are_made_while_steps_go_on(lives: Lives, ranks: tuple[int, int]) -> None:
     """Bases and deltas with a journal behind them: the state after a crash is that before it."""
     print("seed", SEED)
-    training, often = Training(), "checkpoint_every_s: 1 max_deltas: 2 max_preimage_mib: 1"
+    training, often = Training(), "checkpoint_every_s: 1 max_deltas: 2 max_copy_on_write_mib: 1"
     with lives.live(ranks[0], more=often) as ps:
         training.begin(ps)
         training.run_until(ps, lambda: len(lives.checkpoints()) >= 5, "five checkpoints")

@@ -46,7 +46,7 @@ void Run(std::string_view bytes) {
           "that none fit where there is no memory");
   const v1::Limits& limits = fitted.limits();
   Require(limits.max_message_mib() > 0 && limits.max_message_mib() <= 2047, "that a message fits protobuf");
-  Require(limits.max_inbox_mib() >= limits.max_message_mib(), "that the inbox takes a message");
+  Require(limits.max_queue_mib() >= limits.max_message_mib(), "that the request queue takes a message");
   Require(limits.max_round_mib() > 0 && limits.max_tables() > 0 && limits.max_ledger_mib() > 0 &&
               limits.max_connections() > 0 && limits.max_calls_per_connection() > 0 &&
               limits.reply_timeout_ms() > 0 && limits.step_timeout_ms() > 0 && limits.rank_timeout_ms() > 0 &&

@@ -1,5 +1,5 @@
 // Calls of the data transport as the server reads them: a v1.DataCall of so many bytes as the input's first
-// two say, and behind it the body, which is that of a frame and that of an arena in device memory.
+// two say, and behind it the body, which is that of a frame and that of a shared buffer in device memory.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 // Writes values where they go, if all go there, so that the sanitizer sees one that does not fit.
 void PlaceAll(const v1::DataCall& call, std::vector<CheckedLookup>& lookups) {
-  const std::size_t room = call.arena().values_bytes() % 8192;
+  const std::size_t room = call.allocations().values_bytes() % 8192;
   const auto memory = std::make_shared<std::byte[]>(room);
   PlaceValues({memory.get(), room}, memory, false, lookups);
   for (const CheckedLookup& lookup : lookups) {
@@ -48,7 +48,7 @@ void RequireWhole(const v1::DataCall& call, const Result<std::vector<PushRequest
 
 // Requires that a call means the same from a frame and from device memory, which is the CPU's here.
 void RequireSame(const Result<std::vector<PushRequest>>& a, const Result<std::vector<PushRequest>>& b) {
-  Require(a.ok() == b.ok(), "that both doors take a call, or none");
+  Require(a.ok() == b.ok(), "that both transports take a call, or none");
   if (!a.ok())
     return Require(a.status().message() == b.status().message(), "that both refuse it for the same");
   for (std::size_t i = 0; i < a->size(); ++i) {
@@ -85,7 +85,8 @@ void RunOnDevice(const v1::DataCall& call, std::string_view bytes) {
     DeviceBody its = there();
     auto lookups = CheckLookupsOnDevice(call, its, FindTable);
     RequireWhole(call, lookups);
-    if (in_frame) Require(lookups.ok() == CheckLookups(call, body, FindTable).ok(), "that both doors agree");
+    if (in_frame)
+      Require(lookups.ok() == CheckLookups(call, body, FindTable).ok(), "that both transports agree");
   }
   Require(budget.used() == 0, "that the copies are charged as long as they last, and no longer");
 }

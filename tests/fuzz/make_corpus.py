@@ -143,7 +143,7 @@ def npy(array: np.ndarray, version: tuple[int, int]) -> bytes:
 CONFIG = """
 listen: "127.0.0.1:0" advertise_host: "node1" backend: BACKEND_CPU threads: 4 log_level: "debug"
 log_format: LOG_FORMAT_JSON deterministic: true partial_sums: DATA_TYPE_FLOAT16
-limits { max_message_mib: 4 max_round_mib: 8 max_inbox_mib: 32 max_tables: 5 max_rank_percent: 110 }
+limits { max_message_mib: 4 max_round_mib: 8 max_queue_mib: 32 max_tables: 5 max_rank_percent: 110 }
 tables { name: "ads" dim: 3 slots: 2 optimizer { learning_rate: 1 adam { beta1: 0.5 } } initial_rows: 1 }
 tables { name: "b" dim: 1 combiner: COMBINER_NONE initializer { seed: 1 normal { deviation: 1 } }
   optimizer { learning_rate: 1 ftrl {} schedule { warmup_steps: 2 decay_start: 3 end_learning_rate: 1 } } }
@@ -182,7 +182,7 @@ def main() -> None:
     save("npy", matrix=npy(matrix, (1, 0)), keys=npy(keys, (1, 0)), second_version=npy(matrix, (2, 0)))
     header = npy(np.zeros((1, 8), "<f4"), (1, 0)).replace(b"(1, 8)", b"(1, %d)" % 2**62)[:128]
     save("npy", found_row_size_runs_over=header)
-    save("config", largest=b"limits { max_message_mib: 2047 max_inbox_mib: 9999 max_round_mib: 4096 }")
+    save("config", largest=b"limits { max_message_mib: 2047 max_queue_mib: 9999 max_round_mib: 4096 }")
     save("config", all=CONFIG.encode(), nothing=b"", wrong=b"limits { max_message_mib: 9999 }")
     save("config", separated=SEPARATED.encode(), tabbed=TABBED.encode())
 

@@ -54,13 +54,14 @@ void Run(std::string_view bytes) {
                                  .view = checked->view,
                                  .gradients = gradients,
                                  .checked = *checked,
-                                 .looked_up = {push->looked_up.lineage, push->looked_up.step},
+                                 .looked_up = {push->looked_up.generation, push->looked_up.step},
                                  .learning_rate = push->learning_rate};
   const auto again = DecodePush(
       client::PushMessage(batch, {0, checked->samples}, push->step, push->batch.value_type, *memory),
       FindTable);
   Require(again.ok(), "that the client's message of it is taken");
-  if (push->looked_up.lineage == 0) push->looked_up = {};  // names no state, so the client does not send it
+  if (push->looked_up.generation == 0)
+    push->looked_up = {};  // names no state, so the client does not send it
   RequireSame(*push, *again, count);
 }
 

@@ -26,7 +26,7 @@ void RunLookup(std::string_view bytes, const v1::LookupReply& reply, DataType ty
   Require(whole.status().code() == in_slices.status().code(), "that slices make no difference");
   if (!whole.ok()) return;
   Require(SameBytes<float>(out, sliced), "that the values are the same");
-  Require(whole->lineage == reply.lineage() && whole->step == reply.table_step(),
+  Require(whole->generation == reply.lineage() && whole->step == reply.table_step(),
           "that the state is the reply's");
   std::vector<float> expected(out.size());
   Require(reply.values().size() == out.size() * BytesOf(type), "that all values were read");

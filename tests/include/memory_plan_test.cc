@@ -23,12 +23,12 @@ TEST(MemoryPlan, HasTheDocumentedDefaultsWhereThereIsPlenty) {
     EXPECT_TRUE(plan.fits);
     EXPECT_EQ(plan.limits, (MemoryLimits{.message = 64,
                                          .round = 768,
-                                         .inbox = 1536,
+                                         .queue = 1536,
                                          .shared = 1536,
                                          .ledger = 256,
                                          .connections = 4096,
                                          .calls = 16'384,
-                                         .preimage = 256}));
+                                         .copy_on_write = 256}));
   }
   EXPECT_EQ(PlanMemory(OnCpu(1024 * kGiB)).limits.round, 4096U);
   EXPECT_EQ(PlanMemory(OnCpu(32 * kGiB)).limits.round, 512U);
@@ -73,23 +73,24 @@ TEST(MemoryPlan, PromisesNoMoreThanThereIs) {
                       .least_calls = 4 * (1 + (up_to(100'000) >> up_to(16))),
                       .set = {.message = sometimes(2047),
                               .round = sometimes(4096),
-                              .inbox = sometimes(16'777'216),
+                              .queue = sometimes(16'777'216),
                               .shared = sometimes(16'777'216),
                               .ledger = sometimes(1'048'576),
                               .connections = sometimes(1'000'000),
                               .calls = sometimes(4'000'000),
-                              .preimage = sometimes(16'777'216)}};
+                              .copy_on_write = sometimes(16'777'216)}};
     const MemoryPlan plan = PlanMemory(asked);
     const auto kept = [](std::uint64_t set, std::uint64_t value) {
       return set == 0 ? value > 0 : value == set;
     };
-    EXPECT_TRUE(
-        kept(asked.set.message, plan.limits.message) && kept(asked.set.round, plan.limits.round) &&
-        kept(asked.set.inbox, plan.limits.inbox) && kept(asked.set.shared, plan.limits.shared) &&
-        kept(asked.set.ledger, plan.limits.ledger) && kept(asked.set.preimage, plan.limits.preimage) &&
-        kept(asked.set.connections, plan.limits.connections) && kept(asked.set.calls, plan.limits.calls))
+    EXPECT_TRUE(kept(asked.set.message, plan.limits.message) && kept(asked.set.round, plan.limits.round) &&
+                kept(asked.set.queue, plan.limits.queue) && kept(asked.set.shared, plan.limits.shared) &&
+                kept(asked.set.ledger, plan.limits.ledger) &&
+                kept(asked.set.copy_on_write, plan.limits.copy_on_write) &&
+                kept(asked.set.connections, plan.limits.connections) &&
+                kept(asked.set.calls, plan.limits.calls))
         << "what is set stays, and the rest is something";
-    EXPECT_TRUE(plan.limits.message <= plan.limits.inbox || asked.set.message > 0);
+    EXPECT_TRUE(plan.limits.message <= plan.limits.queue || asked.set.message > 0);
     EXPECT_TRUE(plan.limits.calls >= asked.least_calls || asked.set.calls > 0);
     EXPECT_EQ(plan.aside.all(), SetAsideFor(asked, plan.limits).all());
     if (!plan.fits) {
@@ -105,14 +106,14 @@ TEST(MemoryPlan, PromisesNoMoreThanThereIs) {
 }
 
 TEST(MemoryPlan, TakesMoreThanHalfOnlyForLimitsThatAreSet) {
-  const MemoryPlan plan = PlanMemory(OnCpu(kGiB, {.round = 32, .inbox = 64}));
+  const MemoryPlan plan = PlanMemory(OnCpu(kGiB, {.round = 32, .queue = 64}));
   EXPECT_TRUE(plan.fits);
   EXPECT_EQ(plan.limits.round, 32U);
-  EXPECT_EQ(plan.limits.inbox, 64U);
+  EXPECT_EQ(plan.limits.queue, 64U);
   EXPECT_EQ(plan.limits.message, 4U) << "as small as is useful, and no smaller";
   EXPECT_GE(plan.tables_mib, kGiB / 16);
   EXPECT_LT(plan.tables_mib, kGiB / 2);
-  EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.round = 512, .inbox = 1024})).fits);
+  EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.round = 512, .queue = 1024})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(kGiB, {.shared = 1000})).fits);
   EXPECT_FALSE(PlanMemory(OnCpu(100)).fits) << "a process takes most of it";
 }
@@ -131,12 +132,12 @@ TEST(MemoryPlan, LeavesTablesHalfWhereLimitsAreSetNoHigherThanByDefault) {
         const auto lower = [&](std::uint64_t limit) { return std::max<std::uint64_t>(limit / part, 1); };
         for (const MemoryLimits& set : {MemoryLimits{.message = lower(limits.message)},
                                         {.round = lower(limits.round)},
-                                        {.inbox = lower(limits.inbox)},
+                                        {.queue = lower(limits.queue)},
                                         {.shared = lower(limits.shared)},
                                         {.ledger = lower(limits.ledger)},
                                         {.connections = lower(limits.connections)},
                                         {.calls = lower(limits.calls)},
-                                        {.preimage = lower(limits.preimage)}}) {
+                                        {.copy_on_write = lower(limits.copy_on_write)}}) {
           asked.set = set;
           EXPECT_GE(2 * PlanMemory(asked).tables_mib, mib) << mib << " MiB, a limit by " << part;
         }
@@ -161,7 +162,7 @@ TEST(MemoryPlan, SetsAsideWhatOpenCallsTake) {
 
 TEST(MemoryPlan, GivesTablesMoreMemoryWhereLimitsAreLower) {
   const std::uint64_t by_default = PlanMemory(OnCpu(16 * kGiB)).tables_mib;
-  EXPECT_GT(PlanMemory(OnCpu(16 * kGiB, {.round = 64, .inbox = 128})).tables_mib, by_default + 4 * kGiB);
+  EXPECT_GT(PlanMemory(OnCpu(16 * kGiB, {.round = 64, .queue = 128})).tables_mib, by_default + 4 * kGiB);
 }
 
 }  // namespace

@@ -67,8 +67,8 @@ TEST(DurationStats, NothingIsCountedInTheBeginning) {
   EXPECT_EQ(DurationStats().Quantile(0.5), 0);
 }
 
-RankStats Reading(std::uint64_t incarnation, std::uint64_t calls) {
-  RankStats stats{.rank = 1, .incarnation = incarnation, .uptime_ns = 1000 * calls, .rounds = 2 * calls};
+RankStats Reading(std::uint64_t instance, std::uint64_t calls) {
+  RankStats stats{.rank = 1, .instance = instance, .uptime_ns = 1000 * calls, .rounds = 2 * calls};
   stats.lookups = {.calls = calls,
                    .samples = 3 * calls,
                    .keys = 4 * calls,
@@ -78,13 +78,13 @@ RankStats Reading(std::uint64_t incarnation, std::uint64_t calls) {
   for (DurationStats& stage : stats.lookups.stages) stage = stats.lookups.latency;
   stats.pushes = stats.lookups;
   stats.pushes.refusals["UNAVAILABLE"] = calls;
-  stats.inbox_bytes = calls;
+  stats.queue_bytes = calls;
   return stats;
 }
 
 TEST(RankStats, TheDifferenceOfTwoReadingsIsWhatCameBetweenThem) {
   RankStats expected = Reading(9, 5);
-  expected.inbox_bytes = 12;  // as of now
+  expected.queue_bytes = 12;  // as of now
   EXPECT_EQ(Reading(9, 12).Since(Reading(9, 7)), expected);
   RankStats nothing = Reading(9, 12).Since(Reading(9, 12));
   EXPECT_EQ(nothing.lookups.latency.count(), 0U);

@@ -51,7 +51,7 @@ void ExpectSmallLookup(const Result<CheckedLookup>& decoded) {
   EXPECT_EQ(decoded->request.table, TableId{7});
   EXPECT_EQ(decoded->request.mode, LookupMode::kEval);
   EXPECT_EQ(decoded->width, 6u);
-  EXPECT_EQ(decoded->acknowledged, (Acknowledged{.incarnation = 9, .step = 5}));
+  EXPECT_EQ(decoded->acknowledged, (Acknowledged{.instance = 9, .step = 5}));
   ExpectSmallBatch(decoded->request.batch);
 }
 
@@ -178,7 +178,7 @@ TEST(DecodePush, WhatTheRowsWereReadOfIsNoPartOfTheBody) {
     message.mutable_looked_up()->set_lineage(~number);
     message.mutable_looked_up()->set_table_step(number);
     const auto push = test::Must(Push(message));
-    EXPECT_EQ(push.looked_up, (TableVersion{.lineage = ~number, .step = number}));
+    EXPECT_EQ(push.looked_up, (TableVersion{.generation = ~number, .step = number}));
     EXPECT_EQ(push.body, plain.body);
   }
 }
@@ -191,7 +191,7 @@ TEST(DecodePush, WhatWasAcknowledgedIsNoPartOfTheBody) {
   message.mutable_acknowledged()->set_incarnation(~std::uint64_t{0});
   message.mutable_acknowledged()->set_table_step(~std::uint64_t{1});
   const auto push = test::Must(Push(message));
-  EXPECT_EQ(push.acknowledged, (Acknowledged{.incarnation = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
+  EXPECT_EQ(push.acknowledged, (Acknowledged{.instance = ~std::uint64_t{0}, .step = ~std::uint64_t{1}}));
   EXPECT_EQ(push.body, plain.body);
 }
 

@@ -7,7 +7,7 @@
 namespace slotwise {
 namespace {
 
-// A door that forgets to ask who calls must not let everybody in.
+// A transport that forgets to ask who calls must not let everybody in.
 TEST(Gate, RefusesACallerWhomADoorHasNotAsked) {
   const auto access = AccessControl::Make({{.name = "named", .certificate_name = "a.example", .grants = {}}});
   ASSERT_TRUE(access.ok());

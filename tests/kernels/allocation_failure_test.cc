@@ -124,7 +124,7 @@ std::unique_ptr<Shard> TrackedShard(Device& device) {
 TEST(AShardWithoutMemory, BeginsASnapshotOrNot) {
   for (const bool changed_only : {false, true}) {
     const SnapshotOptions options{
-        .changed_only = changed_only, .remember = true, .max_preimage_bytes = 1 << 20};
+        .changed_only = changed_only, .remember = true, .max_copy_on_write_bytes = 1 << 20};
     int allocations = 0;
     for (bool begun = false; !begun; ++allocations) {
       ASSERT_LT(allocations, 100);
@@ -155,7 +155,7 @@ TEST(AShardWithoutMemory, SavesRowsBeforeItChangesThem) {
     const auto device = MakeCpuDevice(1);
     const auto shard = TrackedShard(*device);
     const RowRecords before = shard->Read(batch.keys);
-    auto snapshot = shard->BeginSnapshot({.max_preimage_bytes = 1 << 20});
+    auto snapshot = shard->BeginSnapshot({.max_copy_on_write_bytes = 1 << 20});
     ASSERT_TRUE(snapshot.ok());
     auto inserted = shard->PreparePush(batch.View()).Insert();
     ASSERT_TRUE(inserted.ok());

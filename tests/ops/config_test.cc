@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -39,7 +40,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.log_format(), v1::LOG_FORMAT_TEXT);
     EXPECT_EQ(values.limits().max_message_mib(), 0u) << "it follows the memory, as do the next";
     EXPECT_EQ(values.limits().max_round_mib(), 0u);
-    EXPECT_EQ(values.limits().max_inbox_mib(), 0u);
+    EXPECT_EQ(values.limits().max_queue_mib(), 0u);
     EXPECT_EQ(values.limits().max_connections(), 0u);
     EXPECT_EQ(values.limits().max_ledger_mib(), 0u);
     EXPECT_EQ(values.limits().max_tables(), 1024u);
@@ -73,7 +74,7 @@ TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
   EXPECT_EQ(none.checkpoint_every_s(), 0u);
   EXPECT_EQ(none.keep(), 2u);
   EXPECT_EQ(none.max_deltas(), 16u);
-  EXPECT_EQ(none.max_preimage_mib(), 0u) << "it follows the memory";
+  EXPECT_EQ(none.max_copy_on_write_mib(), 0u) << "it follows the memory";
   const v1::Durability sync = durability("folder: \"/x\" mode: DURABILITY_MODE_SYNC");
   EXPECT_EQ(sync.checkpoint_every_s(), 600u) << "or the journal would grow for ever";
 
@@ -90,6 +91,28 @@ TEST(Config, KeepsNothingUnlessAFolderIsNamed) {
       "DURABILITY_MODE_SYNC");
 }
 
+// Each field, as the file has it, and its name in 0.1.
+TEST(Config, ReadsAFieldByTheNameThatItHadIn01) {
+  const auto parsed = [](const std::string& text) { return ParseConfig(text, "server.pbtxt"); };
+  const auto values = [&](const std::string& text) {
+    const auto config = parsed(text);
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return config->values.ShortDebugString();
+  };
+  for (const auto& [message, field, older] :
+       {std::array<std::string, 3>{"limits", "max_queue_mib", "max_inbox_mib"},
+        {"limits", "max_gpu_shared_mib", "max_gpu_arena_mib"},
+        {"durability", "max_copy_on_write_mib", "max_preimage_mib"}}) {
+    EXPECT_EQ(values(message + " { " + older + ": 3000 }"), values(message + " { " + field + ": 3000 }"));
+    const std::string refused = message + "." + field + " is 4294967295: must be 1 to 16777216";
+    EXPECT_EQ(parsed(message + " {\n " + older + ": 4294967295 }").status().message(),
+              "server.pbtxt:2:2: " + refused);
+    EXPECT_EQ(parsed(message + " { " + field + ": 7000 " + older + ": 7000 }").status().message(),
+              "server.pbtxt:1:" + std::to_string(message.size() + field.size() + 11) + ": " + message + "." +
+                  older + " is the older name of " + message + "." + field + ": give the latter alone");
+  }
+}
+
 TEST(Config, KeepsWhatIsWrittenAndKnowsWhereItStands) {
   const auto config = ParseConfig(
       "# a comment\n"
@@ -103,7 +126,7 @@ TEST(Config, KeepsWhatIsWrittenAndKnowsWhereItStands) {
   EXPECT_EQ(config->values.listen(), "[::1]:80");
   EXPECT_EQ(config->values.backend(), v1::BACKEND_CPU);
   EXPECT_EQ(config->values.limits().max_round_mib(), 7u);
-  EXPECT_EQ(config->values.limits().max_inbox_mib(), 0u);
+  EXPECT_EQ(config->values.limits().max_queue_mib(), 0u);
   const auto table = [&](int index) {
     return config->places.At({{v1::ServerConfig::kTablesFieldNumber, index}}).str();
   };
@@ -212,7 +235,7 @@ TEST(Config, IsToldAllThatIsWrongHoweverItsStatementsAreSeparated) {
   const std::vector<WrongStatement> of_limits{
       {"max_tables:\t\t-1", 13, "Expected integer, got: -"},
       {"colour\t: [3,\t4]", 0, "limits has no field colour"},
-      {"max_inbox_mib:\t\t\t\"a\"", 17, "Expected integer, got: \"a\""},
+      {"max_queue_mib:\t\t\t\"a\"", 17, "Expected integer, got: \"a\""},
       {"shape\t{ sides:\t3, tables < a: [1,\t{}]; > }", 0, "limits has no field shape"},
       {"max_round_mib:\t9999", 0, "limits.max_round_mib is 9999: must be 1 to 4096"}};
   const std::vector<WrongStatement> behind{
@@ -277,12 +300,12 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
             "server.pbtxt:1:10: limits.max_ledger_mib is 1025: must be 1 to 1024")
       << "a reader of checkpoints takes no larger file of them";
   EXPECT_EQ(
-      ErrorOf("limits { max_inbox_mib: 10 max_message_mib: 11 }"),
-      "server.pbtxt:1:10: limits.max_inbox_mib is 10: must not be below limits.max_message_mib, which is 11");
-  EXPECT_TRUE(ParseConfig("limits { max_inbox_mib: 10 }", "server.pbtxt").ok()) << "a message follows";
+      ErrorOf("limits { max_queue_mib: 10 max_message_mib: 11 }"),
+      "server.pbtxt:1:10: limits.max_queue_mib is 10: must not be below limits.max_message_mib, which is 11");
+  EXPECT_TRUE(ParseConfig("limits { max_queue_mib: 10 }", "server.pbtxt").ok()) << "a message follows";
   EXPECT_EQ(
-      ErrorOf("limits { max_message_mib: 2000 max_inbox_mib: 1024 }"),
-      "server.pbtxt:1:32: limits.max_inbox_mib is 1024: must not be below limits.max_message_mib, which is "
+      ErrorOf("limits { max_message_mib: 2000 max_queue_mib: 1024 }"),
+      "server.pbtxt:1:32: limits.max_queue_mib is 1024: must not be below limits.max_message_mib, which is "
       "2000");
   EXPECT_EQ(ErrorOf("threads: 4097"), "server.pbtxt:1:1: threads is 4097: must be 0 to 4096");
   EXPECT_EQ(ErrorOf("log_level: \"loud\""),

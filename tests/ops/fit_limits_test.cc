@@ -24,7 +24,7 @@ using Mib = std::pair<std::uint32_t, std::uint32_t>;
 Mib Fitted(const std::string& limits, const MemoryShare& memory) {
   v1::ServerConfig config = Parsed("limits { " + limits + " }");
   EXPECT_TRUE(FitLimits(memory, config).ok());
-  return {config.limits().max_round_mib(), config.limits().max_inbox_mib()};
+  return {config.limits().max_round_mib(), config.limits().max_queue_mib()};
 }
 
 std::string Refusal(const std::string& text, const MemoryShare& memory) {
@@ -45,11 +45,11 @@ TEST(Limits, FollowTheMemoryWhereTheyAreNotSet) {
       << "the host is small";
   EXPECT_EQ(Fitted("", Cpu(1000 * kGiB)), Mib(4096, 8192)) << "the most";
   EXPECT_EQ(Fitted("max_round_mib: 7", Cpu(256 * kGiB)), Mib(7, 1024));
-  EXPECT_EQ(Fitted("max_inbox_mib: 100", {.device = 80 * kGiB, .host = 256 * kGiB, .gpu = true}),
+  EXPECT_EQ(Fitted("max_queue_mib: 100", {.device = 80 * kGiB, .host = 256 * kGiB, .gpu = true}),
             Mib(1280, 100));
   EXPECT_EQ(Fitted("max_message_mib: 2047", Cpu(256 * kGiB)).second, 8192U);
-  const auto [round, inbox] = Fitted("", Cpu(kGiB));
-  EXPECT_TRUE(8 <= round && round <= 64 && inbox == 2 * round) << round << ", " << inbox;
+  const auto [round, queue] = Fitted("", Cpu(kGiB));
+  EXPECT_TRUE(8 <= round && round <= 64 && queue == 2 * round) << round << ", " << queue;
 }
 
 TEST(Limits, OfASmallHostAreAllThere) {
@@ -61,9 +61,9 @@ TEST(Limits, OfASmallHostAreAllThere) {
   EXPECT_EQ(config.limits().max_ledger_mib(), plan->limits.ledger);
   EXPECT_EQ(config.limits().max_connections(), plan->limits.connections);
   EXPECT_EQ(config.limits().max_calls(), plan->limits.calls);
-  EXPECT_EQ(config.limits().max_gpu_arena_mib(), 64U);
-  EXPECT_EQ(config.durability().max_preimage_mib(), plan->limits.preimage);
-  EXPECT_GT(plan->aside.checkpoint, plan->limits.preimage);
+  EXPECT_EQ(config.limits().max_gpu_shared_mib(), 64U);
+  EXPECT_EQ(config.durability().max_copy_on_write_mib(), plan->limits.copy_on_write);
+  EXPECT_GT(plan->aside.checkpoint, plan->limits.copy_on_write);
 }
 
 TEST(Limits, ThatDoNotFitAreNamedWithWhatTheyTakeAndWhatThereIs) {
@@ -79,18 +79,18 @@ TEST(Limits, ThatDoNotFitAreNamedWithWhatTheyTakeAndWhatThereIs) {
       << calls;
   const std::string nothing = Refusal("", Cpu(kGiB / 16));
   EXPECT_TRUE(nothing.starts_with("a rank's share of its host's memory is 64 MiB, ")) << nothing;
-  EXPECT_NE(Refusal("durability { folder: \"/x\" max_preimage_mib: 9999 }", Cpu(kGiB))
-                .find("durability.max_preimage_mib: 9999"),
+  EXPECT_NE(Refusal("durability { folder: \"/x\" max_copy_on_write_mib: 9999 }", Cpu(kGiB))
+                .find("durability.max_copy_on_write_mib: 9999"),
             std::string::npos);
-  v1::ServerConfig kept_nowhere = Parsed("durability { max_preimage_mib: 9999 }");
+  v1::ServerConfig kept_nowhere = Parsed("durability { max_copy_on_write_mib: 9999 }");
   EXPECT_TRUE(FitLimits(Cpu(kGiB), kept_nowhere).ok()) << "without a folder nothing is kept meanwhile";
 }
 
 TEST(Limits, OfAGpusHostHaveToFitTheHost) {
   const MemoryShare small{.device = 80 * kGiB, .host = 4 * kGiB, .gpu = true};
-  const auto [round, inbox] = Fitted("", small);
-  EXPECT_TRUE(50 < round && round < 512) << round << ", " << inbox;
-  EXPECT_NE(Refusal("limits { max_inbox_mib: 2000 }", small).find("limits.max_inbox_mib: 2000: "),
+  const auto [round, queue] = Fitted("", small);
+  EXPECT_TRUE(50 < round && round < 512) << round << ", " << queue;
+  EXPECT_NE(Refusal("limits { max_queue_mib: 2000 }", small).find("limits.max_queue_mib: 2000: "),
             std::string::npos);
 }
 

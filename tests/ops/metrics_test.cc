@@ -48,16 +48,16 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
   stats.rounds = 9;
   stats.busy_ns = 1'500'000'000;
   stats.calls_under_way = 10;
-  stats.inbox_requests = 11;
-  stats.announced_requests = 12;
-  stats.inbox_bytes = 13;
-  stats.max_inbox_bytes = 14;
+  stats.queued_requests = 11;
+  stats.pending_requests = 12;
+  stats.queue_bytes = 13;
+  stats.max_queue_bytes = 14;
   stats.received_bytes = 15;
   stats.max_received_bytes = 16;
   stats.shared_bytes = 17;
   stats.max_shared_bytes = 18;
-  stats.gpu_arena_bytes = 19;
-  stats.max_gpu_arena_bytes = 20;
+  stats.gpu_shared_bytes = 19;
+  stats.max_gpu_shared_bytes = 20;
   stats.data_connections = 21;
   const std::string text = TextOf(stats);
   for (const char* const line : {
@@ -77,10 +77,16 @@ TEST(MetricsTest, SayWhatARankHasCounted) {
            R"(slotwise_rounds_total{rank="3"} 9)",
            R"(slotwise_round_busy_seconds{rank="3"} 1.5)",
            R"(slotwise_calls_under_way{rank="3"} 10)",
+           R"(slotwise_waiting_requests{rank="3",state="queued"} 11)",
+           R"(slotwise_waiting_requests{rank="3",state="pending"} 12)",
            R"(slotwise_waiting_requests{rank="3",state="inbox"} 11)",
            R"(slotwise_waiting_requests{rank="3",state="announced"} 12)",
+           R"(slotwise_budget_bytes{rank="3",budget="gpu_shared"} 19)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="gpu_shared"} 20)",
            R"(slotwise_budget_bytes{rank="3",budget="inbox"} 13)",
            R"(slotwise_budget_limit_bytes{rank="3",budget="inbox"} 14)",
+           R"(slotwise_budget_bytes{rank="3",budget="queue"} 13)",
+           R"(slotwise_budget_limit_bytes{rank="3",budget="queue"} 14)",
            R"(slotwise_budget_bytes{rank="3",budget="received"} 15)",
            R"(slotwise_budget_limit_bytes{rank="3",budget="received"} 16)",
            R"(slotwise_budget_bytes{rank="3",budget="shared"} 17)",

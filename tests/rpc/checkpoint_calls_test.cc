@@ -329,7 +329,7 @@ TEST_F(CheckpointCallsTest, LetsOthersWaitForTheOneThatIsWritten) {
 }
 
 TEST_F(CheckpointCallsTest, GivesUpRatherThanLetPushesWaitForASlowDisk) {
-  durability_.max_preimage_bytes = 0;
+  durability_.max_copy_on_write_bytes = 0;
   durability_.checkpoint_buffer_bytes = 1;  // a row
   durability_.longest_stall = milliseconds(20);
   OpenWithData();
@@ -354,7 +354,7 @@ TEST_F(CheckpointCallsTest, GivesUpRatherThanLetPushesWaitForASlowDisk) {
   const grpc::Status status = pushed(2);
   EXPECT_TRUE(status.ok()) << status.error_message();
   files_.Release();
-  ExpectStatus(first.get(), grpc::StatusCode::RESOURCE_EXHAUSTED, "raise durability.max_preimage_mib");
+  ExpectStatus(first.get(), grpc::StatusCode::RESOURCE_EXHAUSTED, "raise durability.max_copy_on_write_mib");
   EXPECT_NE(Saved(), "");
 }
 

@@ -89,7 +89,7 @@ class RowsServiceTest : public RpcServerTest {
 
 class RowsServiceOfFewExportsTest : public RowsServiceTest {
  protected:
-  RowsServiceOfFewExportsTest() { options_.max_inbox_bytes = 12 << 20; }  // exports have a quarter
+  RowsServiceOfFewExportsTest() { options_.max_queue_bytes = 12 << 20; }  // exports have a quarter
 };
 
 TEST_F(RowsServiceTest, WhatIsImportedComesOutAgain) {

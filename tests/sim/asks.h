@@ -24,8 +24,8 @@
 #include "server/engine/operations/read_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
-#include "server/engine/schedule/inbox.h"
 #include "server/engine/schedule/request.h"
+#include "server/engine/schedule/request_queue.h"
 #include "tests/support/batches.h"
 
 namespace slotwise::sim {
@@ -55,7 +55,7 @@ struct Ask {
 
   // Whether it brings bags of keys.
   bool has_batch() const;
-  // Bytes of arrays, which the inbox is charged for.
+  // Bytes of arrays, which the request queue is charged for.
   std::uint64_t bytes() const;
   std::string Describe() const;
 };

@@ -53,7 +53,7 @@ Ask Clients::DrawAsk() {
   return random_.Below(100) < 45 ? DrawLookup() : DrawPart();
 }
 
-// Lookups or parts, of one client and to one rank, which the inbox takes together.
+// Lookups or parts, of one client and to one rank, which the request queue takes together.
 std::vector<Ask> Clients::DrawGroup() {
   std::vector<Ask> group;
   if (random_.OneIn(3)) {  // a step, mostly with all its parts

@@ -93,7 +93,7 @@ bool ShowsWhatWasThere(const Segment& segment, std::size_t at) {
   for (std::size_t place = kSegmentHeaderBytes; place < segment.bytes.size(); place += 8) {
     auto record = RecordAt(segment, place);
     if (!record) record = MarkAt(segment, place);
-    if (record && record->incarnation == segment.header->incarnation && record->group > at) return true;
+    if (record && record->instance == segment.header->instance && record->group > at) return true;
   }
   return false;
 }
@@ -102,11 +102,11 @@ bool ShowsWhatWasThere(const Segment& segment, std::size_t at) {
 std::vector<Segment> NewestRun(SimFiles& files) {
   std::vector<std::string> paths;
   if (files.List(std::string(kJournal)).ok()) AddFiles(files, std::string(kJournal), paths);
-  std::map<std::uint64_t, std::vector<Segment>> runs;  // by generation
+  std::map<std::uint64_t, std::vector<Segment>> runs;  // by run number
   for (const std::string& path : paths) {
     if (!path.ends_with(".journal")) continue;
     Segment segment = ReadSegment(files, path);
-    if (segment.header) runs[segment.header->generation].push_back(std::move(segment));
+    if (segment.header) runs[segment.header->run_number].push_back(std::move(segment));
   }
   while (!runs.empty()) {
     std::vector<Segment>& run = std::prev(runs.end())->second;

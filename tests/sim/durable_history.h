@@ -67,7 +67,7 @@ class DurableHistory {
   };
   std::string OnRound(const Round& round, Time now, const std::function<std::optional<Asker>(Ticket)>& find);
 
-  // A part was answered. `waited`: by its round, not by the ledger or the inbox.
+  // A part was answered. `waited`: by its round, not by the ledger or the request queue.
   std::string OnAnswer(std::size_t op, std::size_t part, const Reply& reply, bool waited);
   // A checkpoint was reported to be saved.
   void OnSaved(std::uint64_t round) { KeepUntil(round); }

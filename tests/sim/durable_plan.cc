@@ -36,8 +36,8 @@ void DrawRanks(Random& random, Plan& plan) {
   plan.apart = random.OneIn(2);
   plan.exchange = plan.apart && !random.OneIn(4) ? ExchangeKind::kInStreamOrder : ExchangeKind::kBlocking;
   plan.engine.max_round_bytes = 100'000;
-  plan.engine.max_inbox_bytes = random.OneIn(4) ? 5000 : 1'000'000;
-  plan.engine.incarnation = random.Bits() | 1;
+  plan.engine.max_queue_bytes = random.OneIn(4) ? 5000 : 1'000'000;
+  plan.engine.instance = random.Bits() | 1;
   plan.engine.step_timeout = std::chrono::milliseconds(random.OneOf(Sizes{20, 100, 1000}));
   plan.engine.travel.costs = {1, 1, 1, 0.5};
   plan.asks = 20 + random.Below(80);
@@ -56,7 +56,7 @@ void DrawDurability(Random& random, DurabilityMode mode, DurabilityOptions& opti
   options.keep = 1 + random.Below(2);
   options.max_deltas = 1 + random.Below(4);
   options.max_erased = random.OneOf(Sizes{0, 3, 1000});
-  options.max_preimage_bytes = random.OneOf(Sizes{0, 200, 100'000});
+  options.max_copy_on_write_bytes = random.OneOf(Sizes{0, 200, 100'000});
   options.checkpoint_buffer_bytes = random.OneOf(Sizes{32, 200, 4096});
   options.journal_reserve_bytes = random.OneOf(Sizes{512, 4096, 16'384});
   options.journal_segment_bytes = random.OneOf(Sizes{1000, 10'000, 40'000});

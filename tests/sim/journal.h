@@ -33,7 +33,7 @@ struct Sent {
   int rank = 0;
   Ask ask = {};
   Time at = 0;
-  bool accepted = false;                 // by the rank's inbox
+  bool accepted = false;                 // by the rank's request queue
   bool waits = false;                    // it came as a part that others have to complete
   std::uint64_t found_waiting = kNever;  // the decision that found it to be one, though it did not seem so
   TicketNumber ticket = 0;               // of an accepted one
@@ -41,10 +41,10 @@ struct Sent {
   int answers = 0;
   Status answer = {};
   std::optional<Expected> expected = {};
-  // Of a request that is a message of a call (arenas.h), which is answered with the others:
+  // Of a request that is a message of a call (shared_buffers.h), which is answered with the others:
   bool by_call = false;
   bool unheard = false;      // no client hears any more how it ends
-  bool abandoned = false;    // it was in the inbox when its caller left, and is never proposed
+  bool abandoned = false;    // it was in the request queue when its caller left, and is never proposed
   bool let_go = false;       // nothing of it is charged any more
   bool held = false;         // its answer may be
   bool reads_values = true;  // its client can tell whether the values are right
@@ -77,8 +77,8 @@ class Journal {
     waiting_[static_cast<std::size_t>(sent.rank)][sent.ask.caller].push_back(sent.id);
     sent.accepted = true;
   }
-  // A rank takes the oldest request of the caller out of its inbox. A rank's tickets are numbered in the
-  // order in which it takes requests. Returns the request; null if there is none.
+  // A rank takes the oldest request of the caller out of its request queue. A rank's tickets are numbered in
+  // the order in which it takes requests. Returns the request; null if there is none.
   Sent* Take(int rank, const std::string& caller) {
     std::deque<std::size_t>& of_caller = waiting_[static_cast<std::size_t>(rank)][caller];
     while (!of_caller.empty() && sent_[of_caller.front()].abandoned) of_caller.pop_front();

@@ -108,12 +108,12 @@ void PrintTotals(const Outcome& sum, std::uint64_t failed, double seconds) {
   std::printf("  events %" PRIu64 ", decisions %" PRIu64 ", rounds %" PRIu64 ", requests %" PRIu64 "\n",
               sum.events, sum.decisions, sum.rounds, sum.requests);
   std::printf("  ranks killed %" PRIu64 ", stopped early %" PRIu64 ", frozen for a while %" PRIu64
-              "; clients dropped %" PRIu64 ", refused by full inboxes %" PRIu64 "\n",
-              sum.kills, sum.early_stops, sum.freezes, sum.dropped_clients, sum.full_inboxes);
-  std::printf("  calls by arenas %" PRIu64 ", answered %" PRIu64 ", refused for their bytes %" PRIu64
+              "; clients dropped %" PRIu64 ", refused by full request queues %" PRIu64 "\n",
+              sum.kills, sum.early_stops, sum.freezes, sum.dropped_clients, sum.full_request_queues);
+  std::printf("  calls by shared buffers %" PRIu64 ", answered %" PRIu64 ", refused for their bytes %" PRIu64
               ", rewritten %" PRIu64 "; clients cut off %" PRIu64 ", left amid calls %" PRIu64 "\n",
-              sum.arenas.calls, sum.arenas.answered, sum.arenas.refused, sum.arenas.rewritten,
-              sum.arenas.cut_off, sum.arenas.left);
+              sum.shared_buffers.calls, sum.shared_buffers.answered, sum.shared_buffers.refused,
+              sum.shared_buffers.rewritten, sum.shared_buffers.cut_off, sum.shared_buffers.left);
   std::printf("  slowest round: %.1f ms of the simulated time, %.2f ms of a processor's\n",
               static_cast<double>(sum.slowest_round_us) * 1e-3,
               static_cast<double>(sum.slowest_round_ns) * 1e-6);

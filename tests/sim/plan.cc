@@ -41,7 +41,7 @@ Plan MakePlan(std::uint64_t seed) {
   plan.exchange = plan.apart && !random.OneIn(4) ? ExchangeKind::kInStreamOrder : ExchangeKind::kBlocking;
 
   plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{1000, 2500, 6000, 100'000});
-  plan.engine.max_inbox_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
+  plan.engine.max_queue_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
   plan.engine.least_portion_bytes = random.OneOf(std::vector<std::uint64_t>{1, 5000, 1'000'000});
   plan.engine.request_bytes = 0;  // the referee reckons with arrays and answers alone
   plan.engine.step_timeout =
@@ -81,10 +81,10 @@ Plan MakePlan(std::uint64_t seed) {
     plan.engine.rank_limit = {.percent = 50 + static_cast<std::uint32_t>(random.Below(100)),
                               .slack = random.Below(3)};
   }
-  // An arena's memory is the host's, or that of a device without memory of its own.
+  // A shared buffer's memory is the host's, or that of a device without memory of its own.
   if (!plan.apart && !random.OneIn(5)) {
-    plan.arena_calls = random.OneOf(std::vector<std::uint32_t>{1, 2, 4, 256});
-    plan.arena_leave_pause = random.OneOf(std::vector<std::uint64_t>{100, 400, 3000});
+    plan.shared_buffer_calls = random.OneOf(std::vector<std::uint32_t>{1, 2, 4, 256});
+    plan.shared_buffer_leave_pause = random.OneOf(std::vector<std::uint64_t>{100, 400, 3000});
   }
   return plan;
 }
@@ -95,11 +95,12 @@ std::string Describe(const Plan& plan) {
       (plan.apart ? "devices apart from the host" : "CPUs") + ", " +
       (plan.exchange == ExchangeKind::kInStreamOrder ? "exchanges in stream order" : "exchanges that block") +
       ", " + std::to_string(plan.tables.size()) + " tables, rounds of " +
-      std::to_string(plan.engine.max_round_bytes) + " bytes, inboxes of " +
-      std::to_string(plan.engine.max_inbox_bytes) + ", step timeout " +
+      std::to_string(plan.engine.max_round_bytes) + " bytes, request queues of " +
+      std::to_string(plan.engine.max_queue_bytes) + ", step timeout " +
       std::to_string(plan.engine.step_timeout.count()) + " ms, " + std::to_string(plan.asks) + " requests";
-  if (plan.arena_calls > 0)
-    text += ", clients with arenas, of " + std::to_string(plan.arena_calls) + " calls at a time";
+  if (plan.shared_buffer_calls > 0)
+    text +=
+        ", clients with shared buffers, of " + std::to_string(plan.shared_buffer_calls) + " calls at a time";
   if (plan.kill_at > 0) text += ", a rank dies";
   if (plan.stop_at > 0) text += ", a rank stops early";
   return text;

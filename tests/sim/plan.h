@@ -37,9 +37,10 @@ struct Plan {
   std::uint64_t short_pause = 0;  // some ranks have no memory in one of so many rounds; 0: never
   std::uint64_t kill_at = 0;      // a rank dies at this event; 0: none does
   std::uint64_t stop_at = 0;      // a rank is asked to stop at this event; 0: when the clients are done
-  std::uint32_t arena_calls = 0;  // that a connection may have under way; 0: no client has an arena
-  std::uint64_t arena_leave_pause = 50;  // such a client hangs up at one of so many events
-  Time longest_jump = 1000;              // of time while all wait
+  std::uint32_t shared_buffer_calls =
+      0;  // that a connection may have under way; 0: no client has a shared buffer
+  std::uint64_t shared_buffer_leave_pause = 50;  // such a client hangs up at one of so many events
+  Time longest_jump = 1000;                      // of time while all wait
   Time slowest_wake = 2000;
 };
 

@@ -103,9 +103,9 @@ void Referee::OnDecision(int rank, const EngineState& state, const Decision& dec
   }
   const std::uint64_t least = ChargedAtLeast(rank, number).all();
   const std::uint64_t most = ChargedAtMost(rank, number, plan_.apart ? 1 : 0).all();
-  if (state.inbox_bytes < least || state.inbox_bytes > most) {
-    Fail("rank " + std::to_string(rank) + " charges " + std::to_string(state.inbox_bytes) +
-         " bytes to its inbox; by its requests it should be " + std::to_string(least) + " to " +
+  if (state.queue_bytes < least || state.queue_bytes > most) {
+    Fail("rank " + std::to_string(rank) + " charges " + std::to_string(state.queue_bytes) +
+         " bytes to its request queue; by its requests it should be " + std::to_string(least) + " to " +
          std::to_string(most));
   }
 }

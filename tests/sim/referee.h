@@ -50,7 +50,8 @@ class Referee {
   // `reads_values`: the lookups' values are in `replies`.
   void OnCallAnswer(std::span<Sent* const> call, std::span<const std::optional<Status>> refused,
                     const Status& status, std::span<const Reply> replies, bool reads_values);
-  // The call's connection has ended: no client hears of it, and what waits in the inbox is not proposed.
+  // The call's connection has ended: no client hears of it, and what waits in the request queue is not
+  // proposed.
   void OnCallLost(std::span<Sent* const> call);
   // The server has nothing of the call any more.
   void OnCallGone(std::span<Sent* const> call);
@@ -123,8 +124,8 @@ class Referee {
   void RunRows(Sent& sent, ModelTable& table);
   Expected Summary(const ModelTable& table, bool with_digest) const;
   void CompareReplies(const Sent& sent, const Reply& reply);
-  // A table has one lineage, and no other table has it.
-  void CheckLineage(const Sent& sent, std::uint64_t lineage);
+  // A table has one generation, and no other table has it.
+  void CheckGeneration(const Sent& sent, std::uint64_t generation);
   std::uint64_t GatheredBytes(const Ask& ask) const;
   std::uint64_t GatheredBytes(const Ask& ask, const TableOptions& options) const;
 
@@ -141,7 +142,7 @@ class Referee {
   };
   Charged ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
   Charged ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
-  // What a message of several requests is charged at most: an inbox, and what may go beyond it.
+  // What a message of several requests is charged at most: a request queue, and what may go beyond it.
   std::uint64_t MostOfAMessage() const;
   static std::pair<bool, bool> StepsIn(std::span<Sent* const> group);
   void CheckRefusal(const Sent& sent, const Status& status);
@@ -154,7 +155,7 @@ class Referee {
   Journal& journal_;
   std::map<TableId, ModelTable> tables_;
   ModelNames names_;
-  std::map<std::uint64_t, TableId> lineages_;  // as answers said
+  std::map<std::uint64_t, TableId> generations_;  // as answers said
   std::uint32_t next_table_ = 1;
   std::set<TableId> gone_;                    // tables whose end was answered: no rank knows them
   std::vector<std::vector<Header>> headers_;  // by decision, from 1

@@ -1,4 +1,4 @@
-// The referee's inboxes: what is charged to each, and whether a request had to be let in or refused.
+// The referee's request queues: what is charged to each, and whether a request had to be let in or refused.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -56,8 +56,8 @@ Referee::Charged Referee::ChargedAtMost(int rank, std::uint64_t decisions, std::
 
 void Referee::OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                        bool stopping) {
-  std::vector<Sent*> offered;   // to the inbox
-  std::vector<Sent*> too_much;  // for any inbox, with what came with it
+  std::vector<Sent*> offered;   // to the request queue
+  std::vector<Sent*> too_much;  // for any request queue, with what came with it
   std::size_t accepted = 0;
   for (std::size_t i = 0; i < group.size(); ++i) {
     if (refused[i] && refused[i]->message().find("send fewer in a message") != std::string::npos) {
@@ -112,7 +112,7 @@ void Referee::CheckRefusal(const Sent& sent, const Status& status) {
 }
 
 std::uint64_t Referee::MostOfAMessage() const {
-  return 2 * plan_.engine.max_inbox_bytes + plan_.engine.max_round_bytes;
+  return 2 * plan_.engine.max_queue_bytes + plan_.engine.max_round_bytes;
 }
 
 // Whether a message has parts of steps of several, and whether other parts of some such step are not in it.
@@ -148,7 +148,7 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
     favoured_now = favoured_now || (decisions > 0 && decided_[decisions].awaited == key);
     favoured_before = favoured_before || (decisions > 1 && decided_[decisions - 1].awaited == key);
   }
-  const std::uint64_t limit = plan_.engine.max_inbox_bytes;
+  const std::uint64_t limit = plan_.engine.max_queue_bytes;
   const std::uint64_t share = limit / 4;
   const auto [has_several, waits] = StepsIn(group);
   for (Sent* sent : group) sent->waits = waits;
@@ -172,12 +172,12 @@ void Referee::CheckRoom(int rank, std::span<Sent* const> group, bool accepted, b
   if (group.size() > 1 && bytes > MostOfAMessage())
     return Fail(what + " are too much, and not refused for it");
   if (accepted && !may_fit) {
-    return Fail(what + " is accepted beside " + std::to_string(least.all()) + " bytes, though an inbox has " +
-                std::to_string(limit));
+    return Fail(what + " is accepted beside " + std::to_string(least.all()) +
+                " bytes, though a request queue has " + std::to_string(limit));
   }
   if (!accepted && fits && !closed_now) {
-    return Fail(what + " is refused beside " + std::to_string(most.all()) + " bytes, though an inbox has " +
-                std::to_string(limit));
+    return Fail(what + " is refused beside " + std::to_string(most.all()) +
+                " bytes, though a request queue has " + std::to_string(limit));
   }
 }
 

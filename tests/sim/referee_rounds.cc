@@ -242,12 +242,12 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
   };
   switch (sent.ask.operation) {
     case LookupRequest::kOperation:
-      CheckLineage(sent, reply.pooled.version.lineage);
+      CheckGeneration(sent, reply.pooled.version.generation);
       compare(reply.pooled.version.step == expected.pooled.version.step, "version");
       return compare(!sent.reads_values || IsAnswerOf(sent.ask, sent.expected->pooled, reply.pooled),
                      "value");
     case PushRequest::kOperation:
-      CheckLineage(sent, reply.applied.now.lineage);
+      CheckGeneration(sent, reply.applied.now.generation);
       compare(reply.applied.now.step == expected.applied.now.step, "version");
       return compare(reply.applied.table_step == expected.applied.table_step, "step");
     case EraseRequest::kOperation:
@@ -257,7 +257,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
           reply.created.id == expected.created.id && reply.created.created == expected.created.created,
           "table");
     case SummarizeRequest::kOperation: {
-      CheckLineage(sent, reply.summary.lineage);
+      CheckGeneration(sent, reply.summary.generation);
       compare(reply.summary.steps == expected.summary.steps, "count of steps");
       compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
       compare(reply.summary.base_learning_rate == expected.summary.base_learning_rate, "base learning rate");
@@ -280,13 +280,13 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
   }
 }
 
-void Referee::CheckLineage(const Sent& sent, std::uint64_t lineage) {
-  const auto [known, is_new] = lineages_.try_emplace(lineage, sent.ask.table);
-  if (lineage == 0 || known->second != sent.ask.table)
-    return Fail(sent.Describe() + " has another's lineage");
+void Referee::CheckGeneration(const Sent& sent, std::uint64_t generation) {
+  const auto [known, is_new] = generations_.try_emplace(generation, sent.ask.table);
+  if (generation == 0 || known->second != sent.ask.table)
+    return Fail(sent.Describe() + " has another's generation");
   if (!is_new) return;
-  for (const auto& [other, table] : lineages_) {
-    if (other != lineage && table == sent.ask.table) Fail(sent.Describe() + " has a new lineage");
+  for (const auto& [other, table] : generations_) {
+    if (other != generation && table == sent.ask.table) Fail(sent.Describe() + " has a new generation");
   }
 }
 

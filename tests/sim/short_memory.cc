@@ -74,7 +74,9 @@ class ShortDevice final : public Device {
   void Free(void* memory) noexcept override { device_.Free(memory); }
   HostMemory AllocateHost(std::size_t bytes) override { return device_.AllocateHost(bytes); }
   std::unique_ptr<IngestCopy> MakeIngestCopy() override { return device_.MakeIngestCopy(); }
-  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return device_.MakeArena(bytes); }
+  std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) override {
+    return device_.MakeSharedBuffer(bytes);
+  }
   std::string Uuid() const override { return device_.Uuid(); }
   bool SharesHostMemory() const override { return device_.SharesHostMemory(); }
   std::uint64_t MemoryBytes() const override { return device_.MemoryBytes(); }

@@ -55,10 +55,10 @@ class Simulated : public testing::TestWithParam<std::uint64_t> {};
 TEST_P(Simulated, SeedsBreakNoInvariant) {
   const Outcome sum = SumOf(RunSeed, "./dev sim", GetParam() + 1, Seeds(200, 500, 1000), kShards);
   EXPECT_GT(sum.rounds, sum.seeds);
-  EXPECT_GT(sum.full_inboxes, 0U);
-  const ArenaCounts& arenas = sum.arenas;
-  for (const std::uint64_t count :
-       {arenas.answered, arenas.refused, arenas.rewritten, arenas.cut_off, arenas.left}) {
+  EXPECT_GT(sum.full_request_queues, 0U);
+  const SharedBufferCounts& shared_buffers = sum.shared_buffers;
+  for (const std::uint64_t count : {shared_buffers.answered, shared_buffers.refused, shared_buffers.rewritten,
+                                    shared_buffers.cut_off, shared_buffers.left}) {
     EXPECT_GT(count, 0U);
   }
 }
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Shard, Simulated, testing::Range(std::uint64_t{0}, kSha
 
 TEST(Simulation, OfASeedIsTheSameEveryTime) { ExpectTheSameEveryTime(RunSeed, 30); }
 
-// The servers' sockets, arenas and clients' processes have descriptors.
+// The servers' sockets, shared buffers and clients' processes have descriptors.
 TEST(Simulation, LeavesNoDescriptorOpen) {
   const auto open = [] {
     const std::filesystem::directory_iterator descriptors("/proc/self/fd");
@@ -75,7 +75,7 @@ TEST(Simulation, LeavesNoDescriptorOpen) {
   };
   const auto before = open();
   std::uint64_t calls = 0;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) calls += RunSeed(seed).outcome.arenas.calls;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) calls += RunSeed(seed).outcome.shared_buffers.calls;
   EXPECT_GT(calls, 0U);
   EXPECT_EQ(open(), before);
 }

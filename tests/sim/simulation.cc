@@ -31,7 +31,7 @@ namespace {
 // Kinds of lines in the trace.
 enum class Line : std::uint64_t { kSend, kAnswer, kDecision, kKill, kStop, kFreeze, kEnd };
 
-class Simulation final : public World, public ArenaRanks {
+class Simulation final : public World, public SharedBufferRanks {
  public:
   Simulation(const Plan& plan, bool print);
   SeedResult Run();
@@ -73,7 +73,7 @@ class Simulation final : public World, public ArenaRanks {
   Journal journal_;
   Referee referee_;
   Clients clients_;
-  Arenas arenas_;
+  SharedBuffers shared_buffers_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::optional<Status>>* refused_ = nullptr;  // while a client submits: what it is refused by
   std::size_t first_refused_ = 0;                          // the request that refused_[0] is of
@@ -150,7 +150,7 @@ void Simulation::Rank::OnDecision(const EngineState& state, const Decision& deci
                                  std::to_string(Value(decision.round->table)) + " for " +
                                  std::to_string(decision.round->waiters.size()) + " requests"
                            : "no round") +
-           ", " + std::to_string(decision.answers.size()) + " answers, " + std::to_string(state.inbox_bytes) +
+           ", " + std::to_string(decision.answers.size()) + " answers, " + std::to_string(state.queue_bytes) +
            " bytes";
   });
   simulation_.referee_.OnDecision(number, state, decision);
@@ -164,7 +164,7 @@ Simulation::Simulation(const Plan& plan, bool print)
       journal_(plan.ranks),
       referee_(plan_, scheduler_, journal_),
       clients_(plan_),
-      arenas_(plan_, scheduler_, journal_, referee_, *this) {
+      shared_buffers_(plan_, scheduler_, journal_, referee_, *this) {
   scheduler_.PrintTrace(print);
   wires_.slowest_wake = plan.slowest_wake;
   wires_.gathered = [this](int rank, const Meetings::Meeting& meeting) {
@@ -187,7 +187,7 @@ SeedResult Simulation::Run() {
   outcome_.rounds = referee_.rounds();
   outcome_.requests = journal_.all().size();
   outcome_.trace_hash = scheduler_.hash();
-  outcome_.arenas = arenas_.counts();
+  outcome_.shared_buffers = shared_buffers_.counts();
   return {outcome_, Describe(plan_), scheduler_.failure().value_or("")};
 }
 
@@ -204,23 +204,23 @@ void Simulation::RunRank(int rank) {
       });
   SimCollective collective(wires_, rank);
   const Exchanges exchanges = MakeSimExchanges(plan_.exchange, *device, wires_, rank);
-  struct DoorIsLast {  // connections may end with the engine's last requests
-    Arenas& arenas;
+  struct PortIsLast {  // connections may end with the engine's last requests
+    SharedBuffers& shared_buffers;
     const int rank;
-    ~DoorIsLast() { arenas.EngineIsGone(rank); }
-  } const door_is_last{arenas_, rank};
+    ~PortIsLast() { shared_buffers.EngineIsGone(rank); }
+  } const port_is_last{shared_buffers_, rank};
   Engine engine(*short_device, collective, exchanges, secret, plan_.engine, me.clock, &me);
   struct Unreachable {
-    Arenas& arenas;
+    SharedBuffers& shared_buffers;
     Rank& rank;
     ~Unreachable() {
-      arenas.CloseDoor(rank.number);
+      shared_buffers.ClosePort(rank.number);
       rank.engine = nullptr;
       rank.device = nullptr;
     }
-  } const unreachable{arenas_, me};
+  } const unreachable{shared_buffers_, me};
   me.engine = &engine;
-  arenas_.OpenDoor(rank, engine);
+  shared_buffers_.OpenPort(rank, engine);
   me.device = device.get();
   engine.Run();
   me.finished = true;
@@ -240,10 +240,10 @@ void Simulation::Happen() {
     Rank& rank = Draw();
     if (rank.device != nullptr) test::MakeProgress(*rank.device);
   }
-  arenas_.Happen();
+  shared_buffers_.Happen();
   if (event % 64 == 0) {
     LookAtHeld(false);
-    arenas_.LookAtMemory();
+    shared_buffers_.LookAtMemory();
   }
 }
 
@@ -252,7 +252,7 @@ bool Simulation::HappenWhileIdle() {
   for (const auto& rank : ranks_) {
     if (plan_.apart && rank->device != nullptr && test::MakeProgress(*rank->device)) return true;
   }
-  if (arenas_.HappenWhileIdle()) return true;
+  if (shared_buffers_.HappenWhileIdle()) return true;
   if (!clients_.done()) {
     if (!random_.OneIn(3)) return false;
     Act();
@@ -273,7 +273,7 @@ bool Simulation::HappenWhileIdle() {
 void Simulation::Act() {
   const int rank = Draw().number;
   std::vector<Ask> asks = clients_.Next();
-  if (asks.empty() || arenas_.Offer(rank, clients_.tables(), asks)) return;
+  if (asks.empty() || shared_buffers_.Offer(rank, clients_.tables(), asks)) return;
   Send(rank, std::move(asks));
 }
 
@@ -308,7 +308,7 @@ void Simulation::Send(int rank, std::vector<Ask> asks) {
   refused_ = nullptr;
   to.clock.Poke();
   for (const auto& status : refused) {
-    if (status && status->retry_after().count() > 0) ++outcome_.full_inboxes;
+    if (status && status->retry_after().count() > 0) ++outcome_.full_request_queues;
   }
   referee_.OnSubmit(rank, group, refused, to.stopping);
 }
@@ -381,8 +381,8 @@ void Outcome::Add(const Outcome& other) {
   AddCounts(*this, other,
             {&Outcome::seeds, &Outcome::events, &Outcome::decisions, &Outcome::rounds, &Outcome::requests,
              &Outcome::answers, &Outcome::kills, &Outcome::early_stops, &Outcome::freezes,
-             &Outcome::dropped_clients, &Outcome::full_inboxes});
-  arenas.Add(other.arenas);
+             &Outcome::dropped_clients, &Outcome::full_request_queues});
+  shared_buffers.Add(other.shared_buffers);
   slowest_round_us = std::max(slowest_round_us, other.slowest_round_us);
   slowest_round_ns = std::max(slowest_round_ns, other.slowest_round_ns);
   trace_hash = trace_hash * 31 + other.trace_hash;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tests/sim/arenas.h"
+#include "tests/sim/shared_buffers.h"
 
 namespace slotwise::sim {
 
@@ -23,11 +23,11 @@ struct Outcome {
   std::uint64_t early_stops = 0;
   std::uint64_t freezes = 0;
   std::uint64_t dropped_clients = 0;
-  std::uint64_t full_inboxes = 0;      // requests that an inbox refused for want of room
-  ArenaCounts arenas = {};             // of clients whose calls' arrays lie in arenas
-  std::uint64_t slowest_round_us = 0;  // from one rank's decision to its next, in virtual time
-  std::uint64_t slowest_round_ns = 0;  // the same, in the host's time that the rank itself took
-  std::uint64_t trace_hash = 0;        // of one seed: of all that happened
+  std::uint64_t full_request_queues = 0;   // requests that a request queue refused for want of room
+  SharedBufferCounts shared_buffers = {};  // of clients whose calls' arrays lie in shared buffers
+  std::uint64_t slowest_round_us = 0;      // from one rank's decision to its next, in virtual time
+  std::uint64_t slowest_round_ns = 0;      // the same, in the host's time that the rank itself took
+  std::uint64_t trace_hash = 0;            // of one seed: of all that happened
 
   void Add(const Outcome& other);
 };

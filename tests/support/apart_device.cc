@@ -260,7 +260,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
   void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) override {
     Later([=, this, &plan] { batch_->GradientsToSend(CpuPlanOf(plan), gradients, sent); });
   }
-  std::uint64_t SavePreimages() override { return NowOfBatch().SavePreimages(); }
+  std::uint64_t CopyBeforeWrite() override { return NowOfBatch().CopyBeforeWrite(); }
   void GroupRows() override {
     Later([this] { batch_->GroupRows(); });
   }
@@ -401,7 +401,9 @@ class ApartDevice final : public Device {
             {[](void* memory, int /*ordinal*/) noexcept { OverwriteAndFree(memory); }, ordinal_}};
   }
   std::unique_ptr<IngestCopy> MakeIngestCopy() override { return cpu_->MakeIngestCopy(); }
-  std::unique_ptr<DeviceArena> MakeArena(std::size_t bytes) override { return cpu_->MakeArena(bytes); }
+  std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) override {
+    return cpu_->MakeSharedBuffer(bytes);
+  }
   std::string Uuid() const override { return cpu_->Uuid(); }
   bool SharesHostMemory() const override { return false; }
   std::uint64_t MemoryBytes() const override { return HostMemoryBytesInAll(); }

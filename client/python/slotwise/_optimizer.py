@@ -268,9 +268,9 @@ class Optimizer(torch.optim.Optimizer):
         return list(steps.values())
 
     def _check_tables(self) -> None:
-        by_lineage: dict[int, Rows] = {}
+        by_generation: dict[int, Rows] = {}
         for rows in self._rows.values():
-            if rows.lineage and by_lineage.setdefault(rows.lineage, rows) is not rows:
+            if rows.generation and by_generation.setdefault(rows.generation, rows) is not rows:
                 raise InvalidArgument(
                     f"table {rows.table} is looked up by modules of two clients, and its gradients have one "
                     f"norm and one step: make them of one client"

@@ -162,7 +162,7 @@ def bring_back(
         differs = []
     except NotFound:
         differs = [f"the server has no checkpoint {id}"]
-    differs += _differences_of_tables(ps, remote, record, with_lineages=True)
+    differs += _differences_of_tables(ps, remote, record, with_generations=True)
     differs += _differences_of_sessions(ps, record)
     if differs:
         if not go_back:
@@ -170,8 +170,8 @@ def bring_back(
                 f"the server's state is not that of {path}: {'; '.join(differs)}. {_way_back(record)}"
             )
         ps.load(id, tables=None if all_tables else remote.tables, timeout=timeout)
-        # A server that has loaded tables begins new lineages.
-        differs = _differences_of_tables(ps, remote, record, with_lineages=False)
+        # A server that has loaded tables begins new generations.
+        differs = _differences_of_tables(ps, remote, record, with_generations=False)
         if all_tables:
             differs += _differences_of_sessions(ps, record)
         if differs:
@@ -199,7 +199,7 @@ def _resume(remote: RemoteEmbedding, record: dict[str, Any]) -> None:
 
 
 def _differences_of_tables(
-    ps: Client, remote: RemoteEmbedding, record: dict[str, Any], *, with_lineages: bool
+    ps: Client, remote: RemoteEmbedding, record: dict[str, Any], *, with_generations: bool
 ) -> list[str]:
     """Returns the differences between the server's tables and the record's, in words."""
     found = []
@@ -210,9 +210,9 @@ def _differences_of_tables(
         except NotFound:
             found.append(f"the server has no table {table}")
             continue
-        if with_lineages and info.lineage != saved["lineage"]:
+        if with_generations and info.generation != saved["lineage"]:
             found.append(
-                f"table {table} is of lineage {info.lineage:016x}, and in the checkpoint of "
+                f"table {table} is of generation {info.generation:016x}, and in the checkpoint of "
                 f"{saved['lineage']:016x}"
             )
         if info.steps != saved["steps"]:

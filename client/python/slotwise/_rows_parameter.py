@@ -156,7 +156,7 @@ class Rows:
         self.parameter = RowsOfTable(self, device)
         info = tables.ps.describe_table(table)
         self.lr = float(str(np.float32(info.base_learning_rate or options.optimizer.lr)))
-        self.lineage = info.lineage
+        self.generation = info.generation
         self._lock = lock
         self._norm: Tensor | None = None  # as it was computed
         self._grad: Tensor | None = None  # what others may multiply; keeps its place until all is dropped

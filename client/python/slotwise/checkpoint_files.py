@@ -70,7 +70,7 @@ class CheckpointTable:
     """A table in a checkpoint.
 
     Attributes:
-        info: its options, steps and lineage, as `Client.describe_table` has them. Both learning rates are
+        info: its options, steps and generation, as `Client.describe_table` has them. Both learning rates are
             the base rate, and there are no shards.
         state_names: the optimizer's arrays, in the order of `Rows.state`.
     """
@@ -83,7 +83,7 @@ class CheckpointTable:
         ]
         says = self._links[-1].says
         if any(link.says["lineage"] != says["lineage"] for link in self._links):
-            raise DataLoss(f"{chain[-1].folder}: table {id} has another lineage in its chain")
+            raise DataLoss(f"{chain[-1].folder}: table {id} has another generation in its chain")
         options = table_options(says["options"])
         rate = float(str(np.float32(says["learning_rate"])))
         self.info = TableInfo(
@@ -218,7 +218,7 @@ def export_parquet(
 def copy(folder: PathLike, data: PathLike) -> list[str]:
     """Copies a checkpoint, and all that it builds on, to a new data folder.
 
-    A server that starts there has the checkpoint's state, with the same lineages. The folder appears whole,
+    A server that starts there has the checkpoint's state, with the same generations. The folder appears whole,
     by a rename, once all is on the disk.
 
     Args:

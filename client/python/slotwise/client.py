@@ -84,7 +84,7 @@ def connect(
         timeout_ms=max(1, round(min(timeout, 1e9) * 1000)),
         channels_per_rank=channels_per_rank,
         data_type=wire_number(wire_dtype),
-        door=_TRANSPORTS[transport],
+        transport=_TRANSPORTS[transport],
         log=native.log_line,
         credentials=None if credentials is None else ctypes.pointer(credentials.native()),
     )

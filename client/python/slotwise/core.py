@@ -64,7 +64,7 @@ class ClientOptions(ctypes.Structure):
         ("channels_per_rank", ctypes.c_int32),
         ("threads", ctypes.c_int32),
         ("data_type", ctypes.c_int32),
-        ("door", ctypes.c_int32),
+        ("transport", ctypes.c_int32),
         ("log", ctypes.c_void_p),
         ("log_user", ctypes.c_void_p),
         ("credentials", ctypes.POINTER(CredentialFiles)),
@@ -121,7 +121,7 @@ class Gpu(ctypes.Structure):
 class LookedUp(ctypes.Structure):
     """slotwise_looked_up."""
 
-    _fields_ = (("lineage", ctypes.c_uint64), ("table_step", ctypes.c_uint64))
+    _fields_ = (("generation", ctypes.c_uint64), ("table_step", ctypes.c_uint64))
 
 
 class NamedStep(ctypes.Structure):

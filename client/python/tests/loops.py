@@ -379,7 +379,7 @@ def trained_ours(cell: Cell, ps: slotwise.Client, trainer: int) -> dict[str, Ten
         )
     train(cell, model, optimizers, loader)
     if DEVICE.type == "cuda" and cell.how != "adopted" and cell.ahead != "prefetch":
-        assert any(rank.gpu_arena_bytes for rank in ps.stats()), "rows went by the host's memory"
+        assert any(rank.gpu_shared_bytes for rank in ps.stats()), "rows went by the host's memory"
     if cell.how == "adopted":
         st.release(model)
     else:

@@ -22,7 +22,7 @@ KEYS, DIM = 40, 6
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = RealServer(1, config="limits { max_gpu_arena_mib: 64 }")
+    server = RealServer(1, config="limits { max_gpu_shared_mib: 64 }")
     yield server.address
     assert server.stop() == 0
 
@@ -194,7 +194,7 @@ def test_a_program_that_ends_has_pushed(ps: slotwise.Client, address: str, how: 
 
 def test_a_lookup_that_finds_no_room_beside_the_push_comes_after_it() -> None:
     """The plain loop has room for one call's arrays and two results, which is less than this takes."""
-    server = RealServer(1, config="limits { max_gpu_arena_mib: 8 }")
+    server = RealServer(1, config="limits { max_gpu_shared_mib: 8 }")
     with slotwise.connect(server.address, transport="gpu") as ps:
         make_tables(ps)
         for in_flight in (False, True):

@@ -21,13 +21,13 @@ st = pytest.importorskip("slotwise.torch")
 SEED = 20261124
 DEVICE = torch.device("cuda", 0) if os.environ.get("SLOTWISE_TEST_GPU") else torch.device("cpu")
 # One client gets a quarter.
-ARENA_MIB = 32
+SHARED_MIB = 32
 
 
 @pytest.fixture(params=[1, 3] if LONG_FORMS else [3])
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     """A server of several ranks, of which one is spoken to; in the long form one of one rank, too."""
-    server = RealServer(request.param, config=f"limits {{ max_gpu_arena_mib: {ARENA_MIB} }}")
+    server = RealServer(request.param, config=f"limits {{ max_gpu_shared_mib: {SHARED_MIB} }}")
     yield server
     assert server.stop() == 0
 
@@ -88,8 +88,8 @@ def test_it_gives_the_same_bytes_as_a_socket(server: RealServer, wire_dtype: str
 
 
 def used_by(ps: slotwise.Client) -> int:
-    """Returns the bytes of all arenas."""
-    return sum(rank.gpu_arena_bytes for rank in ps.stats())
+    """Returns the bytes of all shared buffers."""
+    return sum(rank.gpu_shared_bytes for rank in ps.stats())
 
 
 def errors_of(address: str, transport: str) -> list[str]:
@@ -128,19 +128,19 @@ def test_it_refuses_what_a_socket_refuses(server: RealServer) -> None:
 
 
 def test_results_keep_their_memory_and_give_it_back(server: RealServer) -> None:
-    """A quarter of the arenas has room for a few results: those that are let go make room."""
+    """A quarter of the shared buffers has room for a few results: those that are let go make room."""
     with slotwise.connect(server.address, transport="gpu") as ps:
         make_anew(ps, "kept", dim=64, combiner="none", optimizer=slotwise.SGD(lr=1.0))
         rows = st.Embedding(ps, "kept")
         rows.eval()
         keys = torch.arange(4096, device=DEVICE)  # a result of 1 MiB
-        for _ in range(5 * ARENA_MIB):
+        for _ in range(5 * SHARED_MIB):
             rows(keys)
         kept = []
-        with pytest.raises(slotwise.ResourceExhausted, match="limits.max_gpu_arena_mib"):
-            for _ in range(ARENA_MIB):
+        with pytest.raises(slotwise.ResourceExhausted, match="limits.max_gpu_shared_mib"):
+            for _ in range(SHARED_MIB):
                 kept.append(rows(keys))
-        assert len(kept) >= ARENA_MIB // 4 - 1
+        assert len(kept) >= SHARED_MIB // 4 - 1
         kept.clear()
         last = rows(keys).add_(5)
         for _ in range(3):

@@ -15,7 +15,7 @@ from real_server import RealServer, empty_client
 import slotwise
 import slotwise.rows
 
-SMALL = "limits { max_round_mib: 1 max_message_mib: 4 max_inbox_mib: 16 }"
+SMALL = "limits { max_round_mib: 1 max_message_mib: 4 max_queue_mib: 16 }"
 ROUND = 1 << 20
 
 

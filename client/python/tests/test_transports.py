@@ -62,7 +62,7 @@ def train(ps: slotwise.Client, wire_dtype: str) -> tuple[list[NDArray[np.float32
 
 
 @pytest.mark.parametrize("wire_dtype", ["float32", "bfloat16"])
-def test_all_doors_give_the_same_bytes(server: RealServer, wire_dtype: str) -> None:
+def test_all_transports_give_the_same_bytes(server: RealServer, wire_dtype: str) -> None:
     expected = None
     for transport in TRANSPORTS:
         with slotwise.connect(server.address, transport=transport) as ps:
@@ -109,19 +109,19 @@ def test_a_key_that_comes_often_travels_once(server: RealServer, transport: str)
 
 
 def shared_by(pid: int) -> int:
-    """How many arenas a process has mapped."""
+    """How many shared buffers a process has mapped."""
     with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
-        return sum("slotwise-arena" in line for line in maps)
+        return sum("slotwise-shared" in line for line in maps)
 
 
-def test_the_best_door_on_this_host_is_shared_memory(server: RealServer) -> None:
+def test_the_best_transport_on_this_host_is_shared_memory(server: RealServer) -> None:
     before = shared_by(os.getpid())
     for transport, shares in (("best", True), ("shm", True), ("tcp", False), ("grpc", False)):
         with slotwise.connect(server.address, transport=transport) as ps:
             train(ps, "float32")
             assert (shared_by(os.getpid()) > before) == shares, transport
         # It is closed, though `ps` is there.
-        wait_until(lambda: shared_by(os.getpid()) == before, "an arena that is unmapped")
+        wait_until(lambda: shared_by(os.getpid()) == before, "a shared buffer that is unmapped")
 
 
 def test_clients_for_whom_no_memory_is_left_are_served_by_sockets(server: RealServer) -> None:

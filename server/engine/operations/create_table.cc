@@ -43,7 +43,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   if (const Status room = context.AgreeOnRoomToRecord(); !room.ok()) return answer(room);
 
   const TableId id = tables.NewId();
-  Result<Table> table = context.maker.Make(id, options, tables.LineageOf(id));
+  Result<Table> table = context.maker.Make(id, options, tables.GenerationOf(id));
   std::array<std::uint64_t, 1> failed{table.ok() ? 0U : 1U};
   context.collective.AllReduceSum(failed);
   if (failed[0] > 0) {
@@ -51,7 +51,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
                                    .Because(Reason::kNoMemory)
                              : table.status());
   }
-  const Record record{.table = id, .lineage = table->lineage, .options = options};
+  const Record record{.table = id, .generation = table->generation, .options = options};
   tables.Add(std::move(*table));
   context.Record(kRecords.front(), [&] { return Write(record); });
   // A client that hears of the table may use it at any rank: so every rank must know the table first.
@@ -63,7 +63,7 @@ std::vector<JournalPiece> CreateTable::Write(const Record& record) {
   const std::string text = OptionsText(record.options);
   RecordWriter writer;
   writer.Put(record.table);
-  writer.Put(record.lineage);
+  writer.Put(record.generation);
   writer.Count(text);
   writer.Elements(text);
   return writer.Finish();
@@ -74,7 +74,7 @@ Result<CreateTable::Record> CreateTable::Read(RecordKind kind, Rank /*rank*/,
   Record record;
   RecordReader reader(body);
   record.table = reader.Get<TableId>();
-  record.lineage = reader.Get<std::uint64_t>();
+  record.generation = reader.Get<std::uint64_t>();
   const auto text = reader.GetArray<char>(reader.Get<std::uint32_t>());
   if (Status end = reader.End(); !end.ok()) return end;
   Result<TableOptions> options =
@@ -94,8 +94,8 @@ Status CreateTable::Replay(ReplayContext& context, std::span<const Record> of_ra
     return DoesNotFollow("a new table has id " + std::to_string(Value(record.table)) +
                          ", and the next one is " + std::to_string(tables.next_id()));
   }
-  if (record.lineage == 0) return DataLoss("a table's lineage is 0, which no table has");
-  Result<Table> table = context.maker.MakeForRowsOfBefore(record.table, record.options, record.lineage);
+  if (record.generation == 0) return DataLoss("a table's generation is 0, which no table has");
+  Result<Table> table = context.maker.MakeForRowsOfBefore(record.table, record.options, record.generation);
   if (!table.ok()) return table.status();
   tables.Add(std::move(*table));
   return {};

@@ -40,7 +40,7 @@ struct CreateTable {
   using Request = CreateTableRequest;
   struct Record {
     TableId table{0};
-    std::uint64_t lineage = 0;
+    std::uint64_t generation = 0;
     TableOptions options;
     friend bool operator==(const Record&, const Record&) = default;
   };

@@ -31,7 +31,7 @@ struct ImportRequest {
   std::function<void(Status)> done;
   Caller caller = {};
   // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
 
   // What all ranks are told.
   struct Asked {

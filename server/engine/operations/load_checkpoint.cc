@@ -65,7 +65,7 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
 
 // Reads or writes a record. REQUIRES: record.some is set, as the kind of the record says.
 void VisitRecord(auto& fields, auto& record) {
-  fields.Number(record.lineages);
+  fields.Number(record.generations);
   fields.Number(record.checkpoint.checksum);
   fields.Count(record.checkpoint.id);
   if (record.some) fields.Count(record.tables);
@@ -94,14 +94,14 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   const std::string ids = AllGatherTexts(context.collective, mine ? BytesOfIds(mine->tables) : "")[asker];
   std::vector<TableId> only(ids.size() / sizeof(TableId));
   std::memcpy(only.data(), ids.data(), ids.size());
-  const std::uint64_t lineages = context.tables.LineagesOfRound(round.number);
+  const std::uint64_t generations = context.tables.GenerationsOfRound(round.number);
   CheckpointLoader loader(checkpointing.checkpoints(), checkpointing.threads(), context.device,
                           context.collective, context.maker, context.tables);
   const Watchdog::Patience patience(context.collective.watchdog(), kLongestLoad);
   const ExactGrowth exact;
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
   const Status fits = chain.ok() ? FitsHere(context, chain->back(), only) : chain.status();
-  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, lineages, only) : fits;
+  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, generations, only) : fits;
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
   const auto all = AllGatherValues(context.collective, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
@@ -127,7 +127,7 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   context.replaced = context.tables.Displaced(*saved);
   context.tables.Replace(std::move(*saved));
   const Record record{
-      .lineages = lineages, .checkpoint = name, .some = !only.empty(), .tables = std::move(only)};
+      .generations = generations, .checkpoint = name, .some = !only.empty(), .tables = std::move(only)};
   context.Record(record.some ? kSome : kAll, [&] { return Write(record); });
   checkpointing.ForgetEarlierLoads(round.number, id);
   if (Value(context.collective.rank()) == 0) spdlog::warn("{}: updates that came since are lost", loaded);
@@ -176,7 +176,7 @@ Status LoadCheckpoint::Replay(ReplayContext& context, std::span<const Record> of
   }
   if (chain->back().name() != record.checkpoint)
     return DoesNotFollow("checkpoint " + id + " is not the one that was loaded then");
-  auto saved = context.loader.Load(*chain, record.lineages, some);
+  auto saved = context.loader.Load(*chain, record.generations, some);
   if (saved.ok()) context.tables.Replace(std::move(*saved));
   return saved.status();
 }

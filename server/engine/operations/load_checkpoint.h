@@ -24,7 +24,7 @@ namespace operations {
 struct LoadCheckpoint {
   using Request = LoadCheckpointRequest;
   struct Record {
-    std::uint64_t lineages = 0;  // what tables' lineages are drawn from
+    std::uint64_t generations = 0;  // what tables' generations are drawn from
     CheckpointName checkpoint;
     bool some = false;  // of its tables:
     std::vector<TableId> tables;

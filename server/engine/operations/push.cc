@@ -36,7 +36,7 @@ void CountParts(RoundContext& context, const TableBatch& batch) {
     if (!context.IsMine(part.ticket) || part.samples == 0) continue;
     const auto& push = context.tickets.Get<PushRequest>(part.ticket.number);
     // A client may say what it likes: a state that the table has not been in counts as nothing.
-    const bool known = push.looked_up.lineage != 0 && push.looked_up.lineage == table.lineage;
+    const bool known = push.looked_up.generation != 0 && push.looked_up.generation == table.generation;
     if (known && push.looked_up.step <= table.steps)
       table.counters->CountStaleness(table.steps - push.looked_up.step);
     table.counters->CountGradients(push.gradients);

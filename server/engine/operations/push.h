@@ -22,10 +22,10 @@
 namespace slotwise {
 
 // The newest state of a table in which a client had a step acknowledged, as the client says, which may be
-// anything; incarnation 0: none.
+// anything; server instance 0: none.
 struct Acknowledged {
-  std::uint64_t incarnation = 0;  // of the start that acknowledged it
-  std::uint64_t step = 0;         // the table's
+  std::uint64_t instance = 0;  // of the start that acknowledged it
+  std::uint64_t step = 0;      // the table's
   friend bool operator==(const Acknowledged&, const Acknowledged&) = default;
 };
 
@@ -41,8 +41,8 @@ struct PushRequest {
   // accidents.
   std::uint32_t body = 0;
   std::optional<float> learning_rate = {};  // of this step alone; none: the table's own
-  // What the client says that the rows were read of that the gradients are of, which may be anything; lineage
-  // 0: it does not say. It is for counting alone.
+  // What the client says that the rows were read of that the gradients are of, which may be anything;
+  // generation 0: it does not say. It is for counting alone.
   TableVersion looked_up = {};
   Acknowledged acknowledged = {};
   SquareSum gradients = {};  // of a sample of the gradients

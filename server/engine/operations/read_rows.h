@@ -23,7 +23,7 @@ struct ReadRowsRequest {
   Reservation reservation = {};
   Caller caller = {};
   // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
 };
 
 namespace operations {

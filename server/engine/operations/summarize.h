@@ -20,7 +20,7 @@ struct TableSummary {
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
   TravelledRounds rounds;
-  std::uint64_t lineage = 0;
+  std::uint64_t generation = 0;
 };
 
 struct SummarizeRequest {
@@ -45,7 +45,7 @@ struct Summarize {
     const Table& table = *context.tables.Get(round.table);
     TableSummary summary;
     summary.steps = table.steps;
-    summary.lineage = table.lineage;
+    summary.generation = table.generation;
     summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
     summary.base_learning_rate = table.learning_rate;
     summary.shards = AllGatherValues(context.collective, table.shard->Usage());

@@ -1,4 +1,4 @@
-// AdmissionQuantum: how many bytes of requests a rank proposes before it looks into its inbox again.
+// AdmissionQuantum: how many bytes of requests a rank proposes before it looks into its request queue again.
 //
 // What is proposed is served before whatever comes later, so a portion is what a small request waits for,
 // however much others have sent. It follows the time that the ranks take for one: a portion that took less

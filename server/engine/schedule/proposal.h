@@ -1,7 +1,6 @@
 // Proposal: what a rank tells the others of a request. Header: the proposals that a rank makes before
-// one decision, of the requests that are new in its inbox. Both have only sizes and names; the arrays travel
-// when the scheduler has decided the request's round.
-// Thread-safety: plain values.
+// one decision, of the requests that are new in its request queue. Both have only sizes and names; the arrays
+// travel when the scheduler has decided the request's round. Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_PROPOSAL_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_PROPOSAL_H_
 
@@ -56,7 +55,7 @@ struct Proposal {
 // Headers have the same size on every rank and in every round, so that one all-gather of known size carries
 // them.
 struct Header {
-  static constexpr std::size_t kMost = 32;  // a longer inbox goes on in the next round
+  static constexpr std::size_t kMost = 32;  // a longer request queue goes on in the next round
 
   std::uint64_t now_ms = 0;   // the rank's clock; only rank 0's counts
   std::uint32_t count = 0;    // of `proposals`

@@ -16,7 +16,7 @@
 //     std::uint64_t answer_bytes                optional: of the answer's arrays; SizeAnswer(options) sets
 //                                               it
 //     std::vector<Key> keys                     optional
-//     std::uint64_t lineage                     optional: of the table as the caller knows it
+//     std::uint64_t generation                     optional: of the table as the caller knows it
 //     refused_with_others                       optional: called in the place of `done`, if it is given,
 //                                               for a refusal whose reason is not the request's own
 //     mode, joined                              of class kLookup
@@ -100,10 +100,10 @@ class Request {
   // Fills in answer_bytes().
   void SizeAnswer(const TableOptions& table) { body_->SizeAnswer(table); }
 
-  // Returns the table that the request names, 0 if none; and that table's lineage as the caller knows it, 0
-  // if it does not say.
+  // Returns the table that the request names, 0 if none; and that table's generation as the caller knows it,
+  // 0 if it does not say.
   TableId table() const { return body_->table(); }
-  std::uint64_t lineage() const { return body_->lineage(); }
+  std::uint64_t generation() const { return body_->generation(); }
   // Returns the step that the request is a part of; null if it is none.
   const StepId* step() const { return body_->step(); }
 
@@ -137,7 +137,7 @@ class Request {
     virtual std::uint64_t BytesInRound(const TableOptions& table) const = 0;
     virtual void SizeAnswer(const TableOptions& table) = 0;
     virtual TableId table() const = 0;
-    virtual std::uint64_t lineage() const = 0;
+    virtual std::uint64_t generation() const = 0;
     virtual const StepId* step() const = 0;
     virtual bool is_about_table() const = 0;
     virtual void Refuse(const Status& why) = 0;
@@ -255,9 +255,9 @@ struct Request::Of final : Body {
       return TableId{0};
     }
   }
-  std::uint64_t lineage() const override {
-    if constexpr (requires { request.lineage; }) {
-      return request.lineage;
+  std::uint64_t generation() const override {
+    if constexpr (requires { request.generation; }) {
+      return request.generation;
     } else {
       return 0;
     }

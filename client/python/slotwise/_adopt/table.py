@@ -42,7 +42,7 @@ class _Read(NamedTuple):
 
     Attributes:
         values: float32 [rows, dim], on the weight's device.
-        state: the lineage and the steps of the table when the rows were read, or earlier.
+        state: the generation and the steps of the table when the rows were read, or earlier.
         states: `Pushes.states` at that time.
     """
 
@@ -187,7 +187,7 @@ class AdoptedTable:
                 lookup = self.ps._looked_up([self.name])[self.name]
                 values = values.reshape(rows, dim).to(self.weight.device)
                 self._set(values.clone())
-            state = lookup.lineage, lookup.table_step
+            state = lookup.generation, lookup.table_step
             self._read = _Read(values, state, self.ps._pushes.states)
 
     @property
@@ -305,8 +305,8 @@ class AdoptedTable:
         if torch.is_grad_enabled():
             return False
         lookup = self.ps._looked_up([self.name])[self.name]
-        lineage, steps = read.state
-        return lookup.lineage != 0 and (lookup.lineage != lineage or lookup.table_step > steps)
+        generation, steps = read.state
+        return lookup.generation != 0 and (lookup.generation != generation or lookup.table_step > steps)
 
     def _free_weight(self, device: torch.device) -> None:
         nan = torch.full((1, 1), float("nan"), device=device)

@@ -1,4 +1,4 @@
-#include "server/engine/schedule/inbox.h"
+#include "server/engine/schedule/request_queue.h"
 
 #include <algorithm>
 #include <iterator>
@@ -22,13 +22,13 @@ struct Part {
 
 }  // namespace
 
-Inbox::Inbox(const InboxOptions& options, Clock& clock)
+RequestQueue::RequestQueue(const RequestQueueOptions& options, Clock& clock)
     : clock_(clock),
       options_(options),
       parts_(options.max_bytes - options.max_bytes / kShareForOthers),
       others_(options.max_bytes / kShareForOthers) {}
 
-Inbox::Steps Inbox::StepsIn(std::span<const Request> requests) {
+RequestQueue::Steps RequestQueue::StepsIn(std::span<const Request> requests) {
   std::vector<Part> parts;
   for (const Request& request : requests) {
     if (request.step() == nullptr) continue;
@@ -51,7 +51,7 @@ Inbox::Steps Inbox::StepsIn(std::span<const Request> requests) {
 }
 
 // Arrays that are charged to some budget already are not charged again.
-Inbox::Charge Inbox::ChargeOf(Request& request) const {
+RequestQueue::Charge RequestQueue::ChargeOf(Request& request) const {
   Charge charge;
   const Reservation* const arrays = request.reservation();
   if (arrays != nullptr && arrays->bytes() == 0) charge.arrays = request.bytes();
@@ -60,7 +60,7 @@ Inbox::Charge Inbox::ChargeOf(Request& request) const {
   return charge;
 }
 
-Status Inbox::Add(std::span<Request> requests) {
+Status RequestQueue::Add(std::span<Request> requests) {
   Message message{.requests = requests, .steps = StepsIn(requests)};
   for (Request& request : requests) {
     const Charge charge = ChargeOf(request);
@@ -69,7 +69,7 @@ Status Inbox::Add(std::span<Request> requests) {
   if (requests.size() > 1 && message.bytes > options_.max_bytes + options_.beyond_bytes) {
     return ResourceExhausted(
                "the requests of the message and their replies take " + std::to_string(message.bytes) +
-               " bytes, for which limits.max_inbox_mib never leaves room: send fewer in a message")
+               " bytes, for which limits.max_queue_mib never leaves room: send fewer in a message")
         .Because(Reason::kTooLarge);
   }
   {
@@ -96,7 +96,7 @@ Status Inbox::Add(std::span<Request> requests) {
 
 // A request fits beside none of its kind, however large it is: the engine has checked each against the
 // round's limit.
-std::optional<Reservation> Inbox::Reserve(const Message& message) {
+std::optional<Reservation> RequestQueue::Reserve(const Message& message) {
   const bool parts = message.steps == Steps::kOthersComplete;
   Budget& budget = parts ? parts_ : others_;
   std::optional<Reservation> room;
@@ -118,26 +118,26 @@ std::optional<Reservation> Inbox::Reserve(const Message& message) {
   return room;
 }
 
-bool Inbox::IsSmallAndFirst(const Message& message) const {
+bool RequestQueue::IsSmallAndFirst(const Message& message) const {
   return message.bytes <= options_.max_bytes / kSmall && !requests_.Has(message.requests.front().caller());
 }
 
-bool Inbox::Fits(const Message& message, std::uint64_t beyond) const {
+bool RequestQueue::Fits(const Message& message, std::uint64_t beyond) const {
   const std::uint64_t most = options_.max_bytes + beyond;
   return message.bytes <= most && bytes() <= most - message.bytes;
 }
 
-std::chrono::milliseconds Inbox::RetryAfter() {
+std::chrono::milliseconds RequestQueue::RetryAfter() {
   const std::scoped_lock lock(mutex_);
   return bytes_left_.RetryAfter(clock_.Now(), bytes());
 }
 
-Status Inbox::Busy(const Message& message) {
+Status RequestQueue::Busy(const Message& message) {
   const auto retry_after = bytes_left_.RetryAfter(clock_.Now(), bytes());
   const std::string wanted = std::to_string(message.bytes);
   if (Fits(message, 0)) {
     return ResourceExhausted("the server is busy: " + std::to_string(parts_.used()) +
-                                 " bytes of parts wait for the rest of their steps, and limits.max_inbox_mib "
+                                 " bytes of parts wait for the rest of their steps, and limits.max_queue_mib "
                                  "leaves no room for " +
                                  wanted + " more",
                              retry_after)
@@ -145,13 +145,13 @@ Status Inbox::Busy(const Message& message) {
   }
   return ResourceExhausted(
              "the server is busy: " + std::to_string(bytes()) +
-                 " bytes of requests and replies wait, and limits.max_inbox_mib leaves no room for " +
+                 " bytes of requests and replies wait, and limits.max_queue_mib leaves no room for " +
                  wanted + " more",
              retry_after)
       .Because(Reason::kBusy);
 }
 
-Status Inbox::TooManyOfTables(const Request& request) {
+Status RequestQueue::TooManyOfTables(const Request& request) {
   const Caller& caller = request.caller();
   if (caller.is_server() || !request.is_about_table()) return {};
   const auto retry_after = [&] {
@@ -172,22 +172,22 @@ Status Inbox::TooManyOfTables(const Request& request) {
   return {};
 }
 
-void Inbox::ChargeAsWaiting(Request& request) {
+void RequestQueue::ChargeAsWaiting(Request& request) {
   for (Reservation* const charged : {request.reservation(), request.answer_reservation()}) {
     if (charged != nullptr && others_.Has(*charged)) *charged = *parts_.Reserve(charged->bytes(), kAnything);
   }
 }
 
-bool Inbox::IsFavoured(const Request& request) const {
+bool RequestQueue::IsFavoured(const Request& request) const {
   return request.step() != nullptr && favoured_ == KeyOf(request.table(), *request.step());
 }
 
-void Inbox::Favour(const std::optional<StepKey>& step) {
+void RequestQueue::Favour(const std::optional<StepKey>& step) {
   const std::scoped_lock lock(mutex_);
   favoured_ = step;
 }
 
-Inbox::Taken Inbox::Take(std::size_t most, std::uint64_t most_bytes) {
+RequestQueue::Taken RequestQueue::Take(std::size_t most, std::uint64_t most_bytes) {
   const std::scoped_lock lock(mutex_);
   Taken taken;
   taken.requests = requests_.Take(most, most_bytes, &taken.abandoned);
@@ -197,7 +197,7 @@ Inbox::Taken Inbox::Take(std::size_t most, std::uint64_t most_bytes) {
   return taken;
 }
 
-bool Inbox::AwaitNews(std::chrono::microseconds most) {
+bool RequestQueue::AwaitNews(std::chrono::microseconds most) {
   std::unique_lock lock(mutex_);
   const auto news = [&] { return !requests_.empty() || closing_is_news_ || nudged_; };
   clock_.WaitFor(news_, lock, most, [&] { return news() || nudged_locally_; });
@@ -205,17 +205,17 @@ bool Inbox::AwaitNews(std::chrono::microseconds most) {
   return news();
 }
 
-bool Inbox::HasNews() const {
+bool RequestQueue::HasNews() const {
   const std::scoped_lock lock(mutex_);
   return !requests_.empty() || closing_is_news_ || nudged_ || nudged_locally_;
 }
 
-void Inbox::TellNews() {
+void RequestQueue::TellNews() {
   news_.notify_one();
   if (ring_) ring_();
 }
 
-void Inbox::NudgeLocally() {
+void RequestQueue::NudgeLocally() {
   {
     const std::scoped_lock lock(mutex_);
     nudged_locally_ = true;
@@ -223,7 +223,7 @@ void Inbox::NudgeLocally() {
   TellNews();
 }
 
-void Inbox::Nudge() {
+void RequestQueue::Nudge() {
   {
     const std::scoped_lock lock(mutex_);
     nudged_ = true;
@@ -231,7 +231,7 @@ void Inbox::Nudge() {
   TellNews();
 }
 
-void Inbox::Close() {
+void RequestQueue::Close() {
   {
     const std::scoped_lock lock(mutex_);
     closing_is_news_ = closing_is_news_ || !closed_;

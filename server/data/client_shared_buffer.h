@@ -1,12 +1,12 @@
-// ClientArena: memory that a connection shares with its client: the host's, or the device's.
-// ClientArenas: makes it, within budgets.
+// ClientSharedBuffer: memory that a connection shares with its client: the host's, or the device's.
+// ClientSharedBuffers: makes it, within budgets.
 //
 // Host memory goes back to the system when the connection ends, whatever its client does
 // (wire/shared_memory.h). Device memory cannot be taken back: what a client has mapped stays until its
 // process is gone, and is charged as long.
-// Thread-safety: plain values; ClientArenas: any thread.
-#ifndef SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
-#define SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
+// Thread-safety: plain values; ClientSharedBuffers: any thread.
+#ifndef SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
+#define SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace slotwise {
 
-struct ClientArena {
+struct ClientSharedBuffer {
   std::span<std::byte> bytes;
   int descriptor = -1;     // the memory's
   bool on_device = false;  // `bytes` are device memory
@@ -38,10 +38,10 @@ struct ClientArena {
   }
 };
 
-class ClientArenas {
+class ClientSharedBuffers {
  public:
-  // `device` outlives it, and all arenas.
-  ClientArenas(Device& device, std::uint64_t max_shared_bytes, std::uint64_t max_device_bytes)
+  // `device` outlives it, and all shared buffers.
+  ClientSharedBuffers(Device& device, std::uint64_t max_shared_bytes, std::uint64_t max_device_bytes)
       : device_(device),
         shared_(max_shared_bytes),
         on_device_(max_device_bytes),
@@ -52,10 +52,10 @@ class ClientArenas {
 
   // Returns as much host memory as is asked for, or less; null if clients share as much as they may, or the
   // device does not reach such memory.
-  std::shared_ptr<ClientArena> Make(std::uint32_t asked_mib);
+  std::shared_ptr<ClientSharedBuffer> Make(std::uint32_t asked_mib);
   // The same of device memory, for the client at the other end of a Unix socket. Null, too: it cannot be told
   // when the client's process is gone.
-  std::shared_ptr<ClientArena> MakeOnDevice(std::uint32_t asked_mib, int socket);
+  std::shared_ptr<ClientSharedBuffer> MakeOnDevice(std::uint32_t asked_mib, int socket);
 
   // Charges so many bytes of device memory to the copies of calls' arrays. Nothing: they take too much. The
   // copies of all clients take as much as one client may be given.
@@ -85,4 +85,4 @@ class ClientArenas {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_DATA_CLIENT_ARENA_H_
+#endif  // SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_

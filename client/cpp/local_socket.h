@@ -1,8 +1,8 @@
 // The Unix socket of a rank on this host, where the server asks who calls: whose process answers there, and
 // whether it lets this process in.
 // Thread-safety: safe from any thread.
-#ifndef SLOTWISE_CLIENT_CPP_LOCAL_DOOR_H_
-#define SLOTWISE_CLIENT_CPP_LOCAL_DOOR_H_
+#ifndef SLOTWISE_CLIENT_CPP_LOCAL_SOCKET_H_
+#define SLOTWISE_CLIENT_CPP_LOCAL_SOCKET_H_
 
 #include <cstdint>
 #include <string>
@@ -18,4 +18,4 @@ bool ServesLocally(const std::string& name, std::uint32_t user);
 
 }  // namespace slotwise::client
 
-#endif  // SLOTWISE_CLIENT_CPP_LOCAL_DOOR_H_
+#endif  // SLOTWISE_CLIENT_CPP_LOCAL_SOCKET_H_

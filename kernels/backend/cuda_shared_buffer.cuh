@@ -1,9 +1,9 @@
-// CudaArena: device memory that another process can map by a descriptor.
+// CudaSharedBuffer: device memory that another process can map by a descriptor.
 //
 // CUDA's other way, cudaIpcGetMemHandle, exports what must not be freed while somebody has it open. Memory of
 // the virtual-memory API ends with the last who has it, so the server may let go of it at any time.
-#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_ARENA_CUH_
-#define SLOTWISE_KERNELS_BACKEND_CUDA_ARENA_CUH_
+#ifndef SLOTWISE_KERNELS_BACKEND_CUDA_SHARED_BUFFER_CUH_
+#define SLOTWISE_KERNELS_BACKEND_CUDA_SHARED_BUFFER_CUH_
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -19,10 +19,10 @@
 
 namespace slotwise {
 
-class CudaArena final : public DeviceArena {
+class CudaSharedBuffer final : public DeviceSharedBuffer {
  public:
-  // On the current device, which is `ordinal`. Null as Device::MakeArena says.
-  static std::unique_ptr<CudaArena> Make(int ordinal, std::size_t bytes) {
+  // On the current device, which is `ordinal`. Null as Device::MakeSharedBuffer says.
+  static std::unique_ptr<CudaSharedBuffer> Make(int ordinal, std::size_t bytes) {
     const CudaVirtualMemory& api = CudaVirtualMemory::Get();
     CUmemAllocationProp what{};
     what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -36,15 +36,15 @@ class CudaArena final : public DeviceArena {
     if (api.granularity(&piece, &what, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) != CUDA_SUCCESS) return nullptr;
     bytes = (bytes + piece - 1) / piece * piece;
     if (bytes == 0 || free < bytes || free - bytes < total / 16) return nullptr;
-    std::unique_ptr<CudaArena> arena(new CudaArena(api, ordinal));
-    if (!arena->Map(what, bytes)) return nullptr;
-    SLOTWISE_CUDA_TRY(cudaMemsetAsync(arena->bytes_.data(), 0, bytes, cudaStreamPerThread));
+    std::unique_ptr<CudaSharedBuffer> shared_buffer(new CudaSharedBuffer(api, ordinal));
+    if (!shared_buffer->Map(what, bytes)) return nullptr;
+    SLOTWISE_CUDA_TRY(cudaMemsetAsync(shared_buffer->bytes_.data(), 0, bytes, cudaStreamPerThread));
     SLOTWISE_CUDA_TRY(cudaStreamSynchronize(cudaStreamPerThread));
-    return arena;
+    return shared_buffer;
   }
 
   // REQUIRES: the device is done with the memory.
-  ~CudaArena() override {
+  ~CudaSharedBuffer() override {
     cudaSetDevice(ordinal_);
     if (descriptor_ >= 0) close(descriptor_);
     if (mapped_) api_.unmap(at_, size_);
@@ -53,7 +53,7 @@ class CudaArena final : public DeviceArena {
   }
 
  private:
-  CudaArena(const CudaVirtualMemory& api, int ordinal) : api_(api), ordinal_(ordinal) {}
+  CudaSharedBuffer(const CudaVirtualMemory& api, int ordinal) : api_(api), ordinal_(ordinal) {}
 
   bool Map(const CUmemAllocationProp& what, std::size_t bytes) {
     size_ = bytes;
@@ -81,4 +81,4 @@ class CudaArena final : public DeviceArena {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_ARENA_CUH_
+#endif  // SLOTWISE_KERNELS_BACKEND_CUDA_SHARED_BUFFER_CUH_

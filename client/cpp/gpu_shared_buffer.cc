@@ -1,4 +1,4 @@
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/gpu_shared_buffer.h"
 
 #include <string>
 #include <utility>
@@ -7,17 +7,17 @@
 
 namespace slotwise::client {
 
-CarriedArrays::CarriedArrays(std::shared_ptr<GpuArena> in, const Places::Place& at,
+CarriedArrays::CarriedArrays(std::shared_ptr<GpuSharedBuffer> in, const Allocator::Allocation& at,
                              std::shared_ptr<StreamPoint> copied)
-    : arena(std::move(in)), place(at), there(std::move(copied)) {}
+    : shared_buffer(std::move(in)), place(at), there(std::move(copied)) {}
 
-CarriedArrays::~CarriedArrays() { arena->LetGo(place, std::move(there)); }
+CarriedArrays::~CarriedArrays() { shared_buffer->LetGo(place, std::move(there)); }
 
-GpuArena::GpuArena(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory,
-                   std::uint64_t bytes)
+GpuSharedBuffer::GpuSharedBuffer(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory,
+                                 std::uint64_t bytes)
     : access_(std::move(access)), memory_(std::move(memory)), bytes_(bytes), free_(kArrayAlign, bytes) {}
 
-void GpuArena::Reclaim() {
+void GpuSharedBuffer::Reclaim() {
   std::erase_if(freed_, [this](const Freed& freed) {
     if (freed.at != nullptr && !freed.at->Passed()) return false;
     free_.GiveBack(freed.place);
@@ -25,32 +25,32 @@ void GpuArena::Reclaim() {
   });
 }
 
-Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
-                                      std::uint64_t value_bytes, OnDevice& of) {
-  const bool is_here = of.carried != nullptr && of.carried->arena.get() == this;
+Result<v1::Allocations> GpuSharedBuffer::Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
+                                             std::uint64_t value_bytes, OnDevice& of) {
+  const bool is_here = of.carried != nullptr && of.carried->shared_buffer.get() == this;
   std::uint64_t body_bytes = 0;
   if (!is_here) {
     for (const auto& array : arrays) body_bytes += PaddedBytes(array.size());
   }
-  Places::OfCall taken;
+  Allocator::OfCall taken;
   {
     std::unique_lock lock(mutex_);
     Reclaim();
-    std::optional<Places::OfCall> places;
+    std::optional<Allocator::OfCall> places;
     while (!(places = free_.TakeBoth(body_bytes, value_bytes))) {
       if (body_bytes + value_bytes > bytes_) {
         return ResourceExhausted("a call takes " + std::to_string(body_bytes + value_bytes) +
                                  " bytes of the memory that the server shares on the GPU, which has " +
                                  std::to_string(bytes_) +
                                  ": look up or push less at once, or raise the server's "
-                                 "limits.max_gpu_arena_mib");
+                                 "limits.max_gpu_shared_mib");
       }
       if (freed_.empty()) {
         return ResourceExhausted(
             "a call takes " + std::to_string(body_bytes + value_bytes) +
             " bytes of the memory that the server shares on the GPU, of whose " + std::to_string(bytes_) +
             " " + std::to_string(free_.used()) +
-            " are in use: let go of earlier results, or raise the server's limits.max_gpu_arena_mib");
+            " are in use: let go of earlier results, or raise the server's limits.max_gpu_shared_mib");
       }
       const auto at = freed_.front().at;
       lock.unlock();
@@ -61,8 +61,9 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
     taken = *places;
   }
   if (!is_here) {
-    const auto from =
-        of.carried == nullptr ? arrays : DeviceAccess::Pieces{of.carried->arena->At(of.carried->place)};
+    const auto from = of.carried == nullptr
+                          ? arrays
+                          : DeviceAccess::Pieces{of.carried->shared_buffer->At(of.carried->place)};
     auto copied = access_->CopyIn(of.stream, memory_.get() + taken.body.at, from);
     if (!copied.ok()) {
       const std::lock_guard lock(mutex_);
@@ -76,7 +77,7 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
     const std::lock_guard lock(mutex_);
     calls_.emplace(call, Taken{of.carried, taken.values, of.stream});
   }
-  v1::ArenaPlaces said;
+  v1::Allocations said;
   said.set_body(of.carried->place.at);
   said.set_body_bytes(of.carried->place.bytes);
   said.set_values(taken.values.at);
@@ -84,25 +85,25 @@ Result<v1::ArenaPlaces> GpuArena::Put(std::uint64_t call, const DeviceAccess::Pi
   return said;
 }
 
-std::shared_ptr<std::byte[]> GpuArena::TakeValues(std::uint64_t call) {
+std::shared_ptr<std::byte[]> GpuSharedBuffer::TakeValues(std::uint64_t call) {
   const std::lock_guard lock(mutex_);
   const auto its = calls_.find(call);
   if (its == calls_.end() || its->second.values.bytes == 0) return nullptr;
-  const Places::Place place = std::exchange(its->second.values, {});
+  const Allocator::Allocation place = std::exchange(its->second.values, {});
   // Whoever lets go of values may have asked their stream to read them.
   return {memory_.get() + place.at,
-          [arena = shared_from_this(), place, stream = its->second.stream](std::byte*) {
-            auto at = arena->access_->Mark(stream);
-            arena->LetGo(place, at.ok() ? std::move(*at) : nullptr);
+          [shared_buffer = shared_from_this(), place, stream = its->second.stream](std::byte*) {
+            auto at = shared_buffer->access_->Mark(stream);
+            shared_buffer->LetGo(place, at.ok() ? std::move(*at) : nullptr);
           }};
 }
 
-void GpuArena::LetGo(const Places::Place& place, std::shared_ptr<StreamPoint> at) {
+void GpuSharedBuffer::LetGo(const Allocator::Allocation& place, std::shared_ptr<StreamPoint> at) {
   const std::lock_guard lock(mutex_);
   freed_.push_back({place, std::move(at)});
 }
 
-void GpuArena::Free(std::uint64_t call) {
+void GpuSharedBuffer::Free(std::uint64_t call) {
   Taken its;  // whose arrays may be let go of, for which the lock has to be free
   const std::lock_guard lock(mutex_);
   const auto found = calls_.find(call);
@@ -112,14 +113,14 @@ void GpuArena::Free(std::uint64_t call) {
   free_.GiveBack(its.values);
 }
 
-void GpuArena::End() {
-  std::unordered_map<std::uint64_t, Taken> calls;  // which own the arena by their arrays
+void GpuSharedBuffer::End() {
+  std::unordered_map<std::uint64_t, Taken> calls;  // which own the shared buffer by their arrays
   const std::lock_guard lock(mutex_);
   calls.swap(calls_);
   for (const auto& [id, call] : calls) free_.GiveBack(call.values);
 }
 
-std::uint64_t GpuArena::used() const {
+std::uint64_t GpuSharedBuffer::used() const {
   const std::lock_guard lock(mutex_);
   return free_.used();
 }

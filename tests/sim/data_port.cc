@@ -1,4 +1,4 @@
-#include "tests/sim/data_door.h"
+#include "tests/sim/data_port.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ DataOptions OptionsOf(std::uint32_t most_calls) {
   DataOptions options;
   options.max_calls_per_connection = most_calls;
   options.max_shared_bytes = 64 * kMib;
-  options.max_device_arena_bytes = 64 * kMib;
+  options.max_device_shared_bytes = 64 * kMib;
   options.reply_timeout = std::chrono::milliseconds(0);  // no timers
   return options;
 }
@@ -67,12 +67,12 @@ class SteppedArrivals final : public IngestCopy {
 
 }  // namespace
 
-bool DoorConnection::HasEnded() const {
+bool PortConnection::HasEnded() const {
   struct stat file {};
   return fstat(servers_socket, &file) != 0 || file.st_ino != servers_file;
 }
 
-DataDoor::DataDoor(Engine& engine, std::uint32_t most_calls, std::function<void()> on_find,
+DataPort::DataPort(Engine& engine, std::uint32_t most_calls, std::function<void()> on_find,
                    std::function<void()> pause)
     : pause_(std::move(pause)),
       shared_(std::make_unique<DataShared>(OptionsOf(most_calls), engine, gate_,
@@ -86,45 +86,45 @@ DataDoor::DataDoor(Engine& engine, std::uint32_t most_calls, std::function<void(
   gate_.Open();
 }
 
-DataDoor::~DataDoor() { Poll(); }
+DataPort::~DataPort() { Poll(); }
 
-DoorConnection DataDoor::Connect(const std::string& name, bool on_device) {
+PortConnection DataPort::Connect(const std::string& name, bool on_device) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     throw std::runtime_error("no socketpair");
-  DoorConnection made;
+  PortConnection made;
   made.socket = ends[0];
   made.servers_socket = ends[1];
   struct stat file {};
   fstat(ends[1], &file);
   made.servers_file = file.st_ino;
-  std::shared_ptr<ClientArena> arena =
-      on_device ? shared_->arenas.MakeOnDevice(1, ends[1]) : shared_->arenas.Make(1);
-  if (arena == nullptr) throw std::runtime_error("no memory for an arena");
+  std::shared_ptr<ClientSharedBuffer> shared_buffer =
+      on_device ? shared_->shared_buffers.MakeOnDevice(1, ends[1]) : shared_->shared_buffers.Make(1);
+  if (shared_buffer == nullptr) throw std::runtime_error("no memory for a shared buffer");
   if (on_device) {
-    arena->arrivals = std::make_unique<SteppedArrivals>(pause_);
-    device_bytes_ += arena->bytes.size();
+    shared_buffer->arrivals = std::make_unique<SteppedArrivals>(pause_);
+    device_bytes_ += shared_buffer->bytes.size();
   }
-  made.memory = SharedMemory::Open(dup(arena->descriptor), arena->bytes.size());
-  made.servers_arena = arena;
+  made.memory = SharedMemory::Open(dup(shared_buffer->descriptor), shared_buffer->bytes.size());
+  made.servers_shared_buffer = shared_buffer;
   FrameStream::Socket socket(loop_.context());
   socket.assign({AF_UNIX, 0}, ends[1]);
-  const auto connection =
-      std::make_shared<DataConnection>(std::move(socket), name, *shared_, std::move(arena), loop_, nullptr);
+  const auto connection = std::make_shared<DataConnection>(std::move(socket), name, *shared_,
+                                                           std::move(shared_buffer), loop_, nullptr);
   connection->Start();
   made.servers = connection;
   connections_.push_back(connection);
   return made;
 }
 
-bool DataDoor::Poll() {
+bool DataPort::Poll() {
   bool any = false;
   loop_.context().restart();  // it has stopped if it had no connection
   while (loop_.context().poll() > 0) any = true;
   return any;
 }
 
-void DataDoor::Close() {
+void DataPort::Close() {
   shared_->stopping = true;
   Poll();
   for (const auto& connection : connections_) {
@@ -133,7 +133,7 @@ void DataDoor::Close() {
   Poll();
 }
 
-std::string DataDoor::Leaks() {
+std::string DataPort::Leaks() {
   Poll();
   std::string leaks;
   const auto expect = [&](const char* what, std::uint64_t found, std::uint64_t expected) {
@@ -147,10 +147,10 @@ std::string DataDoor::Leaks() {
   expect("connections", connections, 0);
   expect("calls inside the gate", gate_.inside(), 0);
   expect("received bytes", shared_->received.used(), 0);
-  expect("shared bytes", shared_->arenas.shared_bytes(), 0);
-  expect("bytes of device memory", shared_->arenas.device_bytes(), device_bytes_);
+  expect("shared bytes", shared_->shared_buffers.shared_bytes(), 0);
+  expect("bytes of device memory", shared_->shared_buffers.device_bytes(), device_bytes_);
   // As much as all copies may take has room only beside none.
-  const auto copies = shared_->arenas.ReserveCopies(shared_->arenas.max_device_bytes());
+  const auto copies = shared_->shared_buffers.ReserveCopies(shared_->shared_buffers.max_device_bytes());
   expect("refusals of copies", copies ? 0 : 1, 0);
   return leaks;
 }

@@ -1,11 +1,11 @@
-// Inbox: where requests wait until their rank proposes them, in turns of their callers, and the bound on the
-// bytes of a rank's requests and of their answers.
+// Request queue: where requests wait until their rank proposes them, in turns of their callers, and the bound
+// on the bytes of a rank's requests and of their answers.
 //
 // Parts of steps wait for parts that others may never send. So a share of the bytes is kept from them, and
 // whatever waits, requests that end by themselves come in.
 // Thread-safety: any number of threads add; one thread takes.
-#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_INBOX_H_
-#define SLOTWISE_SERVER_ENGINE_SCHEDULE_INBOX_H_
+#ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_QUEUE_H_
+#define SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_QUEUE_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +27,7 @@
 
 namespace slotwise {
 
-struct InboxOptions {
+struct RequestQueueOptions {
   std::uint64_t max_bytes = 0;
   // A part of the favoured step, with what comes together with it, may go this far beyond `max_bytes`. A
   // message of several requests is charged no more than `max_bytes` and this.
@@ -36,7 +36,7 @@ struct InboxOptions {
   std::uint64_t request_bytes = 0;
 };
 
-class Inbox {
+class RequestQueue {
  public:
   // Of `max_bytes` one part in so many is kept from parts of steps that others have to complete.
   static constexpr std::uint64_t kShareForOthers = 4;
@@ -49,13 +49,13 @@ class Inbox {
   static constexpr std::size_t kTableRequestsOfCaller = 64;
   static constexpr std::size_t kTableRequests = 16'384;
 
-  // `clock` outlives the inbox.
-  explicit Inbox(const InboxOptions& options, Clock& clock = SystemClock());
+  // `clock` outlives the request queue.
+  explicit RequestQueue(const RequestQueueOptions& options, Clock& clock = SystemClock());
 
   // Takes all of `requests`, which came in one message of one caller, or none; the requests are as they were
-  // if it refuses. UNAVAILABLE: the inbox is closed. RESOURCE_EXHAUSTED with a time to try again
+  // if it refuses. UNAVAILABLE: the request queue is closed. RESOURCE_EXHAUSTED with a time to try again
   // (drain_meter.h): it has no room for all of them, or too many requests about tables wait; without one:
-  // they are several, and too much for any inbox.
+  // they are several, and too much for any request queue.
   //
   // While nothing is charged, there is room for any requests, and always for requests that are charged
   // nothing. Otherwise there is room within `max_bytes`, of which a share is kept:
@@ -65,12 +65,12 @@ class Inbox {
   //    a step of several only as long as all together is within `beyond_bytes`.)
   //  - Small ones of these others, if their callers have nothing waiting, have room in a share beyond
   //    `max_bytes`.
-  // Arrays that are charged to no budget yet are charged to the inbox until they end, and answers until they
-  // end.
+  // Arrays that are charged to no budget yet are charged to the request queue until they end, and answers
+  // until they end.
   Status Add(std::span<Request> requests);
 
-  // Returns the bytes of arrays that came here and have not ended (in the inbox, in rounds, on the device),
-  // and of the answers to those requests.
+  // Returns the bytes of arrays that came here and have not ended (in the request queue, in rounds, on the
+  // device), and of the answers to those requests.
   std::uint64_t bytes() const { return parts_.used() + others_.used(); }
   // Returns how many requests wait to be taken out. For any thread.
   std::size_t requests() const {
@@ -78,9 +78,9 @@ class Inbox {
     return requests_.size();
   }
 
-  // From now on a full inbox has room for parts of this step, or of none. The step should be one that waits
-  // for parts, the same on every rank: else inboxes that are full of parts of steps would have no room for
-  // the parts that complete them.
+  // From now on a full request queue has room for parts of this step, or of none. The step should be one that
+  // waits for parts, the same on every rank: else request queues that are full of parts of steps would have
+  // no room for the parts that complete them.
   void Favour(const std::optional<StepKey>& step);
 
   // Charges a request that was taken as a part that others have to complete, which it may not have seemed to
@@ -90,7 +90,7 @@ class Inbox {
   struct Taken {
     std::vector<Request> requests;
     std::vector<Request> abandoned;  // by their callers while they waited here: they need no answer
-    bool closed = false;             // only what is still in the inbox can come after these requests
+    bool closed = false;             // only what is still in the request queue can come after these requests
   };
   // Takes requests out in turns of their callers, at most `most`, and begins no turn once they have
   // `most_bytes` (caller_queues.h); and the abandoned ones on the way. Does not wait.
@@ -107,7 +107,7 @@ class Inbox {
   bool HasNews() const;
 
   // From now on a thread that waits by another means than AwaitNews hears by `ring`, on any thread, that
-  // AwaitNews may have an end. REQUIRES: no other thread uses the inbox yet.
+  // AwaitNews may have an end. REQUIRES: no other thread uses the request queue yet.
   void RingToo(std::function<void()> ring) { ring_ = std::move(ring); }
 
   // There is something to tell the other ranks that is no request. For any thread.
@@ -115,7 +115,7 @@ class Inbox {
   // There is something to do for this rank alone. For any thread.
   void NudgeLocally();
 
-  // From now on the inbox takes nothing in.
+  // From now on the request queue takes nothing in.
   void Close();
 
  private:
@@ -148,7 +148,7 @@ class Inbox {
   void TellNews();
 
   Clock& clock_;
-  const InboxOptions options_;
+  const RequestQueueOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable news_;
   std::function<void()> ring_;
@@ -166,4 +166,4 @@ class Inbox {
 
 }  // namespace slotwise
 
-#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_INBOX_H_
+#endif  // SLOTWISE_SERVER_ENGINE_SCHEDULE_REQUEST_QUEUE_H_

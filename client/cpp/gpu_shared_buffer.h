@@ -1,12 +1,13 @@
-// GpuArena: memory of a server's device that a connection shares with it, and who has which of its places.
+// GpuSharedBuffer: memory of a server's device that a connection shares with it, and who has which of its
+// places.
 //
 // A call's arrays are copied there by the device, in the order of the caller's stream, and are kept until the
 // call is over: if it is sent again, the caller may have written its own. A lookup's values stay where the
 // server wrote them: they are the caller's from then on, and their place is free once the caller has let go
 // of them, and the stream that they were for has come to that point.
 // Thread-safety: any thread.
-#ifndef SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
-#define SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
+#ifndef SLOTWISE_CLIENT_CPP_GPU_SHARED_BUFFER_H_
+#define SLOTWISE_CLIENT_CPP_GPU_SHARED_BUFFER_H_
 
 #include <atomic>
 #include <cstddef>
@@ -21,8 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "client/cpp/allocator.h"
 #include "client/cpp/device_access.h"
-#include "client/cpp/places.h"
 #include "slotwise/gpu.h"
 #include "slotwise/status.h"
 #include "slotwise/v1/data.pb.h"
@@ -66,15 +67,16 @@ class Turn final : public GpuPushUnderWay {
   std::vector<Then> behind_;
 };
 
-class GpuArena;
+class GpuSharedBuffer;
 
-// A call's arrays in an arena, whose place is given back with them.
+// A call's arrays in a shared buffer, whose place is given back with them.
 struct CarriedArrays {
-  std::shared_ptr<GpuArena> arena;
-  Places::Place place;
+  std::shared_ptr<GpuSharedBuffer> shared_buffer;
+  Allocator::Allocation place;
   std::shared_ptr<StreamPoint> there;  // all are copied
 
-  CarriedArrays(std::shared_ptr<GpuArena> in, const Places::Place& at, std::shared_ptr<StreamPoint> copied);
+  CarriedArrays(std::shared_ptr<GpuSharedBuffer> in, const Allocator::Allocation& at,
+                std::shared_ptr<StreamPoint> copied);
   ~CarriedArrays();
   CarriedArrays(const CarriedArrays&) = delete;
   CarriedArrays& operator=(const CarriedArrays&) = delete;
@@ -87,17 +89,18 @@ struct OnDevice {
   void* stream = nullptr;
   std::shared_ptr<Turn> turn = nullptr;              // the call's own, if others may come behind it
   std::shared_ptr<Turn> behind = nullptr;            // of the call that this one comes behind
-  std::shared_ptr<CarriedArrays> carried = nullptr;  // once the arrays were put into an arena
+  std::shared_ptr<CarriedArrays> carried = nullptr;  // once the arrays were put into a shared buffer
 };
 
-class GpuArena : public std::enable_shared_from_this<GpuArena> {
+class GpuSharedBuffer : public std::enable_shared_from_this<GpuSharedBuffer> {
  public:
-  GpuArena(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory, std::uint64_t bytes);
+  GpuSharedBuffer(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory,
+                  std::uint64_t bytes);
 
   // Finds room for a call's arrays and for so many bytes of values, and asks the call's stream to copy the
   // arrays: those that it carries, if it was sent before, else `arrays`. It carries them here from then on.
   // RESOURCE_EXHAUSTED: there is no room.
-  Result<v1::ArenaPlaces> Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
+  Result<v1::Allocations> Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
                               std::uint64_t value_bytes, OnDevice& of);
   // A call was answered: its values are the caller's until the last owner lets go of them. Null: it has none.
   std::shared_ptr<std::byte[]> TakeValues(std::uint64_t call);
@@ -116,31 +119,31 @@ class GpuArena : public std::enable_shared_from_this<GpuArena> {
   friend CarriedArrays;
   struct Taken {
     std::shared_ptr<CarriedArrays> arrays;
-    Places::Place values;
+    Allocator::Allocation values;
     void* stream = nullptr;
   };
   struct Freed {
-    Places::Place place;
+    Allocator::Allocation place;
     std::shared_ptr<StreamPoint> at;
   };
   // Makes places that were let go of free, those whose point has passed. With mutex_ held.
   void Reclaim();
-  std::span<const std::byte> At(const Places::Place& place) const {
+  std::span<const std::byte> At(const Allocator::Allocation& place) const {
     return {memory_.get() + place.at, place.bytes};
   }
   // A place is free once `at` has passed; null: now.
-  void LetGo(const Places::Place& place, std::shared_ptr<StreamPoint> at);
+  void LetGo(const Allocator::Allocation& place, std::shared_ptr<StreamPoint> at);
 
   const std::shared_ptr<DeviceAccess> access_;
   const std::shared_ptr<std::byte[]> memory_;
   const std::uint64_t bytes_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  Places free_;
+  Allocator free_;
   std::unordered_map<std::uint64_t, Taken> calls_;
   std::list<Freed> freed_;  // in the order in which they were let go of
 };
 
 }  // namespace slotwise::client
 
-#endif  // SLOTWISE_CLIENT_CPP_GPU_ARENA_H_
+#endif  // SLOTWISE_CLIENT_CPP_GPU_SHARED_BUFFER_H_

@@ -1,12 +1,12 @@
-// ArenaClient: a simulated client of the data transport whose calls' arrays lie in an arena.
+// SharedBufferClient: a simulated client of the data transport whose calls' arrays lie in a shared buffer.
 //
-// It has several calls under way, each in a slot of the arena, and uses a slot again as soon as its call is
-// answered. One that rewrites changes the arrays of its calls at any moment, also while the server reads
-// them. One that lies names places that overlap, lie on top of arrays, or lie outside of its arena.
-// The client knows what it wrote to its memory, so it sees every byte that the server writes.
+// It has several calls under way, each in a slot of the shared buffer, and uses a slot again as soon as its
+// call is answered. One that rewrites changes the arrays of its calls at any moment, also while the server
+// reads them. One that lies names places that overlap, lie on top of arrays, or lie outside of its shared
+// buffer. The client knows what it wrote to its memory, so it sees every byte that the server writes.
 // Thread-safety: the scheduler's thread.
-#ifndef SLOTWISE_TESTS_SIM_ARENA_CLIENT_H_
-#define SLOTWISE_TESTS_SIM_ARENA_CLIENT_H_
+#ifndef SLOTWISE_TESTS_SIM_SHARED_BUFFER_CLIENT_H_
+#define SLOTWISE_TESTS_SIM_SHARED_BUFFER_CLIENT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 #include "slotwise/v1/data.pb.h"
 #include "tests/sim/call_bytes.h"
-#include "tests/sim/data_door.h"
+#include "tests/sim/data_port.h"
 #include "tests/sim/journal.h"
 #include "tests/sim/scheduler.h"
 
@@ -27,43 +27,44 @@ namespace slotwise::sim {
 
 enum class Manner { kHonest, kRewrites, kLies };
 
-struct ArenaCall {
+struct SharedBufferCall {
   v1::DataCall head;
   std::vector<Ask> asks;                       // what the server has to find in the body
   std::vector<std::vector<std::byte>> bodies;  // that its client writes, by turns; the asks' first
   std::size_t slot = 0;
-  bool rewritten = false;            // the arena had more than the first body since the call began
+  bool rewritten = false;            // the shared buffer had more than the first body since the call began
   bool breaks_protocol = false;      // the server has to end the connection
   bool handled = false;              // by the server, which has not answered it, as far as the client knows
-  std::vector<std::byte> seen = {};  // its body in the arena when the server was about to handle it
+  std::vector<std::byte> seen = {};  // its body in the shared buffer when the server was about to handle it
   std::vector<Sent*> sents = {};     // the engine's requests
   std::vector<std::optional<Status>> refused = {};  // how each was refused at once, if it was
 
   std::span<Sent* const> requests() const { return sents; }
 };
 
-class ArenaClient {
+class SharedBufferClient {
  public:
   struct Answer {
     v1::DataReply head;
     std::vector<std::byte> body;
   };
 
-  ArenaClient(std::string name, Manner manner, bool on_device, DoorConnection connection, std::uint64_t seed);
-  ~ArenaClient();
-  ArenaClient(const ArenaClient&) = delete;
-  ArenaClient& operator=(const ArenaClient&) = delete;
+  SharedBufferClient(std::string name, Manner manner, bool on_device, PortConnection connection,
+                     std::uint64_t seed);
+  ~SharedBufferClient();
+  SharedBufferClient(const SharedBufferClient&) = delete;
+  SharedBufferClient& operator=(const SharedBufferClient&) = delete;
 
   const std::string& name() const { return name_; }
   Manner manner() const { return manner_; }
   bool on_device() const { return on_device_; }
-  const DoorConnection& connection() const { return connection_; }
-  std::list<ArenaCall>& calls() { return calls_; }
+  const PortConnection& connection() const { return connection_; }
+  std::list<SharedBufferCall>& calls() { return calls_; }
 
   // Begins a call, if there is a slot for it. `names[i]`: of the table that ask i is of.
   bool Begin(std::vector<Ask> asks, std::span<const std::string> names, bool many);
   // The first call that was not sent; null: all were.
-  ArenaCall* Unsent();
+  SharedBufferCall* Unsent();
   // Sends half of that call's frame, or the rest of it. `most_calls`: that the server lets be under way.
   void Send(std::size_t most_calls, bool half);
   // Takes in what the server has sent. Returns whether anything came.
@@ -72,22 +73,22 @@ class ArenaClient {
   // The first of them to a call of that id; null: there is none.
   const Answer* AnswerTo(std::uint64_t id) const;
   // The oldest call of that id that waits for an answer; null: there is none.
-  ArenaCall* CallOf(std::uint64_t id);
+  SharedBufferCall* CallOf(std::uint64_t id);
 
   // Changes the arrays of a call that is not answered, if this client does so.
   void Rewrite();
-  // Notes what the arena has at the call's body.
-  void NoteSeen(ArenaCall& call) const;
+  // Notes what the shared buffer has at the call's body.
+  void NoteSeen(SharedBufferCall& call) const;
   // Where the server may write values until the call is answered.
-  std::span<std::byte> ValuesOf(const ArenaCall& call) const;
+  std::span<std::byte> ValuesOf(const SharedBufferCall& call) const;
   // The call is over; overwrites all of its slot.
-  void Reuse(ArenaCall& call);
+  void Reuse(SharedBufferCall& call);
   // Takes the server's writes of a call for its own.
-  void KeepValues(const ArenaCall& call);
+  void KeepValues(const SharedBufferCall& call);
 
   // Drops what was not sent, and hangs up. `in_transit`: the server has not handled this call, which was sent
   // and which it will handle yet; null: there is none.
-  void Leave(const ArenaCall* in_transit);
+  void Leave(const SharedBufferCall* in_transit);
   void HangUp();
   bool left() const { return left_; }
   // The server's end is closed, and later the server has nothing of the connection any more.
@@ -107,15 +108,15 @@ class ArenaClient {
   std::uint64_t SlotAt(std::size_t slot) const { return 64 + slot * 2 * kSlotBytes; }
   void Write(std::uint64_t at, std::span<const std::byte> bytes);
   void Scribble(std::uint64_t at, std::uint64_t bytes);
-  void AddOtherBodies(ArenaCall& call);
-  void Lie(ArenaCall& call);
+  void AddOtherBodies(SharedBufferCall& call);
+  void Lie(SharedBufferCall& call);
 
   const std::string name_;
   const Manner manner_;
   const bool on_device_;
-  DoorConnection connection_;
+  PortConnection connection_;
   Random random_;
-  std::list<ArenaCall> calls_;  // in the order in which they begin
+  std::list<SharedBufferCall> calls_;  // in the order in which they begin
   std::uint64_t ids_ = 0;
   std::string frame_;  // of the call that is being sent; empty: none is
   std::size_t sent_ = 0;
@@ -127,4 +128,4 @@ class ArenaClient {
 
 }  // namespace slotwise::sim
 
-#endif  // SLOTWISE_TESTS_SIM_ARENA_CLIENT_H_
+#endif  // SLOTWISE_TESTS_SIM_SHARED_BUFFER_CLIENT_H_

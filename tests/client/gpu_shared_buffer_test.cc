@@ -1,5 +1,5 @@
 // Whose places in a device's memory are whose, and from which point of a stream on they are free.
-#include "client/cpp/gpu_arena.h"
+#include "client/cpp/gpu_shared_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -81,7 +81,7 @@ class ToldDevice final : public DeviceAccess {
   std::vector<void*> streams;
 };
 
-class GpuArenaTest : public ::testing::Test {
+class GpuSharedBufferTest : public ::testing::Test {
  protected:
   std::span<const std::byte> At(std::uint64_t at, std::size_t bytes) const {
     return {memory_.get() + at, bytes};
@@ -89,88 +89,89 @@ class GpuArenaTest : public ::testing::Test {
 
   const std::shared_ptr<ToldDevice> device_ = std::make_shared<ToldDevice>();
   const std::shared_ptr<std::byte[]> memory_ = std::make_shared<std::byte[]>(kBytes);
-  const std::shared_ptr<GpuArena> arena_ = std::make_shared<GpuArena>(device_, memory_, kBytes);
+  const std::shared_ptr<GpuSharedBuffer> shared_buffer_ =
+      std::make_shared<GpuSharedBuffer>(device_, memory_, kBytes);
   int stream_ = 0;
 };
 
-TEST_F(GpuArenaTest, CopiesArraysInTheCallersStreamAndKeepsThemUntilTheCallIsOver) {
+TEST_F(GpuSharedBufferTest, CopiesArraysInTheCallersStreamAndKeepsThemUntilTheCallIsOver) {
   const std::vector<std::byte> first(100, std::byte{1});
   const std::vector<std::byte> second(28, std::byte{2});
   OnDevice call{.access = device_, .stream = &stream_, .turn = std::make_shared<Turn>()};
-  const auto places = arena_->Put(1, {first, second}, 300, call);
+  const auto places = shared_buffer_->Put(1, {first, second}, 300, call);
   ASSERT_TRUE(places.ok());
   EXPECT_TRUE(call.turn->has_arrays());
   EXPECT_EQ(device_->streams, std::vector<void*>{&stream_});
   EXPECT_EQ(places->body_bytes(), 128U + 64U);
   EXPECT_EQ(At(places->body(), 100)[99], std::byte{1});
   EXPECT_EQ(At(places->body() + 128, 28)[27], std::byte{2});
-  arena_->Free(1);
-  EXPECT_EQ(arena_->used(), places->body_bytes()) << "the call may be sent again";
+  shared_buffer_->Free(1);
+  EXPECT_EQ(shared_buffer_->used(), places->body_bytes()) << "the call may be sent again";
 
   const std::vector<std::byte> others(28, std::byte{9});
-  const auto again = arena_->Put(2, {others}, 300, call);
+  const auto again = shared_buffer_->Put(2, {others}, 300, call);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->body(), places->body());
   EXPECT_EQ(At(again->body(), 1)[0], std::byte{1}) << "it has its arrays";
-  arena_->Free(2);
+  shared_buffer_->Free(2);
   // A copy that is under way writes there, though the caller has given the call up.
   call.carried.reset();
   const std::vector<std::byte> most(kMost);
   OnDevice next{.access = device_, .stream = &stream_};
   device_->points.front()->Pass();
-  ASSERT_TRUE(arena_->Put(3, {most}, 0, next).ok());
-  arena_->Free(3);
+  ASSERT_TRUE(shared_buffer_->Put(3, {most}, 0, next).ok());
+  shared_buffer_->Free(3);
   next.carried.reset();
   OnDevice last{.access = device_, .stream = &stream_};
   const auto let_go = device_->points[1];
-  auto waits = std::async(std::launch::async, [&] { return arena_->Put(4, {most}, 0, last); });
+  auto waits = std::async(std::launch::async, [&] { return shared_buffer_->Put(4, {most}, 0, last); });
   EXPECT_TRUE(let_go->PassWhenAwaited());
   EXPECT_TRUE(waits.get().ok());
 }
 
-TEST_F(GpuArenaTest, ValuesAreTheCallersUntilItsStreamHasReadThem) {
+TEST_F(GpuSharedBufferTest, ValuesAreTheCallersUntilItsStreamHasReadThem) {
   OnDevice call{.access = device_, .stream = &stream_};
-  const auto places = arena_->Put(1, {}, kMost, call);
+  const auto places = shared_buffer_->Put(1, {}, kMost, call);
   ASSERT_TRUE(places.ok());
-  auto values = arena_->TakeValues(1);
+  auto values = shared_buffer_->TakeValues(1);
   EXPECT_EQ(values.get(), memory_.get() + places->values());
-  EXPECT_EQ(arena_->TakeValues(1), nullptr) << "they are taken";
-  arena_->Free(1);
+  EXPECT_EQ(shared_buffer_->TakeValues(1), nullptr) << "they are taken";
+  shared_buffer_->Free(1);
   OnDevice other{.access = device_, .stream = &stream_};
-  auto refused = arena_->Put(2, {}, kMost, other);
+  auto refused = shared_buffer_->Put(2, {}, kMost, other);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
   EXPECT_NE(refused.status().message().find("let go of earlier results"), std::string::npos);
   values.reset();
   ASSERT_EQ(device_->points.size(), 2U) << "of the arrays, of which there are none, and of the values";
   const auto let_go = device_->points[1];
-  auto waits = std::async(std::launch::async, [&] { return arena_->Put(3, {}, kMost, other); });
+  auto waits = std::async(std::launch::async, [&] { return shared_buffer_->Put(3, {}, kMost, other); });
   EXPECT_TRUE(let_go->PassWhenAwaited());
   EXPECT_TRUE(waits.get().ok());
-  auto larger = arena_->Put(4, {}, kBytes + 1, other);
+  auto larger = shared_buffer_->Put(4, {}, kBytes + 1, other);
   ASSERT_FALSE(larger.ok());
   EXPECT_NE(larger.status().message().find("look up or push less at once"), std::string::npos);
 }
 
-TEST_F(GpuArenaTest, WhatCannotBeCopiedTakesNoRoom) {
+TEST_F(GpuSharedBufferTest, WhatCannotBeCopiedTakesNoRoom) {
   device_->broken = true;
   const std::vector<std::byte> array(100);
   OnDevice call{.access = device_, .stream = &stream_, .turn = std::make_shared<Turn>()};
-  const auto refused = arena_->Put(1, {array}, 300, call);
+  const auto refused = shared_buffer_->Put(1, {array}, 300, call);
   EXPECT_EQ(refused.status().code(), StatusCode::kInternal);
   EXPECT_FALSE(call.turn->has_arrays());
-  EXPECT_EQ(arena_->used(), 0U);
+  EXPECT_EQ(shared_buffer_->used(), 0U);
 }
 
-TEST_F(GpuArenaTest, AnArenaThatHasEndedBelongsToWhoHasArraysOrValuesThere) {
+TEST_F(GpuSharedBufferTest, AnSharedBufferThatHasEndedBelongsToWhoHasArraysOrValuesThere) {
   const std::vector<std::byte> array(100);
   OnDevice call{.access = device_, .stream = &stream_};
-  ASSERT_TRUE(arena_->Put(1, {array}, 300, call).ok());
-  arena_->End();
-  EXPECT_EQ(arena_->used(), 128U) << "of the call's arrays";
-  EXPECT_EQ(arena_->TakeValues(1), nullptr);
+  ASSERT_TRUE(shared_buffer_->Put(1, {array}, 300, call).ok());
+  shared_buffer_->End();
+  EXPECT_EQ(shared_buffer_->used(), 128U) << "of the call's arrays";
+  EXPECT_EQ(shared_buffer_->TakeValues(1), nullptr);
   call.carried.reset();
-  EXPECT_EQ(arena_.use_count(), 1) << "no call keeps it";
+  EXPECT_EQ(shared_buffer_.use_count(), 1) << "no call keeps it";
 }
 
 // What is done when a point of a stream has passed is done on the loop's thread, once, and not before.

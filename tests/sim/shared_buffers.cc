@@ -1,4 +1,4 @@
-#include "tests/sim/arenas.h"
+#include "tests/sim/shared_buffers.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,13 +12,14 @@ constexpr std::uint64_t kMostClients = 24;
 
 }  // namespace
 
-void ArenaCounts::Add(const ArenaCounts& other) {
+void SharedBufferCounts::Add(const SharedBufferCounts& other) {
   AddCounts(*this, other,
-            {&ArenaCounts::calls, &ArenaCounts::answered, &ArenaCounts::refused, &ArenaCounts::rewritten,
-             &ArenaCounts::cut_off, &ArenaCounts::left});
+            {&SharedBufferCounts::calls, &SharedBufferCounts::answered, &SharedBufferCounts::refused,
+             &SharedBufferCounts::rewritten, &SharedBufferCounts::cut_off, &SharedBufferCounts::left});
 }
 
-Arenas::Arenas(const Plan& plan, Scheduler& scheduler, Journal& journal, Referee& referee, ArenaRanks& ranks)
+SharedBuffers::SharedBuffers(const Plan& plan, Scheduler& scheduler, Journal& journal, Referee& referee,
+                             SharedBufferRanks& ranks)
     : plan_(plan),
       scheduler_(scheduler),
       journal_(journal),
@@ -27,18 +28,18 @@ Arenas::Arenas(const Plan& plan, Scheduler& scheduler, Journal& journal, Referee
       random_(plan.seed * 41 + 13),
       ranks_of_(static_cast<std::size_t>(plan.ranks)) {}
 
-void Arenas::Trace(const ArenaClient& client, const char* what, std::uint64_t detail) {
+void SharedBuffers::Trace(const SharedBufferClient& client, const char* what, std::uint64_t detail) {
   scheduler_.Trace(kTraceKind, detail,
                    [&] { return client.name() + " " + what + " " + std::to_string(detail); });
 }
 
-// --- doors
+// --- transports
 
-void Arenas::OpenDoor(int rank, Engine& engine) {
-  if (plan_.arena_calls == 0) return;
+void SharedBuffers::OpenPort(int rank, Engine& engine) {
+  if (plan_.shared_buffer_calls == 0) return;
   At(rank).engine = &engine;
-  At(rank).door = std::make_unique<DataDoor>(
-      engine, plan_.arena_calls,
+  At(rank).port = std::make_unique<DataPort>(
+      engine, plan_.shared_buffer_calls,
       [this] {
         handled_ = true;
         RewriteAll();
@@ -48,31 +49,31 @@ void Arenas::OpenDoor(int rank, Engine& engine) {
       });
 }
 
-void Arenas::CloseDoor(int rank) {
+void SharedBuffers::ClosePort(int rank) {
   Rank& of = At(rank);
-  if (of.door == nullptr) return;
+  if (of.port == nullptr) return;
   while (judging() && Step(rank, true)) {
   }
   if (judging() && of.call != nullptr)
     scheduler_.Fail("a frame of " + of.sender->name() + " is never handled");
   for (const auto& client : of.clients) {
-    for (const ArenaCall& call : client->calls()) {
+    for (const SharedBufferCall& call : client->calls()) {
       if (judging() && call.handled && !client->ended)
         scheduler_.Fail(client->name() + " has no answer to call " + std::to_string(call.head.id()));
     }
   }
   of.closing = true;
-  of.door->Close();
+  of.port->Close();
   of.call = nullptr;
   if (judging()) LookForEnds(rank);
   of.engine = nullptr;
 }
 
-void Arenas::EngineIsGone(int rank) {
+void SharedBuffers::EngineIsGone(int rank) {
   Rank& of = At(rank);
-  if (of.door == nullptr) return;
+  if (of.port == nullptr) return;
   if (judging()) {
-    const std::string leaks = of.door->Leaks();
+    const std::string leaks = of.port->Leaks();
     if (!leaks.empty()) scheduler_.Fail("rank " + std::to_string(rank) + " ends with " + leaks);
     LookForEnds(rank);
   }
@@ -82,14 +83,14 @@ void Arenas::EngineIsGone(int rank) {
     if (!why.empty()) scheduler_.Fail(why);
   }
   of.clients.clear();
-  of.door.reset();
+  of.port.reset();
 }
 
 // --- clients
 
-ArenaClient* Arenas::DrawClient(int rank) {
+SharedBufferClient* SharedBuffers::DrawClient(int rank) {
   Rank& of = At(rank);
-  std::vector<ArenaClient*> there;
+  std::vector<SharedBufferClient*> there;
   for (const auto& client : of.clients) {
     if (!client->left() && !client->ended) there.push_back(client.get());
   }
@@ -104,13 +105,14 @@ ArenaClient* Arenas::DrawClient(int rank) {
                                                          : "lying";
   const std::string name = "the " + kind + " client " + std::to_string(++clients_) + " of rank " +
                            std::to_string(rank) + (on_device ? ", by a device" : ", by the host");
-  of.clients.push_back(std::make_unique<ArenaClient>(
-      name, manner, on_device, of.door->Connect(name, on_device), plan_.seed * 1009 + clients_));
+  of.clients.push_back(std::make_unique<SharedBufferClient>(
+      name, manner, on_device, of.port->Connect(name, on_device), plan_.seed * 1009 + clients_));
   Trace(*of.clients.back(), "connects", clients_);
   return of.clients.back().get();
 }
 
-bool Arenas::Offer(int rank, const std::map<TableId, TableOptions>& tables, const std::vector<Ask>& asks) {
+bool SharedBuffers::Offer(int rank, const std::map<TableId, TableOptions>& tables,
+                          const std::vector<Ask>& asks) {
   Rank& of = At(rank);
   if (of.engine == nullptr || of.closing || !ranks_.MayCall(rank) || random_.OneIn(3)) return false;
   const Operation operation = asks[0].operation;
@@ -124,20 +126,20 @@ bool Arenas::Offer(int rank, const std::map<TableId, TableOptions>& tables, cons
     if (asks.size() > 1 && referee_.IsTooLarge(ask, table->second)) return false;
     names.push_back(table->second.name.str());
   }
-  ArenaClient* const client = DrawClient(rank);
+  SharedBufferClient* const client = DrawClient(rank);
   return client != nullptr && client->Begin(asks, names, asks.size() > 1 || random_.OneIn(5));
 }
 
-void Arenas::RewriteAll() {
+void SharedBuffers::RewriteAll() {
   for (Rank& of : ranks_of_) {
     for (const auto& client : of.clients) client->Rewrite();
   }
 }
 
-void Arenas::Leave(Rank& of, ArenaClient& client) {
+void SharedBuffers::Leave(Rank& of, SharedBufferClient& client) {
   const bool sends = of.sender == &client && of.call != nullptr;
   const bool in_transit = sends && !of.half;
-  const bool waits = std::ranges::any_of(client.calls(), &ArenaCall::handled);
+  const bool waits = std::ranges::any_of(client.calls(), &SharedBufferCall::handled);
   if (waits) ++counts_.left;
   client.Leave(in_transit ? of.call : nullptr);
   if (sends && of.half) of.call = nullptr;
@@ -146,25 +148,25 @@ void Arenas::Leave(Rank& of, ArenaClient& client) {
 
 // --- what happens
 
-void Arenas::Happen() {
-  if (plan_.arena_calls == 0) return;
+void SharedBuffers::Happen() {
+  if (plan_.shared_buffer_calls == 0) return;
   RewriteAll();
   const int rank = static_cast<int>(random_.Below(ranks_of_.size()));
   if (random_.OneIn(3)) Step(rank, false);
   Rank& of = At(rank);
-  if (of.clients.empty() || of.closing || !random_.OneIn(plan_.arena_leave_pause)) return;
-  ArenaClient& client = *random_.OneOf(of.clients);
+  if (of.clients.empty() || of.closing || !random_.OneIn(plan_.shared_buffer_leave_pause)) return;
+  SharedBufferClient& client = *random_.OneOf(of.clients);
   if (!client.left() && !client.ended) Leave(of, client);
 }
 
-bool Arenas::HappenWhileIdle() {
+bool SharedBuffers::HappenWhileIdle() {
   for (int rank = 0; rank < plan_.ranks; ++rank) {
     if (Step(rank, true)) return true;
   }
   return false;
 }
 
-void Arenas::LookAtMemory() {
+void SharedBuffers::LookAtMemory() {
   for (const Rank& of : ranks_of_) {
     for (const auto& client : of.clients) {
       const std::string why = client->CheckMemory();
@@ -173,8 +175,8 @@ void Arenas::LookAtMemory() {
   }
 }
 
-void Arenas::SendAFrame(Rank& of) {
-  std::vector<ArenaClient*> ready;
+void SharedBuffers::SendAFrame(Rank& of) {
+  std::vector<SharedBufferClient*> ready;
   for (const auto& client : of.clients) {
     if (!client->left() && !client->ended && client->Unsent() != nullptr) ready.push_back(client.get());
   }
@@ -183,11 +185,11 @@ void Arenas::SendAFrame(Rank& of) {
   of.call = of.sender->Unsent();
   of.half = random_.OneIn(6);
   of.sender->Receive();
-  of.sender->Send(plan_.arena_calls, of.half);
+  of.sender->Send(plan_.shared_buffer_calls, of.half);
   Trace(*of.sender, of.half ? "sends half of call" : "sends call", of.call->head.id());
 }
 
-bool Arenas::Step(int rank, bool all) {
+bool SharedBuffers::Step(int rank, bool all) {
   Rank& of = At(rank);
   if (of.engine == nullptr || !ranks_.MayCall(rank)) return false;
   bool any = false;
@@ -195,13 +197,13 @@ bool Arenas::Step(int rank, bool all) {
     SendAFrame(of);
     any = of.call != nullptr;
   } else if (of.half) {
-    of.sender->Send(plan_.arena_calls, false);
+    of.sender->Send(plan_.shared_buffer_calls, false);
     of.half = false;
     any = true;
   }
   if (of.call != nullptr) of.sender->NoteSeen(*of.call);
   handled_ = false;
-  any = of.door->Poll() || any;
+  any = of.port->Poll() || any;
   if (handled_ && !scheduler_.failure()) Handled(rank);
   LookForEnds(rank);
   for (const auto& client : of.clients) {
@@ -209,7 +211,7 @@ bool Arenas::Step(int rank, bool all) {
     any = client->Receive() || any;
     while (!client->answers().empty() && !scheduler_.failure() && (all || random_.OneIn(2))) {
       any = true;
-      const ArenaClient::Answer answer = std::move(client->answers().front());
+      const SharedBufferClient::Answer answer = std::move(client->answers().front());
       client->answers().pop_front();
       OnAnswer(*client, answer);
     }
@@ -218,7 +220,7 @@ bool Arenas::Step(int rank, bool all) {
 }
 
 // Connections end because their clients have left, or lied about places.
-void Arenas::LookForEnds(int rank) {
+void SharedBuffers::LookForEnds(int rank) {
   Rank& of = At(rank);
   for (const auto& client : of.clients) {
     if (!client->ended && client->connection().HasEnded()) {
@@ -229,12 +231,12 @@ void Arenas::LookForEnds(int rank) {
       client->ended = true;
       client->HangUp();
       Trace(*client, "has no connection any more", client->calls().size());
-      for (const ArenaCall& call : client->calls()) referee_.OnCallLost(call.requests());
-      std::erase_if(client->calls(), [](const ArenaCall& call) { return call.sents.empty(); });
+      for (const SharedBufferCall& call : client->calls()) referee_.OnCallLost(call.requests());
+      std::erase_if(client->calls(), [](const SharedBufferCall& call) { return call.sents.empty(); });
     }
     if (!client->ended || client->gone || !client->connection().all_is_gone()) continue;
     const std::string why = client->CheckMemory();
-    for (const ArenaCall& call : client->calls()) referee_.OnCallGone(call.requests());
+    for (const SharedBufferCall& call : client->calls()) referee_.OnCallGone(call.requests());
     client->calls().clear();
     client->gone = true;
     Trace(*client, "is gone", 0);

@@ -1,5 +1,5 @@
-// Whose places in an arena are whose.
-#include "client/cpp/arena.h"
+// Whose places in a shared buffer are whose.
+#include "client/cpp/shared_buffer.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,16 +22,16 @@ namespace {
 
 constexpr std::uint64_t kBytes = std::uint64_t{1} << 20;
 
-class ArenaTest : public testing::Test {
+class SharedBufferTest : public testing::Test {
  protected:
   std::shared_ptr<SharedMemory> memory_ = SharedMemory::Make(kBytes);
-  Arena arena_{memory_};
+  SharedBuffer shared_buffer_{memory_};
 };
 
-TEST_F(ArenaTest, HasABodyAsOnePiece) {
+TEST_F(SharedBufferTest, HasABodyAsOnePiece) {
   const std::vector<std::byte> first(100, std::byte{1});
   const std::vector<std::byte> second(28, std::byte{2});
-  const auto places = arena_.Put(1, {first, second}, 300);
+  const auto places = shared_buffer_.Put(1, {first, second}, 300);
   ASSERT_TRUE(places);
   EXPECT_EQ(places->body_bytes(), 128U);
   const auto body = memory_->Place(places->body(), 128);
@@ -45,24 +45,24 @@ TEST_F(ArenaTest, HasABodyAsOnePiece) {
   EXPECT_EQ((*body)[127], std::byte{2});
 
   std::vector<std::byte> out(300);
-  ASSERT_TRUE(arena_.Get(1, {std::span(out).first(100), std::span(out).subspan(100)}));
+  ASSERT_TRUE(shared_buffer_.Get(1, {std::span(out).first(100), std::span(out).subspan(100)}));
   EXPECT_TRUE(std::ranges::all_of(out, [](std::byte byte) { return byte == std::byte{3}; }));
-  arena_.Free(1);
-  EXPECT_EQ(arena_.used(), 0U);
-  EXPECT_FALSE(arena_.Get(1, {out})) << "a call that is answered";
-  arena_.Free(1);
+  shared_buffer_.Free(1);
+  EXPECT_EQ(shared_buffer_.used(), 0U);
+  EXPECT_FALSE(shared_buffer_.Get(1, {out})) << "a call that is answered";
+  shared_buffer_.Free(1);
 }
 
-TEST_F(ArenaTest, ReadsNoMoreThanACallsOwnValues) {
-  ASSERT_TRUE(arena_.Put(1, {}, 128));
+TEST_F(SharedBufferTest, ReadsNoMoreThanACallsOwnValues) {
+  ASSERT_TRUE(shared_buffer_.Put(1, {}, 128));
   std::vector<std::byte> out(129);
-  EXPECT_TRUE(arena_.Get(1, {std::span(out).first(128)}));
-  EXPECT_FALSE(arena_.Get(1, {out}));
+  EXPECT_TRUE(shared_buffer_.Get(1, {std::span(out).first(128)}));
+  EXPECT_FALSE(shared_buffer_.Get(1, {out}));
 }
 
 // Zeros of memory that is gone must not pass for values.
-TEST_F(ArenaTest, ReadsNothingOfAServerThatIsGone) {
-  Arena client(SharedMemory::Open(dup(memory_->descriptor()), kBytes));
+TEST_F(SharedBufferTest, ReadsNothingOfAServerThatIsGone) {
+  SharedBuffer client(SharedMemory::Open(dup(memory_->descriptor()), kBytes));
   ASSERT_TRUE(client.Put(1, {}, 64));
   std::vector<std::byte> out(64);
   EXPECT_TRUE(client.Get(1, {out}));
@@ -70,38 +70,38 @@ TEST_F(ArenaTest, ReadsNothingOfAServerThatIsGone) {
   EXPECT_FALSE(client.Get(1, {out}));
 }
 
-TEST_F(ArenaTest, SaysWhenItIsFullAndIsWholeAgainOnceAllIsFree) {
+TEST_F(SharedBufferTest, SaysWhenItIsFullAndIsWholeAgainOnceAllIsFree) {
   const std::uint64_t all = kBytes - SharedMemory::kFirstPlace;
-  EXPECT_FALSE(arena_.Put(1, {}, all + 1));
-  EXPECT_EQ(arena_.used(), 0U);
-  ASSERT_TRUE(arena_.Put(2, {}, all));
-  EXPECT_FALSE(arena_.Put(3, {}, 1));
-  arena_.Free(2);
+  EXPECT_FALSE(shared_buffer_.Put(1, {}, all + 1));
+  EXPECT_EQ(shared_buffer_.used(), 0U);
+  ASSERT_TRUE(shared_buffer_.Put(2, {}, all));
+  EXPECT_FALSE(shared_buffer_.Put(3, {}, 1));
+  shared_buffer_.Free(2);
 
   // A body that fits, with values that do not, takes nothing.
   const std::vector<std::byte> half(kBytes / 2);
-  EXPECT_FALSE(arena_.Put(4, {half}, kBytes / 2));
-  EXPECT_EQ(arena_.used(), 0U);
-  EXPECT_TRUE(arena_.Put(5, {}, all));
+  EXPECT_FALSE(shared_buffer_.Put(4, {half}, kBytes / 2));
+  EXPECT_EQ(shared_buffer_.used(), 0U);
+  EXPECT_TRUE(shared_buffer_.Put(5, {}, all));
 }
 
-TEST_F(ArenaTest, GivesNoTwoCallsTheSameBytes) {
+TEST_F(SharedBufferTest, GivesNoTwoCallsTheSameBytes) {
   constexpr std::uint64_t kSeed = 20261123;
   RecordProperty("seed", static_cast<int>(kSeed));
   std::mt19937_64 random(kSeed);
-  std::map<std::uint64_t, v1::ArenaPlaces> calls;
+  std::map<std::uint64_t, v1::Allocations> calls;
   std::vector<std::byte> bytes(kBytes);
   std::uint64_t refused = 0;
   for (std::uint64_t id = 1; id <= 20'000; ++id) {
     if (!calls.empty() && random() % 100 < 48) {
       auto gone = calls.begin();
       std::advance(gone, static_cast<std::ptrdiff_t>(random() % calls.size()));
-      arena_.Free(gone->first);
+      shared_buffer_.Free(gone->first);
       calls.erase(gone);
     }
     const std::uint64_t body = random() % 30'000;
     const std::uint64_t values = random() % 3 == 0 ? 0 : random() % 60'000;
-    const auto places = arena_.Put(id, {std::span(bytes).first(body)}, values);
+    const auto places = shared_buffer_.Put(id, {std::span(bytes).first(body)}, values);
     if (!places) {
       ++refused;
       continue;
@@ -123,12 +123,12 @@ TEST_F(ArenaTest, GivesNoTwoCallsTheSameBytes) {
       ASSERT_GE(at, end) << "seed " << kSeed << ", after call " << id;
       end = at + size;
     }
-    ASSERT_EQ(arena_.used(), sum);
+    ASSERT_EQ(shared_buffer_.used(), sum);
   }
   EXPECT_GT(refused, 0U);
-  for (const auto& call : calls) arena_.Free(call.first);
-  EXPECT_EQ(arena_.used(), 0U);
-  EXPECT_TRUE(arena_.Put(0, {}, kBytes - SharedMemory::kFirstPlace)) << "what is free is one piece";
+  for (const auto& call : calls) shared_buffer_.Free(call.first);
+  EXPECT_EQ(shared_buffer_.used(), 0U);
+  EXPECT_TRUE(shared_buffer_.Put(0, {}, kBytes - SharedMemory::kFirstPlace)) << "what is free is one piece";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Whose process answers at a Unix socket, and what a client brings it.
-#include "client/cpp/local_door.h"
+#include "client/cpp/local_socket.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -22,8 +22,8 @@ std::string Name(const char* of) {
   return std::string("slotwise-test-") + of + "-" + std::to_string(getpid());
 }
 
-TEST(LocalDoor, ServesWhereTheUsersProcessGreets) {
-  const std::string name = Name("door");
+TEST(LocalSocket, ServesWhereTheUsersProcessGreets) {
+  const std::string name = Name("socket");
   EXPECT_FALSE(ServesLocally(name, geteuid())) << "no server listens";
   Peer peer(name);
   std::thread greets([&peer] { peer.Meet(); });
@@ -38,14 +38,14 @@ TEST(LocalDoor, ServesWhereTheUsersProcessGreets) {
 }
 
 // Somebody else who has taken the name greets as well, but is told nothing.
-TEST(LocalDoor, SaysNothingToAnotherUsersProcess) {
+TEST(LocalSocket, SaysNothingToAnotherUsersProcess) {
   const std::string name = Name("other");
   Peer peer(name);
   EXPECT_FALSE(ServesLocally(name, geteuid() + 1));
   EXPECT_TRUE(peer.HearsNothing());
 }
 
-TEST(LocalDoor, DoesNotServeWhereTheGreetingEndsEarly) {
+TEST(LocalSocket, DoesNotServeWhereTheGreetingEndsEarly) {
   const std::string name = Name("short");
   Peer peer(name);
   std::thread hangs_up([&peer] {
@@ -56,7 +56,7 @@ TEST(LocalDoor, DoesNotServeWhereTheGreetingEndsEarly) {
   hangs_up.join();
 }
 
-TEST(LocalDoor, HasTheLongestNameThatASocketMayHave) {
+TEST(LocalSocket, HasTheLongestNameThatASocketMayHave) {
   const std::string name = Name("long") + "-" + std::string(sizeof(sockaddr_un::sun_path), 'x');
   const std::string longest = name.substr(0, sizeof(sockaddr_un::sun_path) - 1);
   Peer peer(longest);
@@ -67,7 +67,7 @@ TEST(LocalDoor, HasTheLongestNameThatASocketMayHave) {
 
 // A process is known by its user: its group says nothing, and a socket without a process is no user's, though
 // root's number is 0.
-TEST(LocalDoor, KnowsAProcessByItsUser) {
+TEST(LocalSocket, KnowsAProcessByItsUser) {
   std::array<int, 2> ends{};
   const gid_t group = getegid();
   const auto other = static_cast<gid_t>(geteuid() + 4321);
@@ -83,7 +83,7 @@ TEST(LocalDoor, KnowsAProcessByItsUser) {
 }
 
 // Who listens and does not greet is waited for, but not for long.
-TEST(LocalDoor, DoesNotServeWhereNoServerGreets) {
+TEST(LocalSocket, DoesNotServeWhereNoServerGreets) {
   const std::string name = Name("silent");
   const Peer peer(name);
   const auto begin = std::chrono::steady_clock::now();
@@ -92,7 +92,7 @@ TEST(LocalDoor, DoesNotServeWhereNoServerGreets) {
 }
 
 // The name of a server that is gone may be taken by anybody on the host, and its port, too.
-TEST(LocalDoor, ALinkBringsNothingToAnotherUsersProcess) {
+TEST(LocalSocket, ALinkBringsNothingToAnotherUsersProcess) {
   const std::string name = Name("taken");
   Peer taken(name);
   Peer port;

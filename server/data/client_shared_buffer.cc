@@ -1,4 +1,4 @@
-#include "server/data/client_arena.h"
+#include "server/data/client_shared_buffer.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 namespace slotwise {
 namespace {
 
-constexpr std::uint64_t kLeastArena = std::uint64_t{1} << 20;
+constexpr std::uint64_t kLeastSharedBuffer = std::uint64_t{1} << 20;
 // No connection gets more than this share of what clients may share.
 constexpr std::uint64_t kShareOfOne = 8;
 
@@ -41,8 +41,8 @@ bool IsGone(int process) {
 
 // Calls make(bytes) with less and less, until there is something.
 template <class Make>
-std::shared_ptr<ClientArena> MakeAtMost(std::uint64_t asked, std::uint64_t most, const Make& make) {
-  for (std::uint64_t bytes = std::min(asked, most) >> 20 << 20; bytes >= kLeastArena;
+std::shared_ptr<ClientSharedBuffer> MakeAtMost(std::uint64_t asked, std::uint64_t most, const Make& make) {
+  for (std::uint64_t bytes = std::min(asked, most) >> 20 << 20; bytes >= kLeastSharedBuffer;
        bytes = (bytes / 2) >> 20 << 20) {
     if (auto made = make(bytes)) return made;
   }
@@ -51,7 +51,7 @@ std::shared_ptr<ClientArena> MakeAtMost(std::uint64_t asked, std::uint64_t most,
 
 }  // namespace
 
-std::optional<std::span<std::byte>> ClientArena::Place(std::uint64_t at, std::uint64_t size) const {
+std::optional<std::span<std::byte>> ClientSharedBuffer::Place(std::uint64_t at, std::uint64_t size) const {
   if (at < SharedMemory::kFirstPlace || at % kArrayAlign != 0 || at > bytes.size() ||
       size > bytes.size() - at) {
     return std::nullopt;
@@ -60,21 +60,21 @@ std::optional<std::span<std::byte>> ClientArena::Place(std::uint64_t at, std::ui
 }
 
 // The memory ends with its connection, and the charge with it.
-std::shared_ptr<ClientArena> ClientArenas::Make(std::uint32_t asked_mib) {
+std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::Make(std::uint32_t asked_mib) {
   // A GPU would copy from and to memory that is not pinned with the engine's thread waiting.
   if (!device_.SharesHostMemory()) return nullptr;
-  const std::uint64_t most = std::max(shared_.limit() / kShareOfOne, kLeastArena);
+  const std::uint64_t most = std::max(shared_.limit() / kShareOfOne, kLeastSharedBuffer);
   return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
     struct Owner {
       Reservation charge;
       std::shared_ptr<SharedMemory> memory;
     };
-    std::shared_ptr<ClientArena> made;
+    std::shared_ptr<ClientSharedBuffer> made;
     auto charge = shared_.Reserve(bytes);
     if (!charge) return made;
     auto memory = SharedMemory::Make(bytes);
     if (!memory) return made;
-    made = std::make_shared<ClientArena>();
+    made = std::make_shared<ClientSharedBuffer>();
     made->bytes = memory->bytes();
     made->descriptor = memory->descriptor();
     made->owner = std::make_shared<Owner>(Owner{std::move(*charge), std::move(memory)});
@@ -82,8 +82,8 @@ std::shared_ptr<ClientArena> ClientArenas::Make(std::uint32_t asked_mib) {
   });
 }
 
-// What is charged beyond the connections. It outlives the arenas, which may outlive their maker.
-struct ClientArenas::Left {
+// What is charged beyond the connections. It outlives the shared buffers, which may outlive their maker.
+struct ClientSharedBuffers::Left {
   ~Left() {
     for (const Departed& departed : all) close(departed.process);
   }
@@ -91,9 +91,11 @@ struct ClientArenas::Left {
   std::list<Departed> all;  // guarded by mutex
 };
 
-std::shared_ptr<ClientArenas::Left> ClientArenas::MakeLeft() { return std::make_shared<Left>(); }
+std::shared_ptr<ClientSharedBuffers::Left> ClientSharedBuffers::MakeLeft() {
+  return std::make_shared<Left>();
+}
 
-void ClientArenas::ForgetTheGone() {
+void ClientSharedBuffers::ForgetTheGone() {
   const std::lock_guard lock(left_->mutex);
   std::erase_if(left_->all, [](const Departed& departed) {
     if (!IsGone(departed.process)) return false;
@@ -102,12 +104,12 @@ void ClientArenas::ForgetTheGone() {
   });
 }
 
-std::uint64_t ClientArenas::device_bytes() {
+std::uint64_t ClientSharedBuffers::device_bytes() {
   ForgetTheGone();
   return on_device_.used();
 }
 
-std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib, int socket) {
+std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::MakeOnDevice(std::uint32_t asked_mib, int socket) {
   // The memory, and what it is charged to until the client's process is gone.
   struct Owner {
     Owner(std::shared_ptr<Left> goes_to, int process, Reservation of)
@@ -122,29 +124,29 @@ std::shared_ptr<ClientArena> ClientArenas::MakeOnDevice(std::uint32_t asked_mib,
     Owner& operator=(const Owner&) = delete;
     const std::shared_ptr<Left> left;
     Departed departed;
-    std::unique_ptr<DeviceArena> on_device;
+    std::unique_ptr<DeviceSharedBuffer> on_device;
     std::shared_ptr<SharedMemory> on_host;  // where the device's memory is the host's
   };
   ForgetTheGone();
-  const std::uint64_t most = std::max(on_device_.limit() / kDeviceShareOfOne, kLeastArena);
+  const std::uint64_t most = std::max(on_device_.limit() / kDeviceShareOfOne, kLeastSharedBuffer);
   return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
-    std::shared_ptr<ClientArena> made;
+    std::shared_ptr<ClientSharedBuffer> made;
     auto charge = on_device_.Reserve(bytes);
     if (!charge) return made;
     const bool of_host = device_.SharesHostMemory();
-    std::unique_ptr<DeviceArena> on_device;
+    std::unique_ptr<DeviceSharedBuffer> on_device;
     std::shared_ptr<SharedMemory> on_host;
     std::unique_ptr<IngestCopy> arrivals;
     try {
       arrivals = device_.MakeIngestCopy();
       if (of_host) on_host = SharedMemory::Make(bytes, false);
-      if (!of_host) on_device = device_.MakeArena(bytes);
+      if (!of_host) on_device = device_.MakeSharedBuffer(bytes);
     } catch (const std::bad_alloc&) {
       return made;
     }
     const int process = on_device || on_host ? ProcessAt(socket) : -1;
     if (process < 0) return made;
-    made = std::make_shared<ClientArena>();
+    made = std::make_shared<ClientSharedBuffer>();
     made->bytes = on_host ? on_host->bytes() : on_device->bytes();
     made->descriptor = on_host ? on_host->descriptor() : on_device->descriptor();
     made->on_device = true;

@@ -1,4 +1,4 @@
-#include "client/cpp/places.h"
+#include "client/cpp/allocator.h"
 
 #include <iterator>
 
@@ -6,29 +6,29 @@
 
 namespace slotwise::client {
 
-Places::Places(std::uint64_t first, std::uint64_t size) {
+Allocator::Allocator(std::uint64_t first, std::uint64_t size) {
   free_.emplace(first, size / kArrayAlign * kArrayAlign - first);
 }
 
-std::optional<Places::Place> Places::Take(std::uint64_t bytes) {
-  const Place place{.bytes = PaddedBytes(bytes)};
-  if (bytes == 0) return place;
+std::optional<Allocator::Allocation> Allocator::Take(std::uint64_t bytes) {
+  const Allocation allocation{.bytes = PaddedBytes(bytes)};
+  if (bytes == 0) return allocation;
   // The first that is large enough, so that the same memory is used again and again.
   for (auto next = free_.begin(); next != free_.end(); ++next) {
     const auto [at, size] = *next;
-    if (size < place.bytes) continue;
+    if (size < allocation.bytes) continue;
     free_.erase(next);
-    if (size > place.bytes) free_.emplace(at + place.bytes, size - place.bytes);
-    used_ += place.bytes;
-    return Place{.at = at, .bytes = place.bytes};
+    if (size > allocation.bytes) free_.emplace(at + allocation.bytes, size - allocation.bytes);
+    used_ += allocation.bytes;
+    return Allocation{.at = at, .bytes = allocation.bytes};
   }
   return std::nullopt;
 }
 
-void Places::GiveBack(const Place& place) {
-  if (place.bytes == 0) return;
-  used_ -= place.bytes;
-  auto here = free_.emplace(place.at, place.bytes).first;
+void Allocator::GiveBack(const Allocation& allocation) {
+  if (allocation.bytes == 0) return;
+  used_ -= allocation.bytes;
+  auto here = free_.emplace(allocation.at, allocation.bytes).first;
   if (const auto next = std::next(here); next != free_.end() && here->first + here->second == next->first) {
     here->second += next->second;
     free_.erase(next);
@@ -40,7 +40,7 @@ void Places::GiveBack(const Place& place) {
   }
 }
 
-std::optional<Places::OfCall> Places::TakeBoth(std::uint64_t body_bytes, std::uint64_t value_bytes) {
+std::optional<Allocator::OfCall> Allocator::TakeBoth(std::uint64_t body_bytes, std::uint64_t value_bytes) {
   const auto body = Take(body_bytes);
   if (!body) return std::nullopt;
   const auto values = Take(value_bytes);
@@ -51,9 +51,9 @@ std::optional<Places::OfCall> Places::TakeBoth(std::uint64_t body_bytes, std::ui
   return OfCall{*body, *values};
 }
 
-void Places::GiveBack(const OfCall& places) {
-  GiveBack(places.body);
-  GiveBack(places.values);
+void Allocator::GiveBack(const OfCall& allocations) {
+  GiveBack(allocations.body);
+  GiveBack(allocations.values);
 }
 
 }  // namespace slotwise::client

@@ -1,10 +1,10 @@
-// What a call by an arena may be answered at once, what its requests have to be, and the answer's way to the
-// referee.
+// What a call by a shared buffer may be answered at once, what its requests have to be, and the answer's way
+// to the referee.
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "tests/sim/arenas.h"
+#include "tests/sim/shared_buffers.h"
 #include "wire/status_code.h"
 
 namespace slotwise::sim {
@@ -31,11 +31,11 @@ bool IsMixOf(std::span<const std::byte> found, const v1::DataCall& head, int mes
 }  // namespace
 
 // The server has looked at the call that was on its way: it has refused it, or handed it to its engine.
-void Arenas::Handled(int rank) {
+void SharedBuffers::Handled(int rank) {
   Rank& of = At(rank);
   if (of.call == nullptr) return scheduler_.Fail("a call is handled that no client has sent");
-  ArenaClient& client = *of.sender;
-  ArenaCall& call = *std::exchange(of.call, nullptr);
+  SharedBufferClient& client = *of.sender;
+  SharedBufferCall& call = *std::exchange(of.call, nullptr);
   Trace(client, "is heard: call", call.head.id());
   if (call.breaks_protocol) return scheduler_.Fail(client.name() + " lies, and is served");
   ++counts_.calls;
@@ -53,14 +53,14 @@ void Arenas::Handled(int rank) {
     if (lookup) SetAnswerBytes(tables[i]->options, call.asks[i]);
   }
   const std::uint64_t values = BytesOfPlaces(ValuePlaces(call.asks));
-  const bool no_room = client.on_device() && values > call.head.arena().values_bytes();
+  const bool no_room = client.on_device() && values > call.head.allocations().values_bytes();
   // A device copies while the client writes: what it has copied is seen when the engine has it.
   const bool any_mix = client.on_device() && client.manner() == Manner::kRewrites && !call.bodies[0].empty();
   StatusCode code = CodeOf(call.head, call.asks, tables);
   if (code == StatusCode::kOk && no_room) code = StatusCode::kInvalidArgument;
 
   client.Receive();
-  const ArenaClient::Answer* const own = client.AnswerTo(call.head.id());
+  const SharedBufferClient::Answer* const own = client.AnswerTo(call.head.id());
   const StatusCode found = own == nullptr ? StatusCode::kOk : FromWireCode(own->head.code());
   const bool refused_for_bytes = found == StatusCode::kInvalidArgument || found == StatusCode::kNotFound;
   const bool as_expected = found == code || (code == StatusCode::kOk && !refused_for_bytes);
@@ -78,9 +78,9 @@ void Arenas::Handled(int rank) {
   ToEngine(rank, client, call, tables);
 }
 
-void Arenas::ToEngine(int rank, ArenaClient& client, ArenaCall& call,
-                      const std::vector<std::optional<TableInfo>>& tables) {
-  const ArenaClient::Answer* const own = client.AnswerTo(call.head.id());
+void SharedBuffers::ToEngine(int rank, SharedBufferClient& client, SharedBufferCall& call,
+                             const std::vector<std::optional<TableInfo>>& tables) {
+  const SharedBufferClient::Answer* const own = client.AnswerTo(call.head.id());
   const bool refused = own != nullptr;
   const Status status = refused ? StatusOf(own->head) : Status();
   const bool may_mix = client.on_device() && client.manner() == Manner::kRewrites;
@@ -112,7 +112,7 @@ void Arenas::ToEngine(int rank, ArenaClient& client, ArenaCall& call,
 
 // The engine has taken a request: says why it is none of the call's message. What it has is what has to be
 // done.
-std::string Arenas::Taken(const HandledCall& call, int message, const Request& request, Ask& ask) {
+std::string SharedBuffers::Taken(const HandledCall& call, int message, const Request& request, Ask& ask) {
   v1::DataCall alone;
   *alone.add_arrays() = call.head.arrays(message);
   const std::vector<std::byte> found = ArraysOf(alone, 0, request);
@@ -122,7 +122,7 @@ std::string Arenas::Taken(const HandledCall& call, int message, const Request& r
   const Ask taken = AskIn(alone, 0, found, ask);
   if (!same(taken, AskIn(call.head, message, call.seen, ask)) &&
       !IsMixOf(found, call.head, message, call.bodies)) {
-    return "has other arrays than its arena had";
+    return "has other arrays than its shared buffer had";
   }
   ask = taken;
   if (CodeOf(alone, {&ask, 1}, {&call.tables[static_cast<std::size_t>(message)], 1}) != StatusCode::kOk)
@@ -131,12 +131,12 @@ std::string Arenas::Taken(const HandledCall& call, int message, const Request& r
     return "has another hash than its arrays";
   const BatchPart& batch = *request.batch();
   if (!std::ranges::equal(batch.offsets.span(), ask.batch.offsets))
-    return "has other offsets than its arena had";
+    return "has other offsets than its shared buffer had";
   return {};
 }
 
-void Arenas::OnAnswer(ArenaClient& client, const ArenaClient::Answer& answer) {
-  ArenaCall* const call = client.CallOf(answer.head.id());
+void SharedBuffers::OnAnswer(SharedBufferClient& client, const SharedBufferClient::Answer& answer) {
+  SharedBufferCall* const call = client.CallOf(answer.head.id());
   if (call == nullptr) return scheduler_.Fail(client.name() + " is answered what it did not ask");
   const Status status = StatusOf(answer.head);
   Trace(client, "hears of call", answer.head.id() * 32 + static_cast<std::uint64_t>(status.code()));
@@ -148,10 +148,10 @@ void Arenas::OnAnswer(ArenaClient& client, const ArenaClient::Answer& answer) {
         call->asks.size())
       return scheduler_.Fail(client.name() + " is answered of other messages than it sent");
     const std::vector<ValuePlace> places = ValuePlaces(call->asks);
-    const bool fits = BytesOfPlaces(places) <= call->head.arena().values_bytes();
-    if (head.in_arena() != (fits && BytesOfPlaces(places) > 0))
+    const bool fits = BytesOfPlaces(places) <= call->head.allocations().values_bytes();
+    if (head.in_shared_buffer() != (fits && BytesOfPlaces(places) > 0))
       return scheduler_.Fail(client.name() + " finds its values elsewhere than it wanted");
-    if (head.in_arena() && !client.connection().memory->alive())
+    if (head.in_shared_buffer() && !client.connection().memory->alive())
       return scheduler_.Fail(client.name() + " has an answer in memory that was taken back");
     const std::span<const std::byte> values = fits ? client.ValuesOf(*call) : std::span(answer.body);
     for (std::size_t i = 0; i < call->asks.size(); ++i) {
@@ -177,7 +177,7 @@ void Arenas::OnAnswer(ArenaClient& client, const ArenaClient::Answer& answer) {
     }
   }
   // Who writes to its values, or lets the server write others there, cannot read them.
-  const bool reads_values = client.manner() == Manner::kHonest || !answer.head.in_arena();
+  const bool reads_values = client.manner() == Manner::kHonest || !answer.head.in_shared_buffer();
   referee_.OnCallAnswer(call->requests(), call->refused, status, replies, reads_values);
   const std::string why = client.CheckMemory();
   if (!why.empty()) return scheduler_.Fail(why);

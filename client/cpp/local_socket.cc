@@ -1,4 +1,4 @@
-#include "client/cpp/local_door.h"
+#include "client/cpp/local_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-"""An inbox full of steps that wait for parts has room for the parts that complete them."""
+"""A request queue full of steps that wait for parts has room for the parts that complete them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import slotwise
 from slotwise_cluster import StartCluster
 
-LIMITS = "limits { max_message_mib: 1 max_round_mib: 4 max_inbox_mib: 8 }"
+LIMITS = "limits { max_message_mib: 1 max_round_mib: 4 max_queue_mib: 8 }"
 DIM = 64
 SAMPLES = 11_000  # of one key: 2.8 MiB of keys, offsets and gradients, in several messages
 KEYS = np.arange(SAMPLES, dtype=np.uint64)

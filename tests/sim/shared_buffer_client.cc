@@ -1,4 +1,4 @@
-#include "tests/sim/arena_client.h"
+#include "tests/sim/shared_buffer_client.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <utility>
 
 namespace slotwise::sim {
-ArenaClient::ArenaClient(std::string name, Manner manner, bool on_device, DoorConnection connection,
-                         std::uint64_t seed)
+SharedBufferClient::SharedBufferClient(std::string name, Manner manner, bool on_device,
+                                       PortConnection connection, std::uint64_t seed)
     : name_(std::move(name)),
       manner_(manner),
       on_device_(on_device),
@@ -21,15 +21,15 @@ ArenaClient::ArenaClient(std::string name, Manner manner, bool on_device, DoorCo
   std::memcpy(written_.data(), connection_.memory->bytes().data(), kAlign);  // the server's
 }
 
-ArenaClient::~ArenaClient() { HangUp(); }
+SharedBufferClient::~SharedBufferClient() { HangUp(); }
 
-void ArenaClient::HangUp() {
+void SharedBufferClient::HangUp() {
   if (connection_.socket >= 0) close(std::exchange(connection_.socket, -1));
 }
 
-void ArenaClient::Leave(const ArenaCall* in_transit) {
+void SharedBufferClient::Leave(const SharedBufferCall* in_transit) {
   left_ = true;
-  std::erase_if(calls_, [&](const ArenaCall& call) {
+  std::erase_if(calls_, [&](const SharedBufferCall& call) {
     return !call.handled && call.sents.empty() && &call != in_transit;
   });
   if (in_transit == nullptr) return HangUp();
@@ -38,72 +38,72 @@ void ArenaClient::Leave(const ArenaCall* in_transit) {
 
 // --- memory
 
-void ArenaClient::Write(std::uint64_t at, std::span<const std::byte> bytes) {
+void SharedBufferClient::Write(std::uint64_t at, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   std::memcpy(connection_.memory->bytes().data() + at, bytes.data(), bytes.size());
   std::memcpy(written_.data() + at, bytes.data(), bytes.size());
 }
 
-void ArenaClient::Scribble(std::uint64_t at, std::uint64_t bytes) {
+void SharedBufferClient::Scribble(std::uint64_t at, std::uint64_t bytes) {
   const std::vector<std::byte> junk(bytes, static_cast<std::byte>(random_.Below(256)));
   Write(at, junk);
 }
 
-std::span<std::byte> ArenaClient::ValuesOf(const ArenaCall& call) const {
-  const v1::ArenaPlaces& places = call.head.arena();
+std::span<std::byte> SharedBufferClient::ValuesOf(const SharedBufferCall& call) const {
+  const v1::Allocations& places = call.head.allocations();
   return connection_.memory->bytes().subspan(places.values(), places.values_bytes());
 }
 
-void ArenaClient::NoteSeen(ArenaCall& call) const {
-  const v1::ArenaPlaces& places = call.head.arena();
+void SharedBufferClient::NoteSeen(SharedBufferCall& call) const {
+  const v1::Allocations& places = call.head.allocations();
   if (call.breaks_protocol) return;
   const auto body = connection_.memory->bytes().subspan(places.body(), places.body_bytes());
   call.seen.assign(body.begin(), body.end());
 }
 
-void ArenaClient::KeepValues(const ArenaCall& call) {
+void SharedBufferClient::KeepValues(const SharedBufferCall& call) {
   if (call.sents.empty() || call.asks[0].operation != LookupRequest::kOperation) return;
   const std::vector<ValuePlace> places = ValuePlaces(call.asks);
-  if (BytesOfPlaces(places) > call.head.arena().values_bytes()) return;
+  if (BytesOfPlaces(places) > call.head.allocations().values_bytes()) return;
   for (const auto& [at, bytes] : places) {
-    const std::uint64_t first = call.head.arena().values() + at;
+    const std::uint64_t first = call.head.allocations().values() + at;
     std::memcpy(written_.data() + first, connection_.memory->bytes().data() + first, bytes);
   }
 }
 
-std::string ArenaClient::CheckMemory() {
+std::string SharedBufferClient::CheckMemory() {
   if (!on_device_ && connection_.memory_is_gone()) return CheckTakenBack();
-  for (const ArenaCall& call : calls_) KeepValues(call);
+  for (const SharedBufferCall& call : calls_) KeepValues(call);
   const auto found = connection_.memory->bytes().first(written_.size());
   if (std::memcmp(found.data(), written_.data(), written_.size()) == 0) return {};
   const auto at = std::ranges::mismatch(found, written_).in1 - found.begin();
-  return "byte " + std::to_string(at) + " of the arena of " + name_ +
+  return "byte " + std::to_string(at) + " of the shared buffer of " + name_ +
          " was written, and belongs to no call that is under way";
 }
 
-std::string ArenaClient::CheckTakenBack() const {
+std::string SharedBufferClient::CheckTakenBack() const {
   const auto found = connection_.memory->bytes().first(written_.size());
   const bool zeros = std::ranges::all_of(found, [](std::byte byte) { return byte == std::byte{0}; });
-  return zeros && !connection_.memory->alive() ? "" : "the arena of " + name_ + " was not taken back";
+  return zeros && !connection_.memory->alive() ? "" : "the shared buffer of " + name_ + " was not taken back";
 }
 
-void ArenaClient::Reuse(ArenaCall& call) {
-  const v1::ArenaPlaces& places = call.head.arena();
+void SharedBufferClient::Reuse(SharedBufferCall& call) {
+  const v1::Allocations& places = call.head.allocations();
   if (!call.breaks_protocol) {
     Scribble(places.body(), places.body_bytes());
     Scribble(places.values(), places.values_bytes());
   }
-  calls_.remove_if([&](const ArenaCall& other) { return &other == &call; });
+  calls_.remove_if([&](const SharedBufferCall& other) { return &other == &call; });
 }
 
 // --- calls
 
-bool ArenaClient::Begin(std::vector<Ask> asks, std::span<const std::string> names, bool many) {
+bool SharedBufferClient::Begin(std::vector<Ask> asks, std::span<const std::string> names, bool many) {
   std::array<bool, kSlots> taken{};
-  for (const ArenaCall& call : calls_) taken[call.slot] = true;
+  for (const SharedBufferCall& call : calls_) taken[call.slot] = true;
   const auto slot = static_cast<std::size_t>(std::ranges::find(taken, false) - taken.begin());
   if (slot == kSlots || left_ || ended) return false;
-  ArenaCall call;
+  SharedBufferCall call;
   call.slot = slot;
   call.head = HeadOf(asks, names, many);
   call.head.set_id(++ids_);
@@ -127,7 +127,7 @@ bool ArenaClient::Begin(std::vector<Ask> asks, std::span<const std::string> name
   const std::uint64_t values = BytesOfPlaces(ValuePlaces(call.asks));
   constexpr std::uint64_t kMost = kSlotBytes - 16 * kAlign;
   if (call.bodies[0].size() > kMost || values > kMost) return false;
-  v1::ArenaPlaces& places = *call.head.mutable_arena();
+  v1::Allocations& places = *call.head.mutable_allocations();
   places.set_body(SlotAt(slot) + random_.Below(8) * kAlign);
   places.set_body_bytes(call.bodies[0].size());
   places.set_values(SlotAt(slot) + kSlotBytes + random_.Below(8) * kAlign);
@@ -141,7 +141,7 @@ bool ArenaClient::Begin(std::vector<Ask> asks, std::span<const std::string> name
 }
 
 // Adds a body with other numbers, one with other offsets, and one that is wrong.
-void ArenaClient::AddOtherBodies(ArenaCall& call) {
+void SharedBufferClient::AddOtherBodies(SharedBufferCall& call) {
   std::vector<Ask> other = call.asks;
   for (Ask& ask : other) {
     for (Key& key : ask.batch.keys) key = Key{Value(key) ^ 1};
@@ -167,14 +167,14 @@ void ArenaClient::AddOtherBodies(ArenaCall& call) {
   call.bodies.push_back(BodyOf(call.head, other));
 }
 
-void ArenaClient::Lie(ArenaCall& call) {
+void SharedBufferClient::Lie(SharedBufferCall& call) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-  v1::ArenaPlaces& places = *call.head.mutable_arena();
+  v1::Allocations& places = *call.head.mutable_allocations();
   const std::uint64_t size = connection_.memory->bytes().size();
   const bool has_body = places.body_bytes() > 0;
   const bool has_values = places.values_bytes() > 0;
   switch (random_.Below(10)) {
-    case 0:  // the body is beyond the arena, or its end is
+    case 0:  // the body is beyond the shared buffer, or its end is
       if (!has_body) return;
       places.set_body(places.body_bytes() > kAlign && random_.OneIn(2) ? size - kAlign : size);
       break;
@@ -196,7 +196,8 @@ void ArenaClient::Lie(ArenaCall& call) {
       return places.set_values_bytes(places.values_bytes() / 2);
     case 6:  // where another call's body or values are
       if (calls_.empty()) return;
-      places.set_values(random_.OneIn(2) ? calls_.back().head.arena().values() : SlotAt(calls_.back().slot));
+      places.set_values(random_.OneIn(2) ? calls_.back().head.allocations().values()
+                                         : SlotAt(calls_.back().slot));
       if (places.values() % kAlign != 0 || places.values() < kAlign || places.values() > SlotAt(kSlots - 1))
         places.set_values(SlotAt(0));
       return;
@@ -206,18 +207,18 @@ void ArenaClient::Lie(ArenaCall& call) {
   call.breaks_protocol = true;
 }
 
-ArenaCall* ArenaClient::Unsent() {
-  const auto first =
-      std::ranges::find_if(calls_, [](const ArenaCall& call) { return !call.handled && call.sents.empty(); });
+SharedBufferCall* SharedBufferClient::Unsent() {
+  const auto first = std::ranges::find_if(
+      calls_, [](const SharedBufferCall& call) { return !call.handled && call.sents.empty(); });
   return first == calls_.end() ? nullptr : &*first;
 }
 
-void ArenaClient::Send(std::size_t most_calls, bool half) {
+void SharedBufferClient::Send(std::size_t most_calls, bool half) {
   if (frame_.empty()) {
-    ArenaCall& call = *Unsent();
+    SharedBufferCall& call = *Unsent();
     // The id of a call that is under way; while the server reads on, which it does not beside so many calls.
     std::vector<std::uint64_t> under_way;
-    for (const ArenaCall& other : calls_) {
+    for (const SharedBufferCall& other : calls_) {
       if (other.handled && AnswerTo(other.head.id()) == nullptr) under_way.push_back(other.head.id());
     }
     if (manner_ == Manner::kLies && !half && !under_way.empty() && under_way.size() < most_calls &&
@@ -237,7 +238,7 @@ void ArenaClient::Send(std::size_t most_calls, bool half) {
   if (sent_ == frame_.size()) frame_.clear();
 }
 
-bool ArenaClient::Receive() {
+bool SharedBufferClient::Receive() {
   if (connection_.socket < 0) return false;
   std::array<char, 4096> bytes;
   bool any = false;
@@ -261,23 +262,24 @@ bool ArenaClient::Receive() {
   }
 }
 
-const ArenaClient::Answer* ArenaClient::AnswerTo(std::uint64_t id) const {
+const SharedBufferClient::Answer* SharedBufferClient::AnswerTo(std::uint64_t id) const {
   const auto found =
       std::ranges::find_if(answers_, [&](const Answer& answer) { return answer.head.id() == id; });
   return found == answers_.end() ? nullptr : &*found;
 }
 
-ArenaCall* ArenaClient::CallOf(std::uint64_t id) {
+SharedBufferCall* SharedBufferClient::CallOf(std::uint64_t id) {
   const auto found = std::ranges::find_if(
-      calls_, [&](const ArenaCall& call) { return call.handled && call.head.id() == id; });
+      calls_, [&](const SharedBufferCall& call) { return call.handled && call.head.id() == id; });
   return found == calls_.end() ? nullptr : &*found;
 }
 
-void ArenaClient::Rewrite() {
+void SharedBufferClient::Rewrite() {
   if (manner_ != Manner::kRewrites || calls_.empty() || (!on_device_ && connection_.memory_is_gone())) return;
-  ArenaCall& call = *std::next(calls_.begin(), static_cast<std::ptrdiff_t>(random_.Below(calls_.size())));
+  SharedBufferCall& call =
+      *std::next(calls_.begin(), static_cast<std::ptrdiff_t>(random_.Below(calls_.size())));
   const std::span<const std::byte> body = call.bodies[random_.Below(call.bodies.size())];
-  const v1::ArenaPlaces& places = call.head.arena();
+  const v1::Allocations& places = call.head.allocations();
   if (body.empty()) return;
   call.rewritten = true;
   if (random_.OneIn(2)) return Write(places.body(), body);
