@@ -2,6 +2,7 @@
 
 #include <prometheus/client_metric.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -150,16 +151,19 @@ void AddMemory(const RankStats& stats, Families& families) {
     std::uint64_t bytes;
     std::uint64_t most;
   };
-  const Budget budgets[] = {{"queue", stats.queue_bytes, stats.max_queue_bytes},
-                            {"received", stats.received_bytes, stats.max_received_bytes},
-                            {"shared", stats.shared_bytes, stats.max_shared_bytes},
-                            {"gpu_shared", stats.gpu_shared_bytes, stats.max_gpu_shared_bytes},
-                            // Two of them by their names in 0.1:
-                            {"inbox", stats.queue_bytes, stats.max_queue_bytes},
-                            {"gpu_arena", stats.gpu_shared_bytes, stats.max_gpu_shared_bytes}};
-  families.Begin("budget_bytes", MetricType::Gauge, "Memory that calls and clients have, by budget");
+  std::array budgets{Budget{"queue", stats.queue_bytes, stats.max_queue_bytes},
+                     Budget{"received", stats.received_bytes, stats.max_received_bytes},
+                     Budget{"shared", stats.shared_bytes, stats.max_shared_bytes},
+                     Budget{"gpu_shared", stats.gpu_shared_bytes, stats.max_gpu_shared_bytes}};
+  families.Begin("call_memory_bytes", MetricType::Gauge, "Memory that calls and clients have, by budget");
   for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.bytes);
-  families.Begin("budget_limit_bytes", MetricType::Gauge, "The most that a budget has");
+  families.Begin("call_memory_limit_bytes", MetricType::Gauge, "The most that a budget has");
+  for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.most);
+  budgets.front().name = "inbox";
+  budgets.back().name = "gpu_arena";
+  families.Begin("budget_bytes", MetricType::Gauge, "The name in 0.1 of call_memory_bytes");
+  for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.bytes);
+  families.Begin("budget_limit_bytes", MetricType::Gauge, "The name in 0.1 of call_memory_limit_bytes");
   for (const Budget& budget : budgets) families.Add({{"budget", budget.name}}, budget.most);
 }
 
@@ -303,12 +307,14 @@ std::vector<MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& r
                   Seconds(stats.busy_ns));
   families.AddOne("calls_under_way", MetricType::Gauge, "Calls of all kinds that are not answered yet",
                   stats.calls_under_way);
+  families.AddOne("queued_requests", MetricType::Gauge, "Requests in the request queue",
+                  stats.queued_requests);
+  families.AddOne("pending_requests", MetricType::Gauge,
+                  "Requests that the ranks know of and have not answered", stats.pending_requests);
   families.Begin("waiting_requests", MetricType::Gauge,
-                 "Requests in the request queue, and those that the ranks know of and have not answered");
-  for (const char* const queued : {"queued", "inbox"})  // inbox: its name in 0.1, as is announced
-    families.Add({{"state", queued}}, stats.queued_requests);
-  for (const char* const pending : {"pending", "announced"})
-    families.Add({{"state", pending}}, stats.pending_requests);
+                 "The names in 0.1 of queued_requests and pending_requests");
+  families.Add({{"state", "inbox"}}, stats.queued_requests);
+  families.Add({{"state", "announced"}}, stats.pending_requests);
   AddMemory(stats, families);
   families.AddOne("data_connections", MetricType::Gauge, "Connections of the data transport",
                   stats.data_connections);

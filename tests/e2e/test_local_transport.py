@@ -42,7 +42,7 @@ def guarded(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def shared(cluster: Cluster) -> float:
     """The memory that the ranks share with clients."""
-    return total(cluster, "slotwise_budget_bytes", TOKENS["watcher"], budget="shared")
+    return total(cluster, "slotwise_call_memory_bytes", TOKENS["watcher"], budget="shared")
 
 
 @pytest.mark.parametrize("transport", ["best", "shm", "tcp", "grpc"])

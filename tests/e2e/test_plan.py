@@ -476,6 +476,16 @@ def test_every_refusal_names_its_flag(flag: str, value: str) -> None:
     assert "Traceback" not in done.stderr and "what()" not in done.stderr
 
 
+def test_flags_and_fields_have_their_names_in_0_1() -> None:
+    shape = {"rows": 1000, "dim": 8, "round_mib": 8}
+    planned = plan(queue_mib=40, copy_on_write_mib=9, **shape)
+    assert plan(inbox_mib=40, preimage_mib=9, **shape) == planned != plan(**shape)
+    limits, host = planned["limits"], planned["host"]
+    assert limits["max_inbox_mib"] == limits["max_queue_mib"] == 40
+    assert limits["max_preimage_mib"] == limits["max_copy_on_write_mib"] == 9
+    assert host["inbox_bytes"] == host["queue_bytes"]
+
+
 def test_every_flag_is_bounded_here_and_explained_on_the_page() -> None:
     flags = re.findall(r"^ +(--[a-z-]+)", output_of(CTL, "plan", "--help"), re.MULTILINE)
     assert len(flags) >= 19 and set(BAD) == set(flags)
