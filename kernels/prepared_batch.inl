@@ -1,5 +1,5 @@
-// A batch on its rank: the Sharder selects the keys that the rank owns; the PreparedBatch, of which a shard has
-// one, finds or makes their rows, and pools these.
+// A batch on its rank: the Sharder selects the keys that the rank owns; the PreparedBatch, of which a shard
+// has one, finds or makes their rows, and pools these.
 //
 // Thread-safety: the queue's. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_

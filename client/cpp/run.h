@@ -1,5 +1,5 @@
-// A Run sends the requests of one client call, and ends with the last reply. Runs makes the runs of a client, and
-// knows all of the client's work that is under way.
+// A Run sends the requests of one client call, and ends with the last reply. Runs makes the runs of a client,
+// and knows all of the client's work that is under way.
 //
 // A run sends all its requests at once. If a request's rank is gone or too busy, the run sends the request to
 // the next rank, after a growing, random wait, or a little more than the time that the busy rank has named,
@@ -75,7 +75,8 @@ class Run final : public Ongoing, public std::enable_shared_from_this<Run> {
   std::shared_ptr<Connections> To() const { return to_ != nullptr ? to_ : channels_.now(); }
   // Returns the channel of a request's try; null: there is no way to the device that it names.
   static Connections::Channel* ChannelOf(const Request& request, std::size_t attempt, Connections& to);
-  // Returns the transport that carries a request: the data transport, if the channel and the exchange have one.
+  // Returns the transport that carries a request: the data transport, if the channel and the exchange have
+  // one.
   static Transport& TransportOf(const Request& request, const Connections::Channel& channel);
   void Send(std::size_t index);
   // Sends a try. REQUIRES: mutex_ is held, so that no other thread cancels a try that has not begun.

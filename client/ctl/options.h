@@ -24,7 +24,7 @@ struct CreateFlags {
   std::string combiner = {};     // "sum"
   std::string optimizer = {};    // "adam", or "adam { beta1: 0.8 }"
   std::string initializer = {};  // "uniform { low: -0.1 high: 0.1 }"
-  // What every other flag sets: an option of the table, of its optimizer or of its initializer.
+  // Each sets what one other flag says: an option of the table, of its optimizer or of its initializer.
   std::vector<std::function<void(v1::TableOptions&)>> set = {};
 };
 

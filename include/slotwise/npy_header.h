@@ -14,7 +14,7 @@
 
 namespace slotwise {
 
-// What every file begins with, and the bytes in front of the header's dictionary in format 1.0: the magic,
+// A file begins with the magic. In format 1.0 so many bytes stand before the header's dictionary: the magic,
 // the version and the dictionary's length.
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 inline constexpr std::size_t kNpyPreambleBytes = 10;

@@ -29,7 +29,7 @@
 
 namespace slotwise {
 
-// What ToString returns of a number that is no kind.
+// ToString returns this of a number that is no kind.
 inline constexpr std::string_view kUnknown = "unknown";
 
 // A table's name has 1 to 255 of the characters A-Z a-z 0-9 _ . - / . None of the parts between its slashes
@@ -107,7 +107,7 @@ struct OptimizerOptions {
   float lambda1 = 0.0F;            // FTRL
   float lambda2 = 0.0F;            // FTRL
 
-  // Whether two are the same optimizer, whatever constants of other kinds are.
+  // Returns whether two are the same optimizer, whatever constants of other kinds are.
   friend bool operator==(const OptimizerOptions& one, const OptimizerOptions& other);
 };
 
@@ -117,7 +117,7 @@ enum class InitializerKind : std::uint8_t {
   kConstant,  // mean
 };
 
-// How a new row's initial values are drawn; they depend on (seed, key, element) alone.
+// Says how a new row's initial values are drawn; they depend on (seed, key, element) alone.
 struct InitializerOptions {
   float low = -0.05F;
   float high = 0.05F;
@@ -126,7 +126,7 @@ struct InitializerOptions {
   float mean = 0.0F;
   float deviation = 0.0F;
 
-  // As an optimizer's.
+  // Does as an optimizer's does.
   friend bool operator==(const InitializerOptions& one, const InitializerOptions& other);
 };
 
@@ -254,7 +254,7 @@ inline constexpr Range kAbove0{
     .most = kLargestFloat, .above_least = true, .rule = "must be finite and above 0"};
 inline constexpr Range kBelow1{.most = 1, .below_most = true, .rule = "must be at least 0 and below 1"};
 
-// What is known of an option.
+// Says what is known of an option.
 template <class T>
 struct Option {
   std::string_view name;  // of its field in admin.proto
@@ -414,7 +414,7 @@ constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
   return begin;
 }
 
-// Whether the optimizer keeps one float a row.
+// Returns whether the optimizer keeps one float a row.
 constexpr bool KeepsOneFloatARow(OptimizerKind kind) {
   return !StatesOf(kind).empty() && StatesOf(kind).front().one_a_row;
 }

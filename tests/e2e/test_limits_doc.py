@@ -10,7 +10,7 @@ import grpc
 import pytest
 from slotwise_cluster import StartCluster, refusal
 from slotwise_wire import CALL_TIMEOUT, ROOT
-from test_docs import server_config, words_of
+from test_docs import server_config
 
 DOCUMENT = (ROOT / "docs" / "limits.md").read_text()
 SOURCES = sorted(

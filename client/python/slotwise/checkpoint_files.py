@@ -218,8 +218,8 @@ def export_parquet(
 def copy(folder: PathLike, data: PathLike) -> list[str]:
     """Copies a checkpoint, and all that it builds on, to a new data folder.
 
-    A server that starts there has the checkpoint's state, with the same generations. The folder appears whole,
-    by a rename, once all is on the disk.
+    A server that starts there has the checkpoint's state, with the same generations. The folder appears
+    whole, by a rename, once all is on the disk.
 
     Args:
         folder: the checkpoint's, in the `checkpoints` of a data folder, which a server may use.

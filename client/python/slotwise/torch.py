@@ -127,10 +127,10 @@ def load(
 ) -> Any:
     """Brings back what `save` has written, and returns its `loader_state`.
 
-    The server must have the state of the file's checkpoint: the tables' generations and steps, and the session's
-    last step, are compared, which does not show rows that were imported or erased since. Then the client goes
-    on with the session that the file names, so that the next push is the step behind the last one. Modules
-    that were given a session go on with it if it has the same id.
+    The server must have the state of the file's checkpoint: the tables' generations and steps, and the
+    session's last step, are compared, which does not show rows that were imported or erased since. Then the
+    client goes on with the session that the file names, so that the next push is the step behind the last
+    one. Modules that were given a session go on with it if it has the same id.
 
     Args:
         path: the file.

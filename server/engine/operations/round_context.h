@@ -47,9 +47,9 @@ struct RoundContext {
                Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
-  // Begin and End stand around a round of the operation; `with` may have batches of the round. Every rank runs
-  // the same rounds. A round may leave work to the device, and answers to a later round, to the stages or to
-  // the log.
+  // Begin and End stand around a round of the operation; `with` may have batches of the round. Every rank
+  // runs the same rounds. A round may leave work to the device, and answers to a later round, to the stages
+  // or to the log.
   void Begin(const OperationTraits& operation, const Round& of, const CarriedBatches& with = {});
   void End(const Round& of);
 
