@@ -52,7 +52,7 @@ std::variant<Flags, int> ParseFlags(int argc, char** argv) {
                                  "");
   app.add_option("--listen", flags.listen,
                  "Address of a machine's first process; the others take the ports after it. One that\n"
-                 "other machines reach needs --insecure. Default 127.0.0.1:7070")
+                 "other machines reach needs TLS and access control, or --insecure. Default 127.0.0.1:7070")
       ->check(host_port)
       ->type_name("HOST:PORT");
   app.add_option(

@@ -61,8 +61,8 @@ bool AllReady(Collective& collective, const Result<std::uint64_t>& mine) {
   if (other == fingerprints.end()) return true;
   if (Value(collective.rank()) == 0) {
     spdlog::error(
-        "rank {} has another configuration (limits, tables, deterministic or partial_sums) or version than "
-        "rank 0",
+        "rank {} has another configuration (limits, tables, durability, security, deterministic or "
+        "partial_sums) or version than rank 0",
         other - fingerprints.begin());
   }
   return false;

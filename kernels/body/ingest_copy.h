@@ -34,7 +34,7 @@ SLOTWISE_HD inline Words LoadOnce(const Words* from) {
 
 // The arrays of a launch, in device memory. Sums are kept in several places for each array, so that groups
 // seldom meet at one. Each place has a cache line of its own, because additions to a line come one after the
-// other, a nanosecond each (docs/performance.md, "A trainer on the server's GPU").
+// other, a nanosecond each (docs/performance-log.md).
 struct ArrivingArrays {
   static constexpr std::uint32_t kMost = 48;
   static constexpr std::uint32_t kSumsOfOne = 16;

@@ -299,7 +299,7 @@ def test_ranks_with_other_configurations_do_not_serve_together(tmp_path: Path, c
     script.write_text(f'#!/bin/sh\nexec "$1" --config {tmp_path}/$OMPI_COMM_WORLD_RANK.pbtxt\n')
     script.chmod(0o755)
     error = error_of_start(ranks=2, wrapper=(str(script),))
-    assert "rank 1 has another configuration (limits, tables, deterministic or partial_sums)" in error
+    assert "rank 1 has another configuration (limits, tables, durability, security, deterministic or" in error
 
 
 def test_check_config_says_whether_it_is_right(config: Path, check: CheckConfig) -> None:
