@@ -93,7 +93,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double all_out = o.bags() * row;
   // With several ranks, partial sums travel.
   const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
-  const TravelCosts& costs = table.costs();  // zeros if there is one rank
+  const DistributionCosts& costs = table.costs();  // zeros if there is one rank
   const bool owned = ranks > 1 && table.way() == OutputDistribution::kOwnedBags;
   const double share = owned ? ShareOwned(o.bags(), rows.size(), collective.size()) : 1;
   const double keys_seconds = 8 * o.keys() * costs.all_gather;
@@ -156,7 +156,7 @@ void DescribeExchange(const ShardedTable& table, const std::string& exchange, Re
   const auto speed = [](const char* what, double cost) {
     return std::string(what) + " " + std::to_string(1e-9 / cost).substr(0, 5) + " GB/s";
   };
-  const TravelCosts& costs = table.costs();
+  const DistributionCosts& costs = table.costs();
   report.notes.push_back(
       "Ranks exchange batches by " + exchange + ": " + speed("reduce-scatter", costs.reduce_scatter) + ", " +
       speed("all-gather", costs.all_gather) + ", " + speed("all-to-all", costs.all_to_all) +
@@ -175,7 +175,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   const DataType partials = PartialsOf(o);
   ShardedTable table(*place.device, collective, *exchange, options,
                      {.partials = partials,
-                      .costs = MeasureTravel(*place.device, collective, *exchange, partials),
+                      .costs = MeasureDistribution(*place.device, collective, *exchange, partials),
                       .way = GivenWay(o)});
   table.Insert(KeysOfRange(0, o.rows));
   Must(table.RowsOfAllRanks() == o.rows, "wrong result: not as many rows as keys");

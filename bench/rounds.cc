@@ -293,7 +293,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
 
   const Exchanges exchanges = Must(Exchanges::Make(*place.device, collective), "no exchange");
   EngineOptions limits;
-  limits.travel.costs = MeasureTravel(*place.device, collective, exchanges.bags());
+  limits.distribution.costs = MeasureDistribution(*place.device, collective, exchanges.bags());
   // One lookup a round: the engine would else take along what waits.
   limits.max_round_bytes = static_cast<std::uint64_t>(
       1.25 * (o.keys() * sizeof(Key) + std::size_t{o.bags()} * (o.dim + 1) * sizeof(float)));

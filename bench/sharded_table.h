@@ -49,13 +49,13 @@ class ShardedTable {
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
   // REQUIRES: SetBatch.
-  OutputDistribution way() const { return work_.travel().Choose(bags_); }
+  OutputDistribution way() const { return work_.distributor().Choose(bags_); }
 
   void Wait() { device_.Wait(); }  // until all is done
 
   ShardUsage Usage() const { return table_.shard->Usage(); }
-  const TravelCosts& costs() const { return work_.travel().costs(); }
-  DataType partials() const { return work_.travel().partials(); }
+  const DistributionCosts& costs() const { return work_.distributor().costs(); }
+  DataType partials() const { return work_.distributor().partials(); }
   std::uint64_t RowsOfAllRanks();
 
  private:

@@ -285,7 +285,7 @@ class PreparedBatch {
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;
   bool absent_is_listed_ = false;
-  bool mostly_new_ = true;  // of the last batch that was inserted
+  bool mostly_new_ = true;  // of the last batch that was inserted; the first one counts as new
 };
 
 }  // namespace slotwise

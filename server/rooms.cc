@@ -93,7 +93,7 @@ DataType TypeOf(v1::DataType type) {
 EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   const v1::Limits& limits = config.limits();
   EngineOptions options;
-  options.travel.partials = TypeOf(config.partial_sums());
+  options.distribution.partials = TypeOf(config.partial_sums());
   options.stays_awake = HasSpareProcessors();
   options.max_round_bytes = std::uint64_t{limits.max_round_mib()} << 20;
   options.max_queue_bytes = std::uint64_t{limits.max_queue_mib()} << 20;
@@ -167,15 +167,15 @@ std::string MetricsAddress(const v1::ServerConfig& config, const HttpPort* metri
   return listen.ok() ? DialledHost(listen->host) + ":" + std::to_string(metrics->port()) : std::string();
 }
 
-void LogTravel(const std::string& exchange, const DistributionOptions& travel) {
+void LogDistribution(const std::string& exchange, const DistributionOptions& distribution) {
   const auto rate = [](double seconds_a_byte) { return 1e-9 / seconds_a_byte; };
-  const TravelCosts& costs = travel.costs;
+  const DistributionCosts& costs = distribution.costs;
   spdlog::info("ranks exchange batches by {}", exchange);
   spdlog::info(
       "measured, in GB/s of all ranks' bags: reduce-scatter {:.3g}, all-gather {:.3g}, all-to-all {:.3g}, "
       "a copy {:.3g}",
       rate(costs.reduce_scatter), rate(costs.all_gather), rate(costs.all_to_all), rate(costs.copy));
-  spdlog::info("partial sums of bags travel as {}", ToString(travel.partials));
+  spdlog::info("partial sums of bags travel as {}", ToString(distribution.partials));
 }
 
 // `lock` is null on ranks that do not hold the folder's; else it outlives the options.
@@ -323,10 +323,10 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   // What the folder brings back was in memory once, and may take the spare: no client calls meanwhile.
   if (on_host) KeepFromTables(aside->all() - aside->spare, rooms);
   EngineOptions engine = EngineOptionsOf(rooms.config);
-  engine.travel.costs =
-      MeasureTravel(*rooms.device, collective, rooms.exchanges->bags(), engine.travel.partials);
+  engine.distribution.costs =
+      MeasureDistribution(*rooms.device, collective, rooms.exchanges->bags(), engine.distribution.partials);
   if (collective.size() > 1 && Value(collective.rank()) == 0) {
-    LogTravel(rooms.exchanges->bags().Name(), engine.travel);
+    LogDistribution(rooms.exchanges->bags().Name(), engine.distribution);
   }
   const Instance instance = DrawInstance(collective);
   rooms.peers = std::make_shared<MetricsPeers>(DrawPeersToken(collective));

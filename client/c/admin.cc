@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "client/c/handles.h"
+#include "client/c/call.h"
 
 using slotwise::c::Text;
 

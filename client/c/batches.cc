@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/c/handles.h"
+#include "client/c/call.h"
 
 namespace slotwise::c {
 namespace {
@@ -101,7 +101,7 @@ void LookUp(Client& client, std::span<const slotwise_batch> given, std::int32_t 
   client.LookupOnGpuAsync(*lookups, *checked, GpuOf(*gpu), done, call, push);
 }
 
-// Returns what others may come behind; null of a push from the host's memory.
+// Returns the push behind which lookups by the same GPU may come; null of a push from the host's memory.
 std::shared_ptr<GpuPushUnderWay> Push(Client& client, std::span<const slotwise_batch> given,
                                       const slotwise_step* step, const slotwise_gpu* gpu,
                                       const CallOptions& call, const End& end) {

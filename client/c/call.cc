@@ -1,4 +1,6 @@
 // Calls: how they start, end and are waited for, one by one or in queues of those that have ended.
+#include "client/c/call.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -9,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "client/c/handles.h"
 #include "wire/spare_processors.h"
 
 namespace slotwise::c {

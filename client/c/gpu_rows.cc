@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/c/handles.h"
+#include "client/c/call.h"
 
 namespace slotwise::c {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "client/c/handles.h"
+#include "client/c/call.h"
 
 struct slotwise_rows {
   slotwise::Result<slotwise::RowStream> stream;

@@ -2,19 +2,72 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "client/cpp/message_writer.h"
+#include "client/cpp/message_memory.h"
 #include "client/cpp/messages.h"
 #include "client/cpp/piecewise_widening.h"
 #include "wire/data_type_proto.h"
 #include "wire/frame_stream.h"
 #include "wire/nested.h"
 #include "wire/wire_reader.h"
+#include "wire/wire_writer.h"
 
 namespace slotwise::client {
 namespace {
+
+// A MessageWriter writes a message into one piece of memory: its small fields, then its arrays, one after the
+// other.
+class MessageWriter {
+ public:
+  // A `bytes` field of `size` bytes that `write` fills.
+  struct Array {
+    int field = 0;
+    std::size_t size = 0;
+    std::function<void(char*)> write;
+  };
+
+  explicit MessageWriter(const google::protobuf::MessageLite& small_fields)
+      : header_(small_fields.SerializeAsString()) {}
+
+  void Add(int field, std::size_t size, std::function<void(char*)> write) {
+    if (size > 0) arrays_.push_back({field, size, std::move(write)});
+  }
+
+  template <class T>
+  void AddCopy(int field, std::span<const T> values) {
+    Add(field, values.size_bytes(),
+        [values](char* to) { std::memcpy(to, values.data(), values.size_bytes()); });
+  }
+
+  grpc::ByteBuffer Write(MessageMemory& memory) const {
+    std::vector<std::string> headers(arrays_.size());
+    std::size_t size = header_.size();
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      AppendArrayHeader(arrays_[i].field, arrays_[i].size, headers[i]);
+      size += headers[i].size() + arrays_[i].size;
+    }
+    const auto [slice, bytes] = memory.Take(size);
+    char* to = reinterpret_cast<char*>(bytes);
+    to = std::ranges::copy(header_, to).out;
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      to = std::ranges::copy(headers[i], to).out;
+      arrays_[i].write(to);
+      to += arrays_[i].size;
+    }
+    return {&slice, 1};
+  }
+
+ private:
+  const std::string header_;
+  std::vector<Array> arrays_;
+};
 
 // LookupRequest and PushRequest give their arrays the same field numbers.
 constexpr int kKeys = v1::LookupRequest::kKeysFieldNumber;

@@ -196,7 +196,7 @@ Result<ServerTopology> Client::Topology(const CallOptions& call) {
 }
 
 Result<std::vector<RankStats>> Client::Stats(const CallOptions& call) {
-  client::Call all = impl_->Begin(call);
+  client::Call all = impl_->CallOf(call);
   const auto topology = Topology(call);
   if (!topology.ok()) return topology.status();
   std::vector<client::Request> requests;

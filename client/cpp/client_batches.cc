@@ -176,7 +176,7 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
   virtual void End(const Status& status) = 0;
 
  protected:
-  // Cut() does so. `parts`: that a step has; 0 if it does not matter.
+  // Cuts the batches into requests; each Cut() calls it. `parts`: how many parts a step is to have; 0: any.
   Status CutInto(std::uint32_t parts) {
     if (batches_->gpu) {
       client::PutTogether(*batches_, std::max<std::uint32_t>(parts, 1));
@@ -315,7 +315,7 @@ void Client::LookupAsync(std::span<const TableLookup> lookups, LookupMode mode, 
   for (const TableLookup& lookup : lookups) {
     batches.tables.push_back({.table = std::string(lookup.table), .view = lookup.batch, .out = lookup.out});
   }
-  std::make_shared<BatchCall::Lookup>(*impl_, impl_->Begin(call), std::move(batches), mode, std::move(done))
+  std::make_shared<BatchCall::Lookup>(*impl_, impl_->CallOf(call), std::move(batches), mode, std::move(done))
       ->Begin();
 }
 
@@ -326,7 +326,7 @@ void Client::PushAsync(std::span<const TablePush> pushes, const std::optional<St
     batches.tables.push_back(
         {.table = std::string(push.table), .view = push.batch, .gradients = push.gradients});
   }
-  std::make_shared<BatchCall::Push>(*impl_, impl_->Begin(call), std::move(batches), std::move(done))
+  std::make_shared<BatchCall::Push>(*impl_, impl_->CallOf(call), std::move(batches), std::move(done))
       ->BeginAs(step);
 }
 
@@ -342,7 +342,7 @@ void Client::LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mod
     if (!status.ok()) return done(status);
     done(std::move(gpu->rows));
   };
-  std::make_shared<BatchCall::Lookup>(*impl_, impl_->Begin(call), std::move(*batches), mode, ended)->Begin();
+  std::make_shared<BatchCall::Lookup>(*impl_, impl_->CallOf(call), std::move(*batches), mode, ended)->Begin();
 }
 
 std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush> pushes,
@@ -366,7 +366,7 @@ std::shared_ptr<GpuPushUnderWay> Client::PushOnGpuAsync(std::span<const GpuPush>
     turn->End(steps.ok());
     done(steps);
   };
-  std::make_shared<BatchCall::Push>(*impl_, impl_->Begin(call), std::move(*batches), ended)->BeginAs(step);
+  std::make_shared<BatchCall::Push>(*impl_, impl_->CallOf(call), std::move(*batches), ended)->BeginAs(step);
   return turn;
 }
 

@@ -115,7 +115,7 @@ void Client::Impl::Close() {
   channels_.now()->Close();
 }
 
-Call Client::Impl::Begin(const CallOptions& options) const {
+Call Client::Impl::CallOf(const CallOptions& options) const {
   // A longer one could not be added to the clock.
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
   const auto timeout = std::min(kLongest, options.timeout.value_or(options_.timeout));

@@ -41,7 +41,7 @@ class Client::Impl {
   void Close();
 
   // Returns what holds for a call that begins now.
-  client::Call Begin(const CallOptions& options) const;
+  client::Call CallOf(const CallOptions& options) const;
 
   // Makes one call of small messages, of a method of the service Admin, and waits for its answer
   // (client/cpp/methods.cc). `rank`: the rank that alone is asked; nothing: any.

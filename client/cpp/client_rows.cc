@@ -105,7 +105,7 @@ Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, co
                           .channel = requests.size() / ranks});
       first += some;
     } while (first < count && requests.size() < kAtOnce * ranks);
-    const Status status = impl.runs().SendAndWait(impl.Begin(call), std::move(requests));
+    const Status status = impl.runs().SendAndWait(impl.CallOf(call), std::move(requests));
     if (!status.ok()) return count <= most ? status : WithRowsDone(status, rows, count, done);
   } while (first < count);
   return rows.load();

@@ -376,7 +376,7 @@ Result<RowStream> Client::Export(std::string_view table, bool with_state,
   }
   // Every rank sends its own rows, so the export has to know all ranks of the server as it is now.
   if (const auto topology = Topology(options); !topology.ok()) return topology.status();
-  const client::Call call = impl_->Begin(options);
+  const client::Call call = impl_->CallOf(options);
   const auto rows = std::make_shared<client::Export>(impl_->channels(), call, std::move(requests));
   if (Status status = impl_->runs().Enter(rows, call.stop); !status.ok()) return status;
   const std::weak_ptr<client::Export> weak = rows;

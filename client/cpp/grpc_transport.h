@@ -16,7 +16,7 @@
 
 namespace slotwise::client {
 
-// An event in the client's completion queue. It owns itself, and Arrive deletes it.
+// An event in the client's completion queue. It owns itself: Channels' threads call Arrive, which deletes it.
 class Arrival {
  public:
   virtual ~Arrival() = default;

@@ -53,7 +53,7 @@ Status Client::Impl::Ask(const CallOptions& options, std::string_view method, co
   const bool is_long = long_method != kLongMethods.end();
   CallOptions patient = options;
   if (is_long && !options.timeout) patient.timeout = kLongCall;
-  client::Call call = Begin(patient);
+  client::Call call = CallOf(patient);
   if (is_long) call.retry_for = long_method->once ? std::chrono::milliseconds() : options_.timeout;
   client::Request asked = client::ToAsk(
       method, request, [&reply](const grpc::ByteBuffer& bytes) { return client::Deserialize(bytes, reply); });

@@ -151,8 +151,8 @@ void Client::Impl::AskForTopology(std::size_t rank, std::shared_ptr<client::Conn
   request.rank = rank;
   request.once = true;
   runs_.Send(
-      Begin({.timeout = limit}), {std::move(request)}, [ended, instance](const Status&) { ended(*instance); },
-      std::move(to));
+      CallOf({.timeout = limit}), {std::move(request)},
+      [ended, instance](const Status&) { ended(*instance); }, std::move(to));
 }
 
 void Client::Impl::AddOtherLosses(const Call& call, const Status& loss, const Done& done) {

@@ -75,7 +75,7 @@ void Run::Start(OnDone on_done) {
     const Connections::Channel* const channel = ChannelOf(request, 0, *to);
     if (channel != nullptr && &TransportOf(request, *channel) == channel->grpc.get()) {
       try {
-        request.exchange->WriteMessage();
+        static_cast<void>(request.exchange->Message());
       } catch (const std::bad_alloc&) {
         Cancel(NoMemory());
       }
@@ -94,7 +94,8 @@ Transport& Run::TransportOf(const Request& request, const Connections::Channel& 
   return *channel.grpc;
 }
 
-// pending_ counts the request already, and counts its try from here on.
+// pending_ counts the request from the run's begin until the request is answered, or fails; a try that is
+// sent again stays counted.
 void Run::Send(std::size_t index) {
   std::unique_lock lock(mutex_);
   waits_[index] = nullptr;

@@ -35,8 +35,6 @@ class Exchange {
   virtual std::string method() const = 0;
   // Returns the request as gRPC carries it: the same bytes at every try. The first call writes it.
   virtual const grpc::ByteBuffer& Message() = 0;
-  // Has the request written, so that a later Message() takes no time.
-  void WriteMessage() { static_cast<void>(Message()); }
   // Reads the reply that gRPC has brought.
   virtual Status ReadMessage(const grpc::ByteBuffer& reply) = 0;
 

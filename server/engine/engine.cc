@@ -54,8 +54,8 @@ class Engine::Impl {
                         .beyond_bytes = options.max_queue_bytes + options.max_round_bytes,
                         .request_bytes = options.request_bytes},
                        clock),
-        portion_(device.SharesHostMemory() ? AdmissionQuantum::kTimeOnCpu : AdmissionQuantum::kTimeOnGpu,
-                 options.least_portion_bytes, options.max_round_bytes),
+        quantum_(device.SharesHostMemory() ? AdmissionQuantum::kTimeOnCpu : AdmissionQuantum::kTimeOnGpu,
+                 options.least_quantum_bytes, options.max_round_bytes),
         idle_(clock, collective, request_queue_, options.stays_awake),
         arrays_(device, options.max_queue_bytes + 2 * options.max_round_bytes),
         maker_(device, collective, secret, options.rank_limit),
@@ -65,9 +65,9 @@ class Engine::Impl {
               Submit({&request, 1});
             },
             [this] { request_queue_.NudgeLocally(); }),
-        known_(options.more_operations),
-        context_(device, collective, exchanges, maker_, options.max_round_bytes, options.travel, arrays_,
-                 tables_, tickets_, log_, checkpointing_, options.room_maker) {
+        operations_(options.more_operations),
+        context_(device, collective, exchanges, maker_, options.max_round_bytes, options.distribution,
+                 arrays_, tables_, tickets_, log_, checkpointing_, options.room_maker) {
     if (observer_ != nullptr && observer_->wants_outcomes()) {
       says_outcomes_ = true;
       context_.round_outcome = &outcome_;
@@ -100,11 +100,11 @@ class Engine::Impl {
       request_queue_.Favour(decision.awaited);
       if (decision.closing) request_queue_.Close();
       decision.round ? RunRound(*decision.round, CarriedBatches(headers)) : FinishRounds();
-      if (decision.round) portion_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
+      if (decision.round) quantum_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
         AnswerEarly(round_scheduler_.TablesWereReplaced(replaced));
       // Others wait as for one long round while rounds over whole tables follow each other.
-      serves_nobody = decision.round && known_.Of(decision.round->operation).takes_long;
+      serves_nobody = decision.round && operations_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
@@ -121,7 +121,7 @@ class Engine::Impl {
   Result<Recovered> Recover(const DurabilityOptions& durability) {
     device_.UseOnThisThread();
     const ExactGrowth exact;
-    Recovery recovery(durability, known_, device_, collective_, tables_, maker_);
+    Recovery recovery(durability, operations_, device_, collective_, tables_, maker_);
     Result<Recovered> recovered = recovery.Run();
     if (!recovered.ok()) return recovered;
     round_scheduler_.BeginAfter(recovered->round);
@@ -235,11 +235,11 @@ class Engine::Impl {
     header.now_ms = Milliseconds(clock_.Now() - start_);
     const auto ranks = static_cast<std::uint64_t>(collective_.size());
     if (round_scheduler_.ready_rounds() >= kEnoughReady ||
-        round_scheduler_.ready_bytes() >= portion_.bytes() * ranks) {
+        round_scheduler_.ready_bytes() >= quantum_.bytes() * ranks) {
       header.durable = log_.durable();
       return header;
     }
-    RequestQueue::Taken taken = request_queue_.Take(Header::kMost, portion_.bytes());
+    RequestQueue::Taken taken = request_queue_.Take(Header::kMost, quantum_.bytes());
     header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
@@ -305,7 +305,7 @@ class Engine::Impl {
     rounds_.fetch_add(1, std::memory_order_relaxed);
     NoteTaken(round);
     NoteBusyPolling(round);
-    const OperationTraits& operation = known_.Of(round.operation);
+    const OperationTraits& operation = operations_.Of(round.operation);
     try {
       context_.Begin(operation, round, carried);
       operation.run(context_, round);
@@ -428,7 +428,7 @@ class Engine::Impl {
   Tables tables_;
   RoundScheduler round_scheduler_;
   RequestQueue request_queue_;
-  AdmissionQuantum portion_;
+  AdmissionQuantum quantum_;
   IdleWait idle_;
   PendingRequests tickets_;
   ArrayPool arrays_;
@@ -439,7 +439,7 @@ class Engine::Impl {
   Checkpointing checkpointing_;
   std::optional<Checkpoints> checkpoints_;
   Starts starts_;
-  const OperationTable known_;
+  const OperationTable operations_;
   RoundContext context_;
   bool says_outcomes_ = false;
   RoundOutcome outcome_;  // of the round that is run

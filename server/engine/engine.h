@@ -58,7 +58,7 @@ struct EngineOptions {
   std::uint64_t request_bytes = 2048;
   // A rank proposes about as much of its callers' requests at once as the ranks serve in a moment
   // (admission_quantum.h), and at least so many bytes. Ranks may differ.
-  std::uint64_t least_portion_bytes = std::uint64_t{64} << 10;
+  std::uint64_t least_quantum_bytes = std::uint64_t{64} << 10;
   std::size_t max_tables = 1024;
   // Of the applied steps that the ranks remember.
   LedgerLimits ledger = {};
@@ -72,7 +72,7 @@ struct EngineOptions {
   // What one rank may hold of a table.
   RankLimit rank_limit = {};
   // How bags travel between ranks.
-  DistributionOptions travel = {};
+  DistributionOptions distribution = {};
   // Operations beside a server's own: a test's. They outlive the engine.
   std::span<const OperationTraits> more_operations = {};
   // What gets a full table room for new keys: a test's, on every rank. It outlives the engine. Null: a full

@@ -25,7 +25,7 @@ bool OwnedBagsCanTravel(const DistributedBags& bags) {
          ranks * std::ranges::max(bags.bags_of) < std::numeric_limits<std::uint32_t>::max();
 }
 
-OutputDistribution FasterWay(const DistributedBags& bags, const TravelCosts& costs, DataType partials) {
+OutputDistribution FasterWay(const DistributedBags& bags, const DistributionCosts& costs, DataType partials) {
   if (!OwnedBagsCanTravel(bags)) return OutputDistribution::kAllBags;
   // Partial sums have this share of the bytes of the gradients that come back.
   const double share = static_cast<double>(BytesOf(partials)) / sizeof(float);

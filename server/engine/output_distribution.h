@@ -1,5 +1,5 @@
-// Way: which bags of a batch travel between ranks, all of them or only the owned ones (output_distributor.h).
-// The faster way is reckoned from what the ranks measured as they started.
+// OutputDistribution: which bags of a batch travel between ranks, all of them or only the owned ones
+// (output_distributor.h). The faster way is reckoned from what the ranks measured as they started.
 //
 // Thread-safety: plain values and pure functions.
 #ifndef SLOTWISE_SERVER_ENGINE_OUTPUT_DISTRIBUTION_H_
@@ -26,7 +26,7 @@ struct DistributedBags {
 };
 
 // Seconds a byte of an array that holds every bag, on average over the ranks.
-struct TravelCosts {
+struct DistributionCosts {
   double reduce_scatter = 0;  // of partial sums, in the type that they travel in
   double all_gather = 0;
   double all_to_all = 0;
@@ -38,8 +38,8 @@ struct DistributionOptions {
   // The type to which ranks' partial sums of bags are rounded on their way to each other. One rank's sums do
   // not travel.
   DataType partials = DataType::kFloat32;
-  // What MeasureTravel measured with `partials`. If nothing is known, all bags travel.
-  TravelCosts costs = {};
+  // What MeasureDistribution measured with `partials`. If nothing is known, all bags travel.
+  DistributionCosts costs = {};
   // The way to take wherever bags can travel so; by default the faster way, by the costs.
   std::optional<OutputDistribution> way = {};
 };
@@ -53,7 +53,7 @@ bool OwnedBagsCanTravel(const DistributedBags& bags);
 
 // Returns the way that costs less, for sums of type `partials` and float32 gradients; all bags if owned bags
 // cannot travel alone, or if nothing is known of costs.
-OutputDistribution FasterWay(const DistributedBags& bags, const TravelCosts& costs,
+OutputDistribution FasterWay(const DistributedBags& bags, const DistributionCosts& costs,
                              DataType partials = DataType::kFloat32);
 
 }  // namespace slotwise

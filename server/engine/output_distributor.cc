@@ -19,7 +19,8 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
 
 // Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed
 // least.
-TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange, DataType partials) {
+DistributionCosts MeasureDistribution(Device& device, Collective& collective, Exchange& exchange,
+                                      DataType partials) {
   if (collective.size() == 1) return {};
   using Clock = std::chrono::steady_clock;
   constexpr int kRepeats = 5;
@@ -47,7 +48,7 @@ TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exch
     return static_cast<double>(fastest) * 1e-9 / static_cast<double>(ranks * bytes);
   };
   const std::vector<std::size_t> partial_sizes(ranks, block * sizeof(float) / BytesOf(partials));
-  TravelCosts costs;
+  DistributionCosts costs;
   costs.reduce_scatter = cost([&] { exchange.ReduceScatter(partial_sizes, {from, partials}, to); });
   costs.all_gather = cost([&] { exchange.AllGatherBlocks(Times(sizes, sizeof(float)), to); });
   costs.all_to_all = cost([&] { exchange.AllToAll(sizes, from, sizes, to); });

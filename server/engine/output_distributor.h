@@ -9,8 +9,8 @@
 // exchange is deterministic, they give the same bytes. Partial sums may travel as 16-bit numbers: each rank's
 // sum is rounded once, as it is pooled, and sums are added in float32 in rank order, so both ways give the
 // same bytes then. Gradients travel as float32. Thread-safety: one thread at a time. Pool, Update and
-// MeasureTravel are collective. Throws std::bad_alloc, std::runtime_error. A call takes its place in the
-// order of the device's work and of the exchange's stream, and need not wait for either.
+// MeasureDistribution are collective. Throws std::bad_alloc, std::runtime_error. A call takes its place in
+// the order of the device's work and of the exchange's stream, and need not wait for either.
 #ifndef SLOTWISE_SERVER_ENGINE_OUTPUT_DISTRIBUTOR_H_
 #define SLOTWISE_SERVER_ENGINE_OUTPUT_DISTRIBUTOR_H_
 
@@ -29,8 +29,8 @@ namespace slotwise {
 
 // Measures what both ways cost, with partial sums of type `partials`. One rank's costs are zeros: nothing
 // travels. The device has nothing left to do when the call returns.
-TravelCosts MeasureTravel(Device& device, Collective& collective, Exchange& exchange,
-                          DataType partials = DataType::kFloat32);
+DistributionCosts MeasureDistribution(Device& device, Collective& collective, Exchange& exchange,
+                                      DataType partials = DataType::kFloat32);
 
 // The memory that a batch's bags need as they travel: the plan says which of them travel, the arrays hold
 // them before and after. The device has to be done with one batch's use before the next one's; batches that
@@ -51,7 +51,7 @@ class OutputDistributor {
 
   // The type in which partial sums travel; float32 with one rank, whose sums do not travel.
   DataType partials() const { return options_.partials; }
-  const TravelCosts& costs() const { return options_.costs; }
+  const DistributionCosts& costs() const { return options_.costs; }
 
   // The exchange's stream, in whose order pooled bags come.
   Stream& stream() const { return exchange_.stream(); }

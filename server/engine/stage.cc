@@ -13,14 +13,16 @@ Stage::Stage(Device& device, Collective& collective, const Exchanges& exchanges,
       narrow_(device) {}
 
 DistributionArrays& Stage::distribution_arrays(std::size_t table) {
-  while (travel_.size() <= table) travel_.push_back(std::make_unique<DistributionArrays>(device_));
-  return *travel_[table];
+  while (distribution_arrays_.size() <= table)
+    distribution_arrays_.push_back(std::make_unique<DistributionArrays>(device_));
+  return *distribution_arrays_[table];
 }
 
 void Stage::LetGoOfLargeArrays() {
   std::size_t bytes = 0;
-  for (std::size_t table = 1; table < travel_.size(); ++table) bytes += travel_[table]->bytes();
-  if (bytes > (device_.SharesHostMemory() ? kMostKeptOnCpu : kMostKept)) travel_.resize(1);
+  for (std::size_t table = 1; table < distribution_arrays_.size(); ++table)
+    bytes += distribution_arrays_[table]->bytes();
+  if (bytes > (device_.SharesHostMemory() ? kMostKeptOnCpu : kMostKept)) distribution_arrays_.resize(1);
 }
 
 void Stage::FinishIfDone() {

@@ -84,8 +84,8 @@ class Stage {
   // that waited for it. Does nothing if there is no round.
   void Finish();
 
-  // The travel arrays of further tables are kept for the next round as long as they take no more. A CPU's are
-  // main memory, which its tables need, and are soon made anew.
+  // The distribution arrays of further tables are kept for the next round as long as they take no more. A
+  // CPU's are main memory, which its tables need, and are soon made anew.
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;
   static constexpr std::size_t kMostKeptOnCpu = std::size_t{16} << 20;
 
@@ -95,7 +95,7 @@ class Stage {
   Device& device_;
   std::unique_ptr<Stream> stream_;
   BatchGather gather_;
-  std::vector<std::unique_ptr<DistributionArrays>> travel_;  // by table of the round
+  std::vector<std::unique_ptr<DistributionArrays>> distribution_arrays_;  // by table of the round
   DeviceArray<float> pooled_;      // bags that are not pooled where their numbers are to lie
   DeviceArray<std::byte> narrow_;  // 16-bit numbers on a device with memory of its own
   std::vector<Request> kept_;

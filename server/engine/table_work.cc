@@ -12,10 +12,11 @@
 namespace slotwise {
 
 TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange,
-                     const DistributionOptions& travel, std::uint64_t max_new_bytes, RoomMaker* room_maker)
+                     const DistributionOptions& distribution, std::uint64_t max_new_bytes,
+                     RoomMaker* room_maker)
     : device_(device),
       collective_(collective),
-      travel_(device, collective, exchange, travel),
+      distributor_(device, collective, exchange, distribution),
       max_new_bytes_(max_new_bytes),
       room_maker_(room_maker) {}
 
@@ -219,16 +220,17 @@ Stream& TableWork::Pool(Table& table, FoundBatch& batch, const DistributedBags& 
     batch.Pool(pooled);
     return device_.WorkStream();
   }
-  const OutputDistribution way = travel_.Choose(bags);
-  travel_.Pool(batch, bags, way, arrays, static_cast<float*>(pooled.data));
+  const OutputDistribution way = distributor_.Choose(bags);
+  distributor_.Pool(batch, bags, way, arrays, static_cast<float*>(pooled.data));
   ++(way == OutputDistribution::kOwnedBags ? table.rounds.owned_bags : table.rounds.all_bags);
-  return travel_.stream();
+  return distributor_.stream();
 }
 
 // An all-to-all plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part
 // order: only if the two orders are one can owned bags travel.
 bool TableWork::TakesMineAlone(const DistributedBags& bags, bool in_part_order) const {
-  return collective_.size() > 1 && in_part_order && travel_.Choose(bags) == OutputDistribution::kOwnedBags;
+  return collective_.size() > 1 && in_part_order &&
+         distributor_.Choose(bags) == OutputDistribution::kOwnedBags;
 }
 
 void TableWork::Update(Table& table, GroupedBatch batch, const float* gradients, const StepScalars& scalars) {
@@ -238,7 +240,7 @@ void TableWork::Update(Table& table, GroupedBatch batch, const float* gradients,
 
 void TableWork::UpdateByMine(Table& table, InsertedBatch batch, const DistributedBags& bags,
                              const float* gradients, const StepScalars& scalars, DistributionArrays& arrays) {
-  travel_.Update(std::move(batch), bags, gradients, scalars, arrays);
+  distributor_.Update(std::move(batch), bags, gradients, scalars, arrays);
   ++table.rounds.owned_bags;
 }
 

@@ -49,7 +49,8 @@ class TableWork {
   // The arguments outlive it. Bags travel by `exchange`. No batch may bring one rank new rows of more bytes
   // than `max_new_bytes`: that rank writes them alone, and the others wait. `room_maker`: null, or the same
   // on every rank.
-  TableWork(Device& device, Collective& collective, Exchange& exchange, const DistributionOptions& travel,
+  TableWork(Device& device, Collective& collective, Exchange& exchange,
+            const DistributionOptions& distribution,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
             RoomMaker* room_maker = nullptr);
 
@@ -104,7 +105,7 @@ class TableWork {
   void UpdateByMine(Table& table, InsertedBatch batch, const DistributedBags& bags, const float* gradients,
                     const StepScalars& scalars, DistributionArrays& arrays);
 
-  const OutputDistributor& travel() const { return travel_; }
+  const OutputDistributor& distributor() const { return distributor_; }
 
  private:
   // What this rank has prepared of a table's batch.
@@ -135,7 +136,7 @@ class TableWork {
 
   Device& device_;
   Collective& collective_;
-  OutputDistributor travel_;
+  OutputDistributor distributor_;
   const std::uint64_t max_new_bytes_;
   RoomMaker* const room_maker_;
   bool inserted_new_keys_ = false;

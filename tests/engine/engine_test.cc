@@ -60,7 +60,7 @@ class EngineTest : public testing::TestWithParam<DeviceKind> {
   void RestartForEachWay(const std::function<void()>& check) {
     for (const OutputDistribution way : {OutputDistribution::kAllBags, OutputDistribution::kOwnedBags}) {
       SCOPED_TRACE(way == OutputDistribution::kAllBags ? "all bags" : "owned bags");
-      Restart({.travel = {.way = way}});
+      Restart({.distribution = {.way = way}});
       check();
     }
   }

@@ -134,12 +134,12 @@ class FairRounds : public testing::Test {
   const EnginePlace place_{MakeSoloCollective(), MakeCpuDevice(1)};
   const std::unique_ptr<Collective> collective_ = MakeSoloCollective();
   HoldRounds observer_;
-  // A portion is one request here, whatever time that takes.
+  // A quantum is one request here, whatever time that takes.
   Engine engine_{*place_.device,
                  *collective_,
                  place_.exchanges,
                  kTestSecret,
-                 {.max_round_bytes = 1 << 20, .least_portion_bytes = 1},
+                 {.max_round_bytes = 1 << 20, .least_quantum_bytes = 1},
                  SystemClock(),
                  &observer_};
   std::thread thread_{[this] { engine_.Run(); }};

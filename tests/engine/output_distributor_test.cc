@@ -37,7 +37,7 @@ DistributedBags Travelling(std::size_t ranks, std::size_t bags_a_rank, std::size
 }
 
 // Every operation as fast as the others, and memory four times as fast.
-constexpr TravelCosts kEvenCosts{1e-10, 1e-10, 1e-10, 0.25e-10};
+constexpr DistributionCosts kEvenCosts{1e-10, 1e-10, 1e-10, 0.25e-10};
 
 TEST(TheFasterWay, IsThatOfOwnedBagsIfKeysAreFewAndRanksMany) {
   EXPECT_EQ(FasterWay(Travelling(8, 1000, 1), kEvenCosts), OutputDistribution::kOwnedBags);
@@ -51,7 +51,7 @@ TEST(TheFasterWay, IsThatOfAllBagsIfEachHasKeysOfMostRanks) {
 
 TEST(TheFasterWay, DependsOnWhatWasMeasured) {
   const DistributedBags bags = Travelling(4, 1000, 2);  // a rank owns keys of 7 in 16
-  TravelCosts costs{.reduce_scatter = 3e-10, .all_gather = 1e-10, .all_to_all = 3e-10, .copy = 1e-10};
+  DistributionCosts costs{.reduce_scatter = 3e-10, .all_gather = 1e-10, .all_to_all = 3e-10, .copy = 1e-10};
   EXPECT_EQ(FasterWay(bags, costs), OutputDistribution::kOwnedBags);  // 3.5 and 4
   costs.all_to_all = 4e-10;
   EXPECT_EQ(FasterWay(bags, costs), OutputDistribution::kAllBags);  // 4.375 and 4
@@ -61,12 +61,14 @@ TEST(TheFasterWay, DependsOnWhatWasMeasured) {
 // What travels there counts by its bytes, half of those that travel back.
 TEST(TheFasterWay, CountsThePartialSumsBytes) {
   const DistributedBags bags = Travelling(4, 1000, 2);  // a rank owns keys of 7 in 16
-  const TravelCosts there{.reduce_scatter = 4e-10, .all_gather = 1e-10, .all_to_all = 4e-10, .copy = 1e-10};
+  const DistributionCosts there{
+      .reduce_scatter = 4e-10, .all_gather = 1e-10, .all_to_all = 4e-10, .copy = 1e-10};
   EXPECT_EQ(FasterWay(bags, there), OutputDistribution::kOwnedBags);  // 4.375 and 5
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     EXPECT_EQ(FasterWay(bags, there, type), OutputDistribution::kAllBags);  // 3.28 and 3
   }
-  const TravelCosts back{.reduce_scatter = 1e-10, .all_gather = 2e-10, .all_to_all = 3e-10, .copy = 0.5e-10};
+  const DistributionCosts back{
+      .reduce_scatter = 1e-10, .all_gather = 2e-10, .all_to_all = 3e-10, .copy = 0.5e-10};
   EXPECT_EQ(FasterWay(bags, back), OutputDistribution::kAllBags);  // 3.06 and 3
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     EXPECT_EQ(FasterWay(bags, back, type), OutputDistribution::kOwnedBags);  // 2.3 and 2.5
@@ -447,8 +449,8 @@ TEST_P(ABagTravel, KeepsBatchesApartWhoseBagsTravelAtOnce) {
 }
 
 TEST_P(ABagTravel, TravelsTheFasterWayUnlessOneIsGiven) {
-  const TravelCosts dear_sums{.reduce_scatter = 1, .all_gather = 1, .all_to_all = 1e-9, .copy = 1e-9};
-  const TravelCosts dear_bags{.reduce_scatter = 1e-9, .all_gather = 1e-9, .all_to_all = 1, .copy = 1};
+  const DistributionCosts dear_sums{.reduce_scatter = 1, .all_gather = 1, .all_to_all = 1e-9, .copy = 1e-9};
+  const DistributionCosts dear_bags{.reduce_scatter = 1e-9, .all_gather = 1e-9, .all_to_all = 1, .copy = 1};
   const auto chosen = [&](const DistributionOptions& options) {
     return OutputDistributor(*device_, *collective_, *exchange_, options).Choose(Travelling(ranks(), 100, 1));
   };
@@ -463,7 +465,7 @@ TEST_P(ABagTravel, TravelsTheFasterWayUnlessOneIsGiven) {
 TEST_P(ABagTravel, MeasuresTheSameOnEveryRank) {
   for (const DataType type : kEveryType) {
     TravelAs(type);
-    const TravelCosts costs = MeasureTravel(*device_, *collective_, *exchange_, type);
+    const DistributionCosts costs = MeasureDistribution(*device_, *collective_, *exchange_, type);
     const std::array<double, 4> mine{costs.reduce_scatter, costs.all_gather, costs.all_to_all, costs.copy};
     std::vector<std::array<double, 4>> all(ranks());
     collective_->AllGather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));

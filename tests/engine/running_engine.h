@@ -71,12 +71,12 @@ struct EnginePlace {
       : collective(std::move(ranks)),
         device(std::move(of_rank)),
         exchanges(std::move(*Exchanges::Make(*device, *collective))),
-        costs(MeasureTravel(*device, *collective, exchanges.bags())) {}
+        costs(MeasureDistribution(*device, *collective, exchanges.bags())) {}
 
   const std::unique_ptr<Collective> collective;
   const std::unique_ptr<Device> device;
   const Exchanges exchanges;
-  const TravelCosts costs;
+  const DistributionCosts costs;
 };
 
 class RunningEngine {
@@ -188,8 +188,8 @@ class RunningEngine {
     return Start<T>(submit).get();
   }
 
-  static EngineOptions With(const TravelCosts& costs, EngineOptions options) {
-    options.travel.costs = costs;
+  static EngineOptions With(const DistributionCosts& costs, EngineOptions options) {
+    options.distribution.costs = costs;
     return options;
   }
 

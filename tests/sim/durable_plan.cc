@@ -39,7 +39,7 @@ void DrawRanks(Random& random, Plan& plan) {
   plan.engine.max_queue_bytes = random.OneIn(4) ? 5000 : 1'000'000;
   plan.engine.instance = random.Bits() | 1;
   plan.engine.step_timeout = std::chrono::milliseconds(random.OneOf(Sizes{20, 100, 1000}));
-  plan.engine.travel.costs = {1, 1, 1, 0.5};
+  plan.engine.distribution.costs = {1, 1, 1, 0.5};
   plan.asks = 20 + random.Below(80);
   plan.client_pause = random.OneOf(Sizes{4, 10, 40});
   plan.device_pause = random.OneOf(Sizes{1, 2, 8});

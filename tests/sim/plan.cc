@@ -42,15 +42,16 @@ Plan MakePlan(std::uint64_t seed) {
 
   plan.engine.max_round_bytes = random.OneOf(std::vector<std::uint64_t>{1000, 2500, 6000, 100'000});
   plan.engine.max_queue_bytes = random.OneOf(std::vector<std::uint64_t>{300, 1000, 5000, 1'000'000});
-  plan.engine.least_portion_bytes = random.OneOf(std::vector<std::uint64_t>{1, 5000, 1'000'000});
+  plan.engine.least_quantum_bytes = random.OneOf(std::vector<std::uint64_t>{1, 5000, 1'000'000});
   plan.engine.request_bytes = 0;  // the referee reckons with arrays and answers alone
   plan.engine.step_timeout =
       std::chrono::milliseconds(random.OneOf(std::vector<std::int64_t>{2, 20, 100, 1000}));
   plan.engine.ledger.max_sessions = random.OneOf(std::vector<std::size_t>{1, 2, 4, 65536});
-  if (random.OneIn(4)) plan.engine.travel.partials = static_cast<DataType>(1 + random.Below(2));
+  if (random.OneIn(4)) plan.engine.distribution.partials = static_cast<DataType>(1 + random.Below(2));
   if (random.OneIn(2))
-    plan.engine.travel.way = random.OneIn(2) ? OutputDistribution::kAllBags : OutputDistribution::kOwnedBags;
-  if (!plan.engine.travel.way) plan.engine.travel.costs = {1, 1, 1, 0.5};
+    plan.engine.distribution.way =
+        random.OneIn(2) ? OutputDistribution::kAllBags : OutputDistribution::kOwnedBags;
+  if (!plan.engine.distribution.way) plan.engine.distribution.costs = {1, 1, 1, 0.5};
 
   const std::vector<std::string_view> names{"ads", "users", "pages"};
   const std::size_t tables = 1 + random.Below(names.size());

@@ -152,8 +152,8 @@ void Referee::RunCreate(Sent& sent) {
   }
   const TableId id{next_table_++};  // a table that cannot be made has one too
   if (decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
-  tables_.emplace(id,
-                  ModelTable(options, plan_.ranks, plan_.engine.travel.partials, plan_.engine.rank_limit));
+  tables_.emplace(
+      id, ModelTable(options, plan_.ranks, plan_.engine.distribution.partials, plan_.engine.rank_limit));
   Expect(sent, Expected{StatusCode::kOk, {.created = {id, true}}, {}});
 }
 

@@ -222,7 +222,7 @@ class StepOfTables:
             self._push_in_flight(device)
 
     def _push_now(self) -> None:
-        self._ps._pushes.wait()  # behind a push that fails there comes no step
+        self._ps._pushes.wait()  # raises if a push in flight has failed; this step is not sent then
         self._send(self._lookups, self._gradients, self._next())
 
     def _push_in_flight(self, device: torch.device | None) -> None:

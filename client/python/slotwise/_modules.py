@@ -151,7 +151,7 @@ class RemoteEmbedding(nn.Module):
         return Found(moved)
 
     def _fetch_behind_pushes(self, lookups: Lookups) -> tuple[Tensor, ...]:
-        """Looks up rows that have all pushes before."""
+        """Looks up once all pushes to these tables are applied, or behind them on their GPU."""
         pushes, gpu = self._ps._pushes, gpu_of(self._ps)
         behind = pushes.under_way(lookups)
         device = None if behind is None else gpu.device_of(lookups.values())

@@ -272,14 +272,18 @@ class EmbeddingCalls(SessionCalls):
             behind: a push by the same GPU that the lookup sees.
         """
         core, mode, native = self._core, TRAIN if train else EVAL, _natives(batches)
-        return lambda call: core.lookup(self._client, native, len(batches), mode, gpu, behind, call)
+        return lambda options: core.lookup(
+            self._client, native, len(batches), mode, gpu, behind, options
+        )
 
     def _begin_push(
         self, batches: Sequence[Batch], states: Any, rates: Any, step: Step | None, gpu: Any = None
     ) -> Begin:
         """Returns a function that starts a push. `gpu`: as for a lookup."""
         core, named, native = self._core, self._named(step), _natives(batches)
-        return lambda call: core.push(self._client, native, len(batches), states, rates, named, gpu, call)
+        return lambda options: core.push(
+            self._client, native, len(batches), states, rates, named, gpu, options
+        )
 
     @contextmanager
     def _shapes(self, *names: str) -> Iterator[list[TableShape]]:

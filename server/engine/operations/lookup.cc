@@ -86,8 +86,9 @@ class LookupRounds {
   // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
   // values. They are there when the stage's stream is done.
   void PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbers& numbers);
-  // Whether each piece can be pooled where its run lies, and does so.
-  bool PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
+  // Returns whether each piece can be pooled right into its run's memory.
+  bool CanPoolInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
+  // REQUIRES: CanPoolInPlace.
   void PoolInPlace(Stage& stage, const TogetherBatches& of, const PooledNumbers& numbers);
   // Divides this rank's pooled bags [first, last) of a table as its combiner says.
   void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
@@ -246,8 +247,9 @@ void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbe
     if (!run.placed)
       run.memory->values = context_.arrays.TakeOfDevice<std::byte>(run.bytes());  // written whole below
   }
-  if (PoolsInPlace(batches, numbers)) return PoolInPlace(stage, of, numbers);
-  // A single run is pooled as what it is to become, if all tables can be, and where it is to lie.
+  if (CanPoolInPlace(batches, numbers)) return PoolInPlace(stage, of, numbers);
+  // A single run is pooled right in its final type, if every table's bags can be, and right into its memory,
+  // if the device can write there.
   const bool single =
       runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
         return context_.work.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
@@ -273,7 +275,7 @@ void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbe
   BringToHost(stage, {where, type}, runs);
 }
 
-bool LookupRounds::PoolsInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const {
+bool LookupRounds::CanPoolInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const {
   return context_.work.CanPoolRanges() && std::ranges::all_of(numbers.runs, &LookupRun::reachable) &&
          std::ranges::all_of(numbers.pieces, [&](const PooledPiece& piece) {
            const DataType type = numbers.runs[piece.run].type;

@@ -119,9 +119,9 @@ void Push::Run(RoundContext& context, const Round& round) {
     step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
   });
   Stage& stage = context.stages.Next();
-  auto inserted =
-      context.work.PrepareAndInsert(stage.gather().Gather(batches, context.carried), PrepareFor::kPush,
-                                    [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
+  const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
+  auto inserted = context.work.PrepareAndInsert(
+      gathered, PrepareFor::kPush, [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
   if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
     for (const TableBatch& batch : batches) CountParts(context, batch);

@@ -49,19 +49,19 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 
 RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& exchanges,
                            const TableMaker& table_maker, std::uint64_t max_round_bytes,
-                           const DistributionOptions& travel, ArrayPool& pool, Tables& all_tables,
-                           PendingRequests& book, RoundLog& round_log, Checkpointing& checkpoints,
+                           const DistributionOptions& distribution, ArrayPool& pool, Tables& all_tables,
+                           PendingRequests& pending, RoundLog& round_log, Checkpointing& checkpoints,
                            RoomMaker* room_maker)
     : device(of_rank),
       collective(ranks),
       maker(table_maker),
       arrays(pool),
       tables(all_tables),
-      tickets(book),
+      tickets(pending),
       log(round_log),
       checkpointing(checkpoints),
-      work(of_rank, ranks, exchanges.bags(), travel, kRoundsOfNewRows * max_round_bytes, room_maker),
-      stages(of_rank, ranks, exchanges, book) {
+      work(of_rank, ranks, exchanges.bags(), distribution, kRoundsOfNewRows * max_round_bytes, room_maker),
+      stages(of_rank, ranks, exchanges, pending) {
   Connect(device, collective, exchanges.batches());
 }
 

@@ -43,7 +43,7 @@ struct RoundContext {
   // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_round_bytes`:
   // what a round gathers at most. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
-               std::uint64_t max_round_bytes, const DistributionOptions& travel, ArrayPool& arrays,
+               std::uint64_t max_round_bytes, const DistributionOptions& distribution, ArrayPool& arrays,
                Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
@@ -82,7 +82,7 @@ struct RoundContext {
     AnswerMine<R>(
         of, [&](R& request) { request.done(outcome); }, stage);
   }
-  // The same once the round is on every rank's disk, if there is a journal.
+  // The same once the round is on every rank's disk; at once, if there is no journal.
   template <class R, class Outcome>
   void AnswerMineOnceRecorded(const Round& of, const Outcome& outcome, Stage* stage = nullptr) {
     AnswerMine<R>(

@@ -1,9 +1,9 @@
 // AdmissionQuantum: how many bytes of requests a rank proposes before it looks into its request queue again.
 //
-// What is proposed is served before whatever comes later, so a portion is what a small request waits for,
-// however much others have sent. It follows the time that the ranks take for one: a portion that took less
-// than `time` grows, one that took longer shrinks, by a quarter at the most. What is much less than a portion
-// says nothing. Other ranks may have other portions: none is agreed on.
+// What is proposed is served before whatever comes later, so a quantum is what a small request waits for,
+// however much others have sent. It follows the time that the ranks take for one: a quantum that took less
+// than `time` grows, one that took longer shrinks, by a quarter at the most. What is much less than a quantum
+// says nothing. Other ranks may have other quanta: none is agreed on.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
@@ -20,7 +20,7 @@ class AdmissionQuantum {
   static constexpr std::chrono::microseconds kTimeOnCpu{250};
   static constexpr std::chrono::microseconds kTimeOnGpu{1000};
 
-  // A portion has at least `least` bytes, and at most `most`.
+  // A quantum has at least `least` bytes, and at most `most`.
   AdmissionQuantum(std::chrono::microseconds time, std::uint64_t least, std::uint64_t most)
       : time_(time), least_(std::min(least, most)), most_(most) {}
 

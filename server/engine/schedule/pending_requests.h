@@ -20,7 +20,7 @@ class PendingRequests {
     return last_;
   }
 
-  // REQUIRES, of every call below: the book has the ticket. Of Get: the request is of this kind.
+  // REQUIRES, of every call below: the ticket is of a pending request. Of Get: the request is of this kind.
   template <class Kind>
   Kind& Get(TicketNumber ticket) {
     return requests_.at(ticket).As<Kind>();
@@ -28,7 +28,7 @@ class PendingRequests {
   Request& At(TicketNumber ticket) { return requests_.at(ticket); }
   BatchPart& BatchOf(TicketNumber ticket) { return *requests_.at(ticket).batch(); }
 
-  // Takes the request out of the book, for an answer.
+  // Takes the request out, for an answer.
   Request Take(TicketNumber ticket) { return std::move(requests_.extract(ticket).mapped()); }
 
   bool empty() const { return requests_.empty(); }

@@ -94,8 +94,7 @@ Status RequestQueue::Add(std::span<Request> requests) {
   return {};
 }
 
-// A request fits beside none of its kind, however large it is: the engine has checked each against the
-// round's limit.
+// If no request of its kind waits, any request fits: the engine has checked each against the round's limit.
 std::optional<Reservation> RequestQueue::Reserve(const Message& message) {
   const bool parts = message.steps == Steps::kOthersComplete;
   Budget& budget = parts ? parts_ : others_;

@@ -69,7 +69,7 @@ void RoundScheduler::TakeIn(Rank rank, const Proposal& proposal) {
   const Table* const table = proposal.of_table ? tables_.Get(proposal.table) : nullptr;
   if (proposal.of_table && table == nullptr) return Reply(ticket, Gone("the table"));
   if (proposal.operation_class == OperationClass::kStepPart) return TakeInPart(ticket, proposal, *table);
-  // What has no batch gathers nothing; of it, several may become one round.
+  // A request without a batch gathers nothing, and several such requests may share one round.
   if (table != nullptr && part.samples > 0) part.bytes = BytesOf(*table, part);
   ready_bytes_ += part.bytes;
   if (proposal.operation_class == OperationClass::kLookup) {

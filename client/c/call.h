@@ -1,6 +1,6 @@
-// The structs here stand behind the handles of slotwise.h.
-#ifndef SLOTWISE_CLIENT_C_HANDLES_H_
-#define SLOTWISE_CLIENT_C_HANDLES_H_
+// A slotwise_call, and what else stands behind the handles of slotwise.h.
+#ifndef SLOTWISE_CLIENT_C_CALL_H_
+#define SLOTWISE_CLIENT_C_CALL_H_
 
 #include <algorithm>
 #include <atomic>
@@ -34,7 +34,7 @@ struct slotwise_client {
   slotwise::Client client;
 };
 
-// A call that was started. Its handle and whoever works on it share its state.
+// A call that was started. Its handle and the threads that work on it share its state.
 struct slotwise_call {
  public:
   // A call that did not fail has ended with an Answer.
@@ -47,11 +47,11 @@ struct slotwise_call {
   using Outcome = slotwise::Result<Answer>;
   using End = std::function<void(Outcome)>;
 
-  // Starts a call: `begin` gets the call's options, and a function that it, or whoever it passes it to, calls
-  // once with the outcome. Returns null if there is no memory.
+  // Starts a call: `begin` gets the call's options, and a function that is called once with the outcome.
+  // Returns null if there is no memory.
   using Begin = std::function<void(const slotwise::CallOptions&, const End&)>;
-  // `soon`: the call ends within a millisecond or so, and whoever waits for it stays awake as long. `push` is
-  // set by `begin`, and kept.
+  // `soon`: the call ends within a millisecond or so, and a thread that waits for it stays awake as long.
+  // `push` is set by `begin`, and kept.
   using Push = std::shared_ptr<slotwise::GpuPushUnderWay>;
   static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin, bool soon = false,
                               const Push* push = nullptr);
@@ -152,4 +152,4 @@ auto OrNull(const Make& make) -> decltype(make()) {
 
 }  // namespace slotwise::c
 
-#endif  // SLOTWISE_CLIENT_C_HANDLES_H_
+#endif  // SLOTWISE_CLIENT_C_CALL_H_
