@@ -265,7 +265,8 @@ def test_another_server_is_refused(tmp_path: Path, path: Path) -> None:
         with pytest.raises(slotwise.FailedPrecondition) as refused:
             st.load(path, model, optimizer)
     assert f"the server has no checkpoint {saved.id}" in str(refused.value)
-    assert re.search(r"table ads is of generation \w{16}, and in the checkpoint of \w{16}", str(refused.value))
+    words = r"table ads is of generation \w{16}, and in the checkpoint of \w{16}"
+    assert re.search(words, str(refused.value))
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path, path: Path) -> None:
