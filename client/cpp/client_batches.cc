@@ -89,9 +89,9 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
   void GetTables() {
     std::vector<TableOptions> options;
     for (const TableBatch& table : batches_->tables) {
-      auto known = impl_.Known(table.table);
+      const auto known = impl_.Known(table.table);
       if (!known) return Describe(table.table);
-      options.push_back(std::move(*known));
+      options.push_back(*known);
     }
     GotTables(options);
   }

@@ -76,10 +76,11 @@ void TakeOlderNames(Config& config, ConfigErrors& errors) {
     if (reflection.GetUInt32(message, field) != 0) {
       errors.Add(config.places.At(path), in->name() + "." + older->name() + " is the older name of " +
                                              in->name() + "." + field->name() + ": give the latter alone");
+    } else {
+      reflection.SetUInt32(&message, field, value);
+      config.places.SetOlderName({{name.message}, {name.field}}, path);
     }
-    reflection.SetUInt32(&message, field, value);
     reflection.ClearField(&message, older);
-    config.places.SetOlderName({{name.message}, {name.field}}, path);
   }
 }
 

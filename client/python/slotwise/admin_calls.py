@@ -11,7 +11,7 @@ from typing import Any
 from slotwise._messages import read
 from slotwise._pushes import Pushes
 from slotwise.core import CallOptions, Core, Handle, TableShape, text
-from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound
+from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
     TableDigest,
@@ -158,7 +158,8 @@ class AdminCalls:
         if os.getpid() != self._process:
             raise FailedPrecondition(
                 "gRPC does not survive a fork: call slotwise.connect() in a process of its own, "
-                'started by "spawn", or connect after the fork'
+                'started by "spawn", or connect after the fork',
+                reason=Reason.CLIENT_CLOSED,
             )
         return self._core
 

@@ -20,7 +20,15 @@ from slotwise.session import Session
 _LOG = logging.getLogger("slotwise")
 
 _MOST_CHANNELS = 1024
-_TRANSPORTS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3, "gpu": 4}  # SLOTWISE_DOOR_...
+_TRANSPORTS = {"best": 0, "grpc": 1, "tcp": 2, "shm": 3, "gpu": 4}  # SLOTWISE_TRANSPORT_...
+
+
+def _transport_of_environment() -> str:
+    named = {name: os.environ.get(name) for name in ("SLOTWISE_TRANSPORT", "SLOTWISE_DOOR")}
+    given = {value for value in named.values() if value}
+    if len(given) > 1:
+        raise InvalidArgument(f"two names of one variable differ: {named}: set SLOTWISE_TRANSPORT alone")
+    return given.pop() if given else "best"
 
 
 def connect(
@@ -71,8 +79,9 @@ def connect(
         raise InvalidArgument(f"channels_per_rank is {channels_per_rank}, not 1 to {_MOST_CHANNELS}")
     if transport is not None and door is not None:
         raise InvalidArgument("transport and door are two names of one argument: give transport alone")
-    named = (transport, door, os.environ.get("SLOTWISE_TRANSPORT"), os.environ.get("SLOTWISE_DOOR"))
-    transport = next((name for name in named if name is not None), "best")
+    transport = transport if transport is not None else door
+    if transport is None:
+        transport = _transport_of_environment()
     if transport not in _TRANSPORTS:
         raise InvalidArgument(f"transport is {transport!r}, none of {', '.join(_TRANSPORTS)}")
     if addresses == ("local",):

@@ -99,7 +99,12 @@ def test_door_is_an_older_name_of_transport(fake: FakeServer, monkeypatch: pytes
     monkeypatch.setenv("SLOTWISE_DOOR", "tcp")
     assert way() == "tcp"
     monkeypatch.setenv("SLOTWISE_TRANSPORT", "grpc")
-    assert way() == "grpc", "the newer variable counts"
+    with pytest.raises(slotwise.InvalidArgument, match="two names of one variable differ"):
+        way()
+    monkeypatch.setenv("SLOTWISE_DOOR", "")
+    assert way() == "grpc", "an empty variable is none"
+    monkeypatch.setenv("SLOTWISE_DOOR", "grpc")
+    assert way() == "grpc", "for clients of both versions"
     assert way(door="best") == way(transport="best") == "best"
     with pytest.raises(slotwise.InvalidArgument, match="two names of one argument"):
         way(door="best", transport="best")
@@ -145,3 +150,15 @@ def test_a_server_that_is_away_is_tried_again_soon() -> None:
                     listener.accept()[0].close()
             finally:
                 process.kill()
+
+
+def test_a_forked_child_is_told_why_it_cannot_use_its_parents_client(fake: FakeServer) -> None:
+    with slotwise.connect(fake.addresses[0]) as ps:
+        child = os.fork()
+        if child == 0:
+            try:
+                ps.list_tables()
+            except slotwise.FailedPrecondition as error:
+                os._exit(7 if error.reason is slotwise.Reason.CLIENT_CLOSED else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
