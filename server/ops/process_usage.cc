@@ -40,7 +40,7 @@ ProcessUsage ReadProcessUsage() {
     usage.virtual_bytes = mapped * page;
     usage.resident_bytes = resident * page;
   }
-  const auto heap = mallinfo2();  // of all threads' shared buffers
+  const auto heap = mallinfo2();  // of all threads' arenas
   usage.heap_used_bytes = heap.uordblks + heap.hblkhd;
   usage.heap_free_bytes = heap.fordblks;
   rlimit limit{};

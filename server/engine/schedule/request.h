@@ -16,7 +16,7 @@
 //     std::uint64_t answer_bytes                optional: of the answer's arrays; SizeAnswer(options) sets
 //                                               it
 //     std::vector<Key> keys                     optional
-//     std::uint64_t generation                     optional: of the table as the caller knows it
+//     std::uint64_t generation                  optional: of the table as the caller knows it
 //     refused_with_others                       optional: called in the place of `done`, if it is given,
 //                                               for a refusal whose reason is not the request's own
 //     mode, joined                              of class kLookup
