@@ -29,7 +29,10 @@ ROOMS: dict[str, tuple[set[str], set[str]]] = {
         {"mpi", "nccl", "cuda"},
     ),
     "server/counters": (set(), set()),
-    "server/durability": ({"server/counters", "wire/json.h"}, set()),
+    "server/durability": (
+        {"proto", "server/counters", "wire/json.h", "wire/table_options_proto.h"},
+        {"grpc"},
+    ),
     "server/engine/schedule": (
         {f"server/engine/{name}.h" for name in ("batch_part", "budget", "caller", "clock", "tables")},
         set(),

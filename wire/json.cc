@@ -8,14 +8,29 @@
 
 namespace slotwise {
 
-std::string ToJson(const google::protobuf::Message& message, bool say_defaults) {
-  google::protobuf::util::JsonPrintOptions options;
+namespace {
+
+std::string Print(const google::protobuf::Message& message,
+                  google::protobuf::util::JsonPrintOptions options) {
   options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = say_defaults;
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   if (!status.ok()) throw std::logic_error("a message has no JSON: " + std::string(status.message()));
   return json;
+}
+
+}  // namespace
+
+std::string ToJson(const google::protobuf::Message& message, bool say_defaults) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = say_defaults;
+  return Print(message, options);
+}
+
+std::string ToJsonLines(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  return Print(message, options);
 }
 
 Status FromJson(std::string_view text, google::protobuf::Message& message) {

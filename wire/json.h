@@ -17,6 +17,9 @@ namespace slotwise {
 // said: then all but messages that are not there are written.
 std::string ToJson(const google::protobuf::Message& message, bool say_defaults = false);
 
+// The same, with a line for each field.
+std::string ToJsonLines(const google::protobuf::Message& message);
+
 // Reads a message. INVALID_ARGUMENT: the text is no JSON of such a message, for example for a field that the
 // message does not have.
 Status FromJson(std::string_view text, google::protobuf::Message& message);

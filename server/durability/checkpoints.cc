@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "server/durability/block_file.h"
-#include "server/durability/json_fields.h"
+#include "server/durability/checked_fields.h"
 #include "server/durability/whole_file.h"
 
 namespace slotwise {

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "server/durability/bounds.h"
+#include "server/durability/checked_fields.h"
 #include "server/durability/hex.h"
-#include "server/durability/json_fields.h"
 #include "server/durability/options_text.h"
+#include "slotwise/v1/manifest.pb.h"
+#include "wire/table_options_proto.h"
 
 namespace slotwise {
 namespace {
@@ -23,7 +25,7 @@ constexpr std::uint64_t kMaxNextTableId = 0xFFFF'0000;  // there are ids for mor
 constexpr std::size_t kRoundDigits = 12;
 constexpr std::size_t kHexDigits = 16;
 
-void ListFile(JsonFields& fields, FileEntry& file) {
+void ListFile(CheckedFields& fields, FileEntry& file) {
   std::string digits;
   for (const std::uint64_t checksum : file.checksums) digits += Hex(checksum);
   fields.Text("name", file.name);
@@ -45,8 +47,8 @@ void ListFile(JsonFields& fields, FileEntry& file) {
 }
 
 // Every file has one name and one size that are right, so a name cannot lead out of its folder.
-void CheckFile(JsonFields& fields, const std::string& where, const FileEntry& file, const std::string& name,
-               std::uint64_t bytes) {
+void CheckFile(CheckedFields& fields, const std::string& where, const FileEntry& file,
+               const std::string& name, std::uint64_t bytes) {
   if (file.name != name) fields.Complain(where + ".name", "is '" + file.name + "', not '" + name + "'");
   if (file.bytes != bytes) {
     fields.Complain(where + ".bytes", "is " + std::to_string(file.bytes) + ", but " + name + " has " +
@@ -54,7 +56,7 @@ void CheckFile(JsonFields& fields, const std::string& where, const FileEntry& fi
   }
 }
 
-void ListRank(JsonFields& fields, RankEntry& rank) {
+void ListRank(CheckedFields& fields, RankEntry& rank) {
   fields.Number("rows", rank.rows, 0, kMaxRowsPerShard);
   if (fields.Has("erased", rank.erased.has_value())) {
     rank.erased = rank.erased.value_or(0);
@@ -64,7 +66,7 @@ void ListRank(JsonFields& fields, RankEntry& rank) {
   fields.Objects("files", rank.files, ListFile);
 }
 
-void CheckRank(JsonFields& fields, const TableEntry& table, bool is_delta) {
+void CheckRank(CheckedFields& fields, const TableEntry& table, bool is_delta) {
   const RankEntry& rank = table.ranks.back();
   const auto number = static_cast<std::uint32_t>(table.ranks.size() - 1);
   if (rank.erased.has_value() != is_delta)
@@ -79,45 +81,50 @@ void CheckRank(JsonFields& fields, const TableEntry& table, bool is_delta) {
     CheckFile(fields, "files[" + std::to_string(i) + "]", rank.files[i], arrays[i].name, arrays[i].bytes());
 }
 
-// Runs of buckets that one rank owns: [[rank, buckets], ...].
-void ListOwners(JsonFields& fields, BucketOwners& owners, std::uint32_t ranks) {
-  json runs = json::array();
-  for (auto run = owners.begin(); run != owners.end();) {
+// Buckets, one behind the other, that one rank owns.
+struct Run {
+  std::uint32_t rank = 0;
+  std::uint32_t buckets = 0;
+};
+
+void ListRun(CheckedFields& fields, Run& run) {
+  fields.Number("rank", run.rank);
+  fields.Number("buckets", run.buckets);
+}
+
+void ListOwners(CheckedFields& fields, BucketOwners& owners, std::uint32_t ranks) {
+  std::vector<Run> runs;
+  for (auto run = owners.begin(); run != owners.end() && !fields.reads();) {
     const auto end = std::find_if(run, owners.end(), [&](std::uint16_t owner) { return owner != *run; });
-    runs.push_back({*run, end - run});
+    runs.push_back({.rank = *run, .buckets = static_cast<std::uint32_t>(end - run)});
     run = end;
   }
-  fields.Array("bucket_owners", runs);
+  fields.Objects("bucket_owners", runs, ListRun, kBucketCount);
   if (!fields.reads()) return;
-  std::uint64_t next = 0;
-  for (const json& run : runs) {
-    const bool is_pair =
-        run.is_array() && run.size() == 2 && run[0].is_number_unsigned() && run[1].is_number_unsigned();
-    const std::uint64_t owner = is_pair ? run[0].get<std::uint64_t>() : ranks;
-    const std::uint64_t buckets = is_pair ? run[1].get<std::uint64_t>() : 0;
-    if (owner >= ranks || buckets == 0 || buckets > kBucketCount - next) {
-      return fields.Complain("bucket_owners", "has a run that is no [rank, buckets] of " +
-                                                  std::to_string(ranks) + " ranks and 4096 buckets");
+  std::uint32_t next = 0;
+  for (const Run& run : runs) {
+    if (run.rank >= ranks || run.buckets == 0 || run.buckets > kBucketCount - next) {
+      return fields.Complain("bucket_owners", "has a run that does not fit " + std::to_string(ranks) +
+                                                  " ranks and 4096 buckets");
     }
-    std::fill_n(owners.begin() + static_cast<std::ptrdiff_t>(next), buckets,
-                static_cast<std::uint16_t>(owner));
-    next += buckets;
+    std::fill_n(owners.begin() + next, run.buckets, static_cast<std::uint16_t>(run.rank));
+    next += run.buckets;
   }
   if (next != kBucketCount)
     fields.Complain("bucket_owners", "has " + std::to_string(next) + " buckets, not 4096");
 }
 
-void ListOptions(JsonFields& fields, TableOptions& options, std::uint64_t format_version) {
-  if (format_version < kManifestVersion) return fields.Object("options", options, ListFlatOptions);
-  std::string text = fields.reads() ? "" : OptionsText(options);
-  fields.ObjectText("options", text);
-  if (!fields.reads()) return;
-  const Result<TableOptions> read = OptionsFromText(text);
+void ListOptions(CheckedFields& fields, TableOptions& options, std::uint64_t format_version) {
+  if (format_version == 1) return fields.Object("flat_options", options, ListFlatOptions);
+  if (fields.Has("options", true) && !fields.reads())
+    return fields.Written("options").CopyFrom(ToProto(options));
+  const auto& wire = dynamic_cast<const v1::TableOptions&>(fields.Found("options"));
+  const Result<TableOptions> read = FromProto(wire);
   if (!read.ok()) return fields.Complain("options", "cannot make a table: " + read.status().message());
   options = *read;
 }
 
-void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest,
+void ListTable(CheckedFields& fields, TableEntry& table, const Manifest& manifest,
                std::uint64_t format_version) {
   std::uint32_t id = Value(table.id);
   fields.Number("id", id, 1);
@@ -131,7 +138,7 @@ void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest,
     fields.Complain("learning_rate", "is out of range: " + status.message());
   ListOwners(fields, table.owners, manifest.ranks);
   fields.Kind("value_type", table.value_type);
-  fields.Objects("ranks", table.ranks, [&](JsonFields& of_rank, RankEntry& rank) {
+  fields.Objects("ranks", table.ranks, [&](CheckedFields& of_rank, RankEntry& rank) {
     ListRank(of_rank, rank);
     if (of_rank.reads()) CheckRank(of_rank, table, manifest.is_delta());
   });
@@ -141,18 +148,18 @@ void ListTable(JsonFields& fields, TableEntry& table, const Manifest& manifest,
   }
 }
 
-void ListId(JsonFields& fields, std::string& id) {
+void ListId(CheckedFields& fields, std::string& id) {
   fields.Text("id", id);
   if (!IsCheckpointId(id)) fields.Complain("id", "is '" + id + "', which no checkpoint can have");
 }
 
-void ListName(JsonFields& fields, CheckpointName& name) {
+void ListName(CheckedFields& fields, CheckpointName& name) {
   ListId(fields, name.id);
   fields.HexNumber("checksum", name.checksum);
 }
 
 // The choice of a checkpoint goes by its round, and skips the rounds of the journal up to that one.
-void CheckOrigin(JsonFields& fields, const Manifest& manifest) {
+void CheckOrigin(CheckedFields& fields, const Manifest& manifest) {
   const auto origin = OriginOf(manifest.id);
   if (!origin) return;
   if (origin->round != manifest.round) {
@@ -164,17 +171,17 @@ void CheckOrigin(JsonFields& fields, const Manifest& manifest) {
                     "is " + Hex(manifest.instance) + ", but the id says " + Hex(origin->instance));
 }
 
-void ListManifest(JsonFields& fields, Manifest& manifest) {
+void ListManifest(CheckedFields& fields, Manifest& manifest) {
   if (fields.reads()) fields.HexNumber("checksum", manifest.checksum);
   const std::uint64_t format_version = fields.Version(kManifestVersion, kOldestManifestVersion);
   ListId(fields, manifest.id);
   std::string kind = manifest.is_delta() ? "delta" : "base";
   fields.Text("kind", kind);
   if (kind != "base" && kind != "delta") fields.Complain("kind", "is neither 'base' nor 'delta'");
-  fields.Nullable("parent", manifest.parent, ListName);
+  fields.Optional("parent", manifest.parent, ListName);
   if (manifest.is_delta() != (kind == "delta"))
-    fields.Complain("parent", manifest.is_delta() ? "is there, but this is a base" : "is no object");
-  fields.Nullable("folds", manifest.folds, ListName);
+    fields.Complain("parent", manifest.is_delta() ? "is there, but this is a base" : "is missing in a delta");
+  fields.Optional("folds", manifest.folds, ListName);
   if (manifest.folds && manifest.is_delta()) fields.Complain("folds", "is there, but this is a delta");
   fields.Number("created", manifest.created, 0, kMaxCreated);
   fields.Text("server_version", manifest.server_version);
@@ -195,7 +202,7 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
     fields.Complain("ledger.bytes", "is above " + std::to_string(kMaxLedgerBytes));
   CheckFile(fields, "ledger", manifest.ledger, std::string(kLedgerName), manifest.ledger.bytes);
   std::set<std::string, std::less<>> names;
-  const auto list_table = [&](JsonFields& of, TableEntry& table) {
+  const auto list_table = [&](CheckedFields& of, TableEntry& table) {
     ListTable(of, table, manifest, format_version);
     if (Value(table.id) >= manifest.next_table_id) of.Complain("id", "is not below next_table_id");
     if (!names.empty() && of.reads() && table.id <= std::prev(manifest.tables.end(), 2)->id)
@@ -204,6 +211,22 @@ void ListManifest(JsonFields& fields, Manifest& manifest) {
       of.Complain("options.name", "is that of a table before it");
   };
   fields.Objects("tables", manifest.tables, list_table, kMaxTablesInCheckpoint);
+}
+
+// Returns the text of a manifest of an earlier version with the fields of later ones.
+std::string FromEarlier(std::string_view text, std::uint64_t version) {
+  json manifest = json::parse(text);
+  for (json& table : manifest["tables"]) {
+    if (!table.is_object()) continue;
+    if (version == 1) {
+      table["flat_options"] = table["options"];
+      table.erase("options");
+    }
+    for (json& run : table["bucket_owners"]) {
+      if (run.is_array() && run.size() == 2) run = {{"rank", run[0]}, {"buckets", run[1]}};
+    }
+  }
+  return manifest.dump();
 }
 
 }  // namespace
@@ -258,24 +281,38 @@ std::uint64_t Manifest::Rows() const {
 }
 
 Result<std::string> SerializeManifest(Manifest& manifest) {
-  std::string text = SerializeChecked(JsonFields::Write(manifest, ListManifest));
-  const auto parsed = ParseManifest(text, std::string(kManifestName));
-  if (!parsed.ok()) return parsed.status();
-  manifest.checksum = parsed->checksum;
-  return text;
+  v1::Manifest message;
+  CheckedFields::Write(message, manifest, ListManifest);
+  message.set_checksum(Hex(0));  // which the list reads; the text has its own
+  const auto checked = CheckMessage<Manifest>(message, std::string(kManifestName), ListManifest);
+  if (!checked.ok()) return checked.status();
+  message.clear_checksum();
+  return SerializeChecked(message, manifest.checksum);
 }
 
 Result<Manifest> ParseManifest(std::string_view text, const std::string& path) {
-  return ParseChecked<Manifest>(text, path, ListManifest);
+  const auto version = VersionOfChecked(text, path);
+  if (!version.ok()) return version.status();
+  v1::Manifest message;
+  if (Status status = ParseMessage(
+          *version < kManifestVersion ? FromEarlier(text, *version) : std::string(text), path, message);
+      !status.ok())
+    return status;
+  return CheckMessage<Manifest>(message, path, ListManifest);
 }
 
-std::string SerializeRankEntry(const RankEntry& entry) { return JsonFields::Write(entry, ListRank).dump(); }
+std::string SerializeRankEntry(const RankEntry& entry) {
+  v1::ManifestRank message;
+  CheckedFields::Write(message, entry, ListRank);
+  return message.SerializeAsString();
+}
 
-Result<RankEntry> ParseRankEntry(std::string_view text) {
-  RankEntry entry;
-  const std::string error = JsonFields::Read(json::parse(text, nullptr, false), "", entry, ListRank);
-  if (!error.empty()) return FailedPrecondition("a rank's part of the manifest: " + error);
-  return entry;
+Result<RankEntry> ParseRankEntry(std::string_view bytes) {
+  constexpr auto kWhere = "a rank's part of the manifest";
+  v1::ManifestRank message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return FailedPrecondition(std::string(kWhere) + " is no message");
+  return CheckMessage<RankEntry>(message, kWhere, ListRank);
 }
 
 }  // namespace slotwise

@@ -1,8 +1,7 @@
 // Manifest: what a checkpoint is, and all that a reader must know to trust its files.
 //
-// In manifest.json, 64-bit numbers that stand for identity are strings of 16 hexadecimal digits, floats have
-// as many digits as bring them back to the bit, and the first line has the XXH3-64 of all bytes behind that
-// line. Readers refuse what they do not know, so a format that says more has another version.
+// manifest.json is the checked text (checked_fields.h) of the message Manifest of manifest.proto. This struct
+// has the message's fields in Slotwise's own types, and ListManifest checks each.
 // Errors: FAILED_PRECONDITION, naming the file and the field.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_MANIFEST_H_
@@ -24,8 +23,9 @@
 
 namespace slotwise {
 
-// Version 1, which 0.1.0 wrote, has other options of tables (options_text.h).
-inline constexpr std::uint64_t kManifestVersion = 2;
+// Versions 1, which 0.1.0 wrote, and 2 have pairs for runs of buckets; version 1 has other options of tables
+// (options_text.h).
+inline constexpr std::uint64_t kManifestVersion = 3;
 inline constexpr std::uint64_t kOldestManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLedgerName = "ledger.bin";
@@ -120,9 +120,9 @@ Result<std::string> SerializeManifest(Manifest& manifest);
 // `path` is for messages.
 Result<Manifest> ParseManifest(std::string_view text, const std::string& path);
 
-// A rank tells rank 0 what it wrote by a text of its own.
+// A rank tells rank 0 by the bytes of a message ManifestRank what the rank wrote.
 std::string SerializeRankEntry(const RankEntry& entry);
-Result<RankEntry> ParseRankEntry(std::string_view text);
+Result<RankEntry> ParseRankEntry(std::string_view bytes);
 
 }  // namespace slotwise
 

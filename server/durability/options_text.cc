@@ -1,11 +1,12 @@
 #include "server/durability/options_text.h"
 
-#include "server/durability/json_fields.h"
+#include "server/durability/checked_fields.h"
+#include "slotwise/v1/manifest.pb.h"
 #include "wire/json.h"
 
 namespace slotwise {
 
-void ListFlatOptions(JsonFields& fields, TableOptions& options) {
+void ListFlatOptions(CheckedFields& fields, TableOptions& options) {
   OptimizerOptions& optimizer = options.optimizer;
   ScheduleOptions& schedule = optimizer.schedule;
   InitializerOptions& initializer = options.initializer;
@@ -55,9 +56,11 @@ Result<TableOptions> OptionsFromText(std::string_view text) {
 }
 
 Result<TableOptions> FlatOptionsFromText(std::string_view text) {
+  v1::FlatTableOptions message;
+  if (const Status status = ParseMessage(text, "options", message); !status.ok())
+    return DataLoss(status.message());
   TableOptions options;
-  const std::string error =
-      JsonFields::Read(nlohmann::json::parse(text, nullptr, false), "options", options, ListFlatOptions);
+  const std::string error = CheckedFields::Read(message, "options", options, ListFlatOptions);
   if (!error.empty()) return DataLoss(error);
   return options;
 }

@@ -12,7 +12,7 @@
 
 namespace slotwise {
 
-class JsonFields;
+class CheckedFields;
 
 std::string OptionsText(const TableOptions& options);
 
@@ -21,7 +21,7 @@ Result<TableOptions> OptionsFromText(std::string_view text);
 Result<TableOptions> FlatOptionsFromText(std::string_view text);
 
 // Reads each option of 0.1.0's object, and complains of what cannot make a table.
-void ListFlatOptions(JsonFields& fields, TableOptions& options);
+void ListFlatOptions(CheckedFields& fields, TableOptions& options);
 
 }  // namespace slotwise
 

@@ -5,38 +5,32 @@
 #include <utility>
 
 #include "server/durability/bounds.h"
+#include "server/durability/checked_fields.h"
 #include "server/durability/hex.h"
-#include "server/durability/json_fields.h"
 #include "server/durability/manifest.h"
+#include "slotwise/v1/manifest.pb.h"
 
 namespace slotwise {
 namespace {
 
-using nlohmann::json;
+constexpr std::uint64_t kFormatVersion = 2;  // 1 has numbers where 2 has strings of digits, and is read alike
 
-constexpr std::uint64_t kFormatVersion = 1;
-
-void ListTable(JsonFields& fields, FoundTable& table) {
+void ListTable(CheckedFields& fields, FoundTable& table) {
   fields.HexNumber("lineage", table.generation);
   fields.Number("steps", table.steps, 0, kMaxSteps);
 }
 
-void ListGroup(JsonFields& fields, ServerStarts& some) {
-  json instances = json::array();
-  for (const std::uint64_t instance : some.instances) instances.push_back(Hex(instance));
-  fields.Array("incarnations", instances);
-  if (instances.empty() || instances.size() > kMostStarts)
+void ListGroup(CheckedFields& fields, ServerStarts& some) {
+  fields.HexNumbers("incarnations", some.instances);
+  if (some.instances.empty() || some.instances.size() > kMostStarts)
     fields.Complain("incarnations", "does not have 1 to " + std::to_string(kMostStarts) + " elements");
-  some.instances.clear();
-  for (const json& each : instances) {
-    if (!each.is_string() || !ParseHex(each.get<std::string>(), some.instances.emplace_back()))
-      fields.Complain("incarnations", "has what is not 16 hexadecimal digits");
-  }
   fields.Objects("tables", some.tables, ListTable, kMaxTablesInCheckpoint);
 }
 
-void ListStarts(JsonFields& fields, std::vector<ServerStarts>& starts) {
-  fields.Version(kFormatVersion, kFormatVersion);
+void ListStarts(CheckedFields& fields, std::vector<ServerStarts>& starts) {
+  std::uint64_t checksum = 0;  // of the text, which is checked already
+  if (fields.reads()) fields.HexNumber("checksum", checksum);
+  fields.Version(kFormatVersion, 1);
   fields.Objects("starts", starts, ListGroup, kMostStarts);
 }
 
@@ -71,12 +65,17 @@ std::uint64_t Starts::LostFrom(std::uint64_t generation, std::uint64_t instance,
 }
 
 std::string SerializeStarts(const Starts& starts) {
-  const std::vector<ServerStarts> all(starts.all().begin(), starts.all().end());
-  return SerializeChecked(JsonFields::Write(all, ListStarts));
+  v1::Starts message;
+  CheckedFields::Write(message, std::vector(starts.all().begin(), starts.all().end()), ListStarts);
+  std::uint64_t checksum = 0;
+  return SerializeChecked(message, checksum);
 }
 
 Result<Starts> ParseStarts(std::string_view text, const std::string& path) {
-  const auto all = ParseChecked<std::vector<ServerStarts>>(text, path, ListStarts);
+  if (const auto version = VersionOfChecked(text, path); !version.ok()) return version.status();
+  v1::Starts message;
+  if (Status status = ParseMessage(text, path, message); !status.ok()) return status;
+  const auto all = CheckMessage<std::vector<ServerStarts>>(message, path, ListStarts);
   if (!all.ok()) return all.status();
   Starts starts;
   for (const ServerStarts& some : *all) {

@@ -242,12 +242,12 @@ TEST_F(ForgedTest, ACheckpointOfAnotherRoundThanItsIdSaysIsPassedOver) {
   const std::string path = kCheckpoints + "/" + newer + "/manifest.json";
   std::string text = TextOf(files_.Contents(path));
   text.erase(0, text.find('\n') + 1);
-  const std::string said = "\"round\": 11,";
+  const std::string said = "\"round\": \"11\",";
   ASSERT_NE(text.find(said), std::string::npos);
   for (const std::string round :
        {"12", "4611686018427387904", "9223372036854775808", "18446744073709551615"}) {
     std::string forged = text;
-    forged.replace(forged.find(said), said.size(), "\"round\": " + round + ",");
+    forged.replace(forged.find(said), said.size(), "\"round\": \"" + round + "\",");
     forged = "{\"checksum\": \"" + Hex(ChecksumOf(forged)) + "\",\n" + forged;
     files_.SetContents(path, BytesOf(forged));
     const auto newest = test::Must(checkpoints.Newest());

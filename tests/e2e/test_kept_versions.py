@@ -58,10 +58,10 @@ def test_the_python_reader_names_a_version_that_it_does_not_know(
         (kept / "state.json").read_text()
     )["tables"].keys()
     text = manifest.read_text()
-    newer = re.sub(r'"format_version": [12],', '"format_version": 3,', text)
+    newer = re.sub(r'"format_version": [123],', '"format_version": 4,', text)
     assert newer != text
     manifest.write_text(newer)
     # With xxhash, the changed file's checksum would be what is wrong.
     monkeypatch.setitem(cast(dict[str, Any], sys.modules), "xxhash", None)
-    with pytest.raises(slotwise.Error, match="format_version is 3"):
+    with pytest.raises(slotwise.Error, match="format_version is 4"):
         checkpoint_files.open(manifest.parent)

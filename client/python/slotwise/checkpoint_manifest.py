@@ -15,11 +15,13 @@ from slotwise.optimizers import Json
 from slotwise.options import TableOptions, options_from_json
 
 _MANIFEST = "manifest.json"
-_VERSIONS = (1, 2)
+_VERSIONS = (1, 2, 3)
 _FIRST_LINE = re.compile(rb'\{"checksum": "([0-9a-f]{16})",\n')
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _ORIGIN = re.compile(r"(\d{12,})-([0-9a-f]{16})(-.*)?")  # a server's id: the round, and its incarnation
 _MOST_LINKS = 1024
+
+_WIDE = {"created", "round", "ledger_epoch", "bytes", "block_bytes", "steps", "rows", "erased"}
 
 # The constants of each optimizer and initializer in manifests of version 1, which have no others: protobuf's
 # names, and the manifest's.
@@ -111,6 +113,13 @@ def _flat_options(says: Json) -> TableOptions:
     )
 
 
+def _with_numbers(says: dict[str, Any]) -> dict[str, Any]:
+    """Makes numbers of those that protobuf's JSON has as strings: all of 64 bits."""
+    for name in _WIDE & says.keys():
+        says[name] = int(says[name])
+    return says
+
+
 def _read(folder: Path, hasher: Any) -> Manifest:
     path = folder / _MANIFEST
     try:
@@ -122,14 +131,15 @@ def _read(folder: Path, hasher: Any) -> Manifest:
     if first is None or (hasher is not None and hasher(text[first.end() :]) != checksum):
         raise DataLoss(f"{path} is damaged: its checksum is not that of its text")
     try:
-        says = json.loads(text)
-    except ValueError as error:
+        says = json.loads(text, object_hook=_with_numbers)
+    except (ValueError, TypeError) as error:
         raise DataLoss(f"{path} is no JSON: {error}") from None
     if says.get("format_version") not in _VERSIONS:
         raise InvalidArgument(
             f"{path}: format_version is {says.get('format_version')}, and this version of Slotwise "
-            f"reads {' and '.join(map(str, _VERSIONS))}"
+            f"reads {_VERSIONS[0]} to {_VERSIONS[-1]}"
         )
+    says = {"parent": None, "folds": None} | says
     if says["id"] != folder.name:
         raise DataLoss(f"{path} is that of checkpoint {says['id']}")
     origin = _ORIGIN.fullmatch(folder.name)

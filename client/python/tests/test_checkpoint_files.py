@@ -151,7 +151,7 @@ def test_what_no_server_writes_is_refused(saved: SimpleNamespace, copied: Path) 
     manifest = copied / "manifest.json"
     text = manifest.read_text()
     round_ = json.loads(text)["round"]
-    manifest.write_text(text.replace(f'"round": {round_},', f'"round": {1 << 63},'))
+    manifest.write_text(text.replace(f'"round": "{round_}",', f'"round": "{1 << 63}",'))
     with pytest.raises(slotwise.DataLoss, match=f"is of round {1 << 63}, which is not its id's"):
         checkpoint_files.open(copied, verify=False)
 
