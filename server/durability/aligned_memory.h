@@ -1,5 +1,5 @@
-// AlignedMemory: memory that a disk can write and read past the system's (O_DIRECT).
-// Thread-safety: as any owner of memory.
+// AlignedMemory: a buffer that the disk can write and read directly, past the page cache (O_DIRECT).
+// Thread-safety: as a std::unique_ptr.
 #ifndef SLOTWISE_SERVER_DURABILITY_ALIGNED_MEMORY_H_
 #define SLOTWISE_SERVER_DURABILITY_ALIGNED_MEMORY_H_
 
@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-// Of a direct transfer, the place in the file, the size and the memory are multiples of so many bytes.
+// In a direct transfer the file offset, the size and the address are multiples of this number of bytes.
 inline constexpr std::size_t kDiskAlign = 4096;
 
 constexpr bool IsDiskAligned(std::uint64_t number) { return number % kDiskAlign == 0; }

@@ -9,16 +9,17 @@
 namespace slotwise {
 namespace {
 
-// A file's first bytes are written so many at a time, and those of a large file in larger pieces, which a
-// disk takes as fast as it can. Memory for these costs a small file more than it gains.
+// A file's first bytes are written in pieces of this size, and the later bytes of a large file in larger
+// pieces, which a disk takes at full speed. Memory for large pieces costs a small file more than it gains.
 constexpr std::size_t kFirstPieceBytes = std::size_t{1} << 20;
 constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 constexpr std::uint64_t kLargeFileBytes = std::uint64_t{32} << 20;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
-// The system is asked to read so many blocks ahead: the disk then works while blocks are copied and verified.
+// The number of blocks that the system reads ahead, so that the disk works while blocks are copied and
+// verified.
 constexpr std::uint64_t kBlocksAhead = 3;
 
-// The part of an array's header that a person can read.
+// Returns the readable part of an array's header.
 std::string_view Shown(std::string_view header) {
   const std::size_t begin = header.find('{');
   const std::size_t end = header.rfind('}');
@@ -63,7 +64,7 @@ void BlockWriter::Count(std::span<const std::byte> bytes) {
   }
 }
 
-// Writes a full piece, in large files while the next ones are filled.
+// Writes a full piece. In large files the write goes on while the next pieces are filled.
 Status BlockWriter::Write() {
   if (piece_.size() < kPieceBytes) {
     if (Status status = BeginFinish(); !status.ok()) return status;
@@ -137,7 +138,7 @@ std::uint64_t BlockReader::SizeOf(std::uint64_t block) const {
 
 void BlockReader::ReadAhead(std::uint64_t begin) const {
   const std::uint64_t end = begin + kBlocksAhead * entry_.block_bytes;
-  if (begin > ahead_ || end < ahead_) ahead_ = dropped_ = begin;  // this is not behind what was read before
+  if (begin > ahead_ || end < ahead_) ahead_ = dropped_ = begin;  // this read does not follow the last one
   if (end > ahead_ && ahead_ < entry_.bytes) file_->ReadAhead(std::exchange(ahead_, end), end);
   if (begin >= dropped_ + entry_.block_bytes) file_->DropFromMemory(std::exchange(dropped_, begin), begin);
 }
@@ -200,7 +201,6 @@ Status BlockReader::ReadOn(std::uint64_t offset, std::span<std::byte> bytes) {
   return {};
 }
 
-// Bytes are added to the checksum while they are in the processor's cache.
 Status BlockReader::ReadOnInBlock(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(kReadBytes, bytes.size()));

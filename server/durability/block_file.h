@@ -1,9 +1,9 @@
-// Files that are written once, from begin to end, with a checksum for each block of them.
+// BlockWriter and BlockReader: files that are written once, in order, with a checksum for each block.
 //
-// A checksum for a block, not for the file, lets a rank read its slice of a file and verify no more than the
-// blocks that the slice touches.
-// Errors: FAILED_PRECONDITION, naming the file: it is missing, has another size, or a block's bytes are not
-// those that were written. All others are the FileSystem's.
+// Because each block has its own checksum, a rank that reads its slice of a file verifies only the blocks
+// that the slice touches.
+// Errors: FAILED_PRECONDITION, naming the file: the file is missing or has another size, or a block's bytes
+// are not those that were written. All other errors are the FileSystem's.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_BLOCK_FILE_H_
 #define SLOTWISE_SERVER_DURABILITY_BLOCK_FILE_H_
@@ -27,7 +27,7 @@ namespace slotwise {
 
 inline constexpr std::uint64_t kBlockBytes = std::uint64_t{16} << 20;
 
-// What a manifest says about a file.
+// A file's entry in the manifest.
 struct FileEntry {
   std::string name;  // in its folder
   std::uint64_t bytes = 0;
@@ -37,7 +37,7 @@ struct FileEntry {
   friend bool operator==(const FileEntry&, const FileEntry&) = default;
 };
 
-// How many blocks a file has.
+// Returns the number of blocks in a file.
 constexpr std::uint64_t BlocksOf(std::uint64_t bytes, std::uint64_t block_bytes) {
   return bytes / block_bytes + (bytes % block_bytes != 0);
 }
@@ -48,16 +48,16 @@ class BlockWriter {
   static Result<BlockWriter> Create(FileSystem& files, const std::string& folder, std::string name,
                                     std::uint64_t block_bytes = kBlockBytes);
 
-  // Takes the next bytes, of which some stay in a buffer. After an error the file is good for nothing.
+  // Appends bytes, some of which stay in a buffer. After an error the file is unusable.
   Status Append(std::span<const std::byte> bytes);
 
-  // Writes what is left, and begins to bring it to disk. A caller that finishes several files begins with all
-  // of them, and then waits for the disk about once.
+  // Writes the buffered bytes and begins to bring the file to disk. A caller with several files calls
+  // BeginFinish on all of them before the first Finish, and then waits for the disk about once.
   Status BeginFinish();
 
-  // Writes what is left, syncs the file and closes it. The system's memory keeps none of it, so that who
-  // verifies the file reads the disk, and that a large file does not take the place of others' memory. Its
-  // name is durable once the caller syncs the folder.
+  // Writes the buffered bytes, syncs the file and closes it. The file's name is durable once the caller syncs
+  // the folder. The file's pages are dropped from the page cache, so that a later verification reads the
+  // disk, and a large file does not displace other data.
   Result<FileEntry> Finish();
 
  private:
@@ -68,11 +68,11 @@ class BlockWriter {
   Status Flush();
   std::span<const std::byte> Filled() const { return piece_.First(filled_); }
 
-  FileEntry entry_;  // of the bytes that were appended, without the last block's checksum
+  FileEntry entry_;  // of the appended bytes, without the last block's checksum
   Checksum checksum_;
   AlignedMemory piece_;  // for the file's next bytes
   std::size_t filled_ = 0;
-  std::deque<AlignedMemory> on_their_way_;  // of a large file, the oldest first: `file_` may still read them
+  std::deque<AlignedMemory> on_their_way_;  // a large file's pieces that `file_` may still read, oldest first
   std::unique_ptr<WritableFile> file_;
 };
 
@@ -81,20 +81,20 @@ class BlockReader {
   // Opens a file. REQUIRES: `entry` has BlocksOf(bytes, block_bytes) checksums.
   static Result<BlockReader> Open(FileSystem& files, const std::string& folder, const FileEntry& entry);
 
-  // Says whether the file begins so, by its bytes alone: no checksum is compared.
+  // Checks that the file begins with `expected`. This compares bytes only and verifies no checksum.
   Status CheckBeginning(std::string_view expected) const;
 
-  // Fills `bytes` from `offset` on, having verified all blocks that they lie in. It keeps the last block, so
-  // that reading on from there reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
+  // Fills `bytes` from `offset` on, and verifies all blocks that contain them. Keeps the last block, so that
+  // a sequential reader reads no block twice. REQUIRES: offset + bytes.size() <= the entry's bytes.
   Status Read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  // Reads as Read does, for who reads on and on: it keeps no block of which the begin is read, and
-  // verifies it when its end was read, or in Settle. REQUIRED: Settle, before what was read counts.
+  // Reads as Read does, faster for a sequential reader: a block is verified only when its end is read, or in
+  // Settle. REQUIRES: the caller calls Settle before it relies on the bytes.
   Status ReadOn(std::uint64_t offset, std::span<std::byte> bytes);
-  // Verifies the rest of what ReadOn has read.
+  // Verifies the rest of the blocks that ReadOn has read in part.
   Status Settle();
 
-  // Reads and verifies every block, of which the system's memory need not keep any.
+  // Reads and verifies every block. The page cache need not keep any of them.
   Status Verify();
 
   const FileEntry& entry() const { return entry_; }
@@ -107,11 +107,10 @@ class BlockReader {
   Status Keep(std::uint64_t block);
   Status ReadOnInBlock(std::span<std::byte> bytes);
   Status Compare(std::uint64_t block, std::uint64_t checksum) const;
-  // Has the system read what comes behind `begin`, where something is read now, and drop what was read
-  // before.
+  // Asks the system to read ahead from `begin`, where a read begins now, and to drop what was read before.
   void ReadAhead(std::uint64_t begin) const;
 
-  // A block of which ReadOn has read some bytes, from its begin on.
+  // A block that ReadOn has read in part, from the block's begin on.
   struct Begun {
     std::uint64_t block = 0;
     std::uint64_t read = 0;
@@ -121,14 +120,14 @@ class BlockReader {
   std::string path_;
   FileEntry entry_;
   mutable std::uint64_t ahead_ = 0;    // the system was asked to read up to here
-  mutable std::uint64_t dropped_ = 0;  // and to drop what lies before
+  mutable std::uint64_t dropped_ = 0;  // the system was asked to drop everything before
   std::optional<Begun> begun_;
-  Checksum checksum_;                  // of what was read of it
-  std::optional<std::uint64_t> kept_;  // which block `block_` holds
+  Checksum checksum_;                  // of the bytes of `begun_` that were read
+  std::optional<std::uint64_t> kept_;  // the block that `block_` holds
   std::vector<std::byte> block_;
 };
 
-// Returns the bytes of a whole file, verified.
+// Returns the verified bytes of a whole file.
 Result<std::vector<std::byte>> ReadWhole(FileSystem& files, const std::string& folder,
                                          const FileEntry& entry);
 

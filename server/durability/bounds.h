@@ -1,5 +1,5 @@
-// This header bounds the numbers that a data folder counts in. A server never comes near the bounds, and a
-// file that names a larger number is refused, so that no number of a folder can wrap around.
+// Bounds for the numbers that a data folder counts in. A server never comes near the bounds, and refuses a
+// file with a larger number, so that no number of a folder can wrap around.
 //
 // Thread-safety: constants.
 #ifndef SLOTWISE_SERVER_DURABILITY_BOUNDS_H_

@@ -1,6 +1,6 @@
-// Bucket order: keys by bucket, and ascending in a bucket. All keys in a checkpoint's files are in this
-// order, so equal tables make equal files.
-// Thread-safety: free functions; a checker, one thread at a time.
+// Bucket order: keys are ordered by bucket, and ascend within a bucket. All keys in a checkpoint's files are
+// in this order, so equal tables make equal files.
+// Thread-safety: free functions, any thread; a checker, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_BUCKET_ORDER_H_
 #define SLOTWISE_SERVER_DURABILITY_BUCKET_ORDER_H_
 
@@ -18,7 +18,7 @@
 
 namespace slotwise {
 
-// A key and where its row is.
+// A key and the index of its row.
 struct KeyRow {
   Key key;
   RowIndex row;
@@ -27,8 +27,8 @@ struct KeyRow {
 inline Key KeyOf(const KeyRow& item) { return item.key; }
 inline Key KeyOf(Key item) { return item; }
 
-// Sorts items by key: by their bytes, the last one first, but for bytes that all keys have alike. That takes
-// 8,192 random keys a fifth of std::sort's time. `spare` is overwritten.
+// Sorts items by key, with a radix sort from the lowest byte up that skips bytes which all keys share. For
+// 8,192 random keys that takes a fifth of std::sort's time. Overwrites `spare`.
 template <class Item>
 void SortByKey(std::span<Item> items, std::vector<Item>& spare) {
   constexpr std::size_t kFew = 256;
@@ -57,13 +57,13 @@ void SortByKey(std::span<Item> items, std::vector<Item>& spare) {
   if (from.data() != items.data()) std::ranges::copy(from, items.begin());
 }
 
-// Sorts items (Key or KeyRow), first by bucket and then, some buckets at a time, in their buckets: so who
-// writes them can begin before all are sorted.
+// Sorts items (Key or KeyRow) by bucket at once, and then within the buckets, some buckets at a time. So a
+// writer can begin before all items are sorted.
 template <class Item>
 class BucketSort {
  public:
-  // Puts item(0) .. item(count - 1), each of which is asked for twice, into their buckets.
-  // `bucket_of(key)` is below kBucketCount.
+  // Puts item(0) .. item(count - 1) into their buckets. Calls `item` twice for each index. `bucket_of(key)`
+  // is below kBucketCount.
   template <class ItemAt, class BucketOf>
   BucketSort(std::size_t count, const ItemAt& item, const BucketOf& bucket_of)
       : items_(count), starts_(kBucketCount + 1) {
@@ -78,8 +78,8 @@ class BucketSort {
 
   const BucketStarts& starts() const { return starts_; }
 
-  // Sorts the next buckets, until they have `least` items together or none is left. Returns their items, none
-  // if all were returned. All calls together take time in proportion to the items.
+  // Sorts the next buckets, until they have `least` items together or none is left. Returns their items, or
+  // no items once all were returned. All calls together take time linear in the number of items.
   std::span<const Item> SortNext(std::size_t least) {
     const std::size_t first = starts_[next_];
     while (next_ < kBucketCount && starts_[next_] - first < least) {
@@ -89,7 +89,7 @@ class BucketSort {
     return Between(first, starts_[next_]);
   }
 
-  // Gives up what was sorted. REQUIRES: SortNext returned all items.
+  // Moves the sorted items out. REQUIRES: SortNext returned all items.
   std::vector<Item> TakeItems() { return std::move(items_); }
 
  private:
@@ -109,7 +109,7 @@ struct BucketOrder {
   BucketStarts starts;
 };
 
-// Sorts all at once, with memory for another copy of them meanwhile.
+// Sorts all items at once. Needs memory for a second copy of the items.
 template <class Item, class BucketOf>
 BucketOrder<Item> SortByBucket(const std::vector<Item>& items, const BucketOf& bucket_of) {
   BucketSort<Item> sort(
@@ -121,13 +121,13 @@ BucketOrder<Item> SortByBucket(const std::vector<Item>& items, const BucketOf& b
 // Returns the bucket of a key, below kBucketCount.
 using BucketFunction = std::uint32_t (*)(Key);
 
-// Sees keys in pieces and knows whether they ascend in each bucket. Which bucket a key belongs to is what
-// `starts` says, and `bucket_of`, if it is given.
+// Checks that keys, which come in pieces, ascend within each bucket. `starts` says which bucket the key at a
+// place belongs to; `bucket_of`, if given, must agree.
 class BucketOrderChecker {
  public:
   explicit BucketOrderChecker(BucketFunction bucket_of = nullptr) : bucket_of_(bucket_of) {}
 
-  // The next piece begins with the `place`th key. What lies before it is known if it came last.
+  // Says that the next piece begins with the `place`th key. The order is checked across pieces that adjoin.
   void GoTo(std::uint64_t place, const BucketStarts& starts) {
     if (place == next_) return;
     next_ = place;
@@ -135,8 +135,8 @@ class BucketOrderChecker {
     has_previous_ = false;
   }
 
-  // Returns how many keys are right: up to the first that does not ascend in its bucket, is of another
-  // bucket, or does not fit in `starts`. After one that is not right, GoTo comes before the next piece.
+  // Returns the number of keys before the first wrong one: a key that does not ascend in its bucket, belongs
+  // to another bucket, or does not fit in `starts`. After a wrong key, GoTo comes before the next piece.
   std::size_t Count(std::span<const Key> keys, const BucketStarts& starts) {
     for (std::size_t k = 0; k < keys.size(); ++k) {
       if (next_ >= starts.back()) return k;
@@ -149,7 +149,6 @@ class BucketOrderChecker {
     }
     return keys.size();
   }
-  // Returns whether all keys are right.
   bool Take(std::span<const Key> keys, const BucketStarts& starts) {
     return Count(keys, starts) == keys.size();
   }
@@ -159,9 +158,9 @@ class BucketOrderChecker {
  private:
   BucketFunction bucket_of_;
   std::uint64_t next_ = 0;
-  std::uint32_t bucket_ = 0;  // of the key before
+  std::uint32_t bucket_ = 0;  // of the previous key
   Key previous_{0};
-  bool has_previous_ = false;  // it has none in its bucket, or it is unknown
+  bool has_previous_ = false;  // the previous key is known, and of the next key's bucket
 };
 
 // Returns whether `starts` has kBucketCount + 1 elements that begin with 0 and never fall.

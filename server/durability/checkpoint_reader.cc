@@ -8,26 +8,26 @@
 namespace slotwise {
 namespace {
 
-// Where TableArrays::All() has a file; the last two are a delta's erased keys and their starts.
+// Indices in TableArrays::All(). The last two files are a delta's erased keys and their starts.
 constexpr std::size_t kKeys = 0;
 constexpr std::size_t kStarts = 1;
 constexpr std::size_t kValues = 2;
 constexpr std::size_t kFirstState = 3;
 
-// Numbers are read in pieces that stay in the processor's cache until they were checked and copied.
+// Numbers are read in pieces that stay in the processor's cache until they are checked and copied.
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 std::uint32_t RecordWidth(const TableOptions& options) {
   return options.dim + StateFloats(options.optimizer.kind, options.dim);
 }
 
-// A run of keys that lie one behind the other in a file.
+// A run of keys that are consecutive in a file.
 struct Run {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
 
-// The runs of all keys that lie in buckets of `rank`.
+// Returns the runs of all keys in buckets of `rank`.
 std::vector<Run> RunsOf(const BucketStarts& starts, const BucketOwners& owners, std::uint32_t rank) {
   std::vector<Run> runs;
   for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket) {

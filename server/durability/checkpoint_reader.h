@@ -1,10 +1,10 @@
-// Reads a chain of checkpoints back, on any number of ranks: a new rank reads from every old rank's files the
-// buckets that it now owns, and no others.
+// Reads a chain of checkpoints on any number of ranks. A new rank reads from every old rank's files only the
+// buckets that the new rank owns now.
 //
-// Checksums say that files are those that were written, and not who has written them. So what is read is
-// checked as well: headers, the order of keys, and that rows are what rows can be.
-// Errors: FAILED_PRECONDITION, naming the file: it is missing or damaged, or holds what no server writes;
-// then the message names the place, too. All others are the FileSystem's.
+// Checksums show that files are undamaged, but not who wrote them. So the reader also checks headers, the
+// order of keys, and that rows hold only numbers that rows can have.
+// Errors: FAILED_PRECONDITION, naming the file: the file is missing or damaged, or holds data that no server
+// writes; for such data the message also names the place. All other errors are the FileSystem's.
 // Thread-safety: a reader, one thread at a time; free functions, any thread.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKPOINT_READER_H_
 #define SLOTWISE_SERVER_DURABILITY_CHECKPOINT_READER_H_
@@ -28,28 +28,28 @@
 
 namespace slotwise {
 
-// One old rank's files of one table. It keeps a block of each open file in memory.
+// Reads one old rank's files of one table. Keeps a block of each open file in memory.
 class RankTableReader {
  public:
-  // Reads the starts, and checks that the rank had only buckets that it owned. `folder`: the checkpoint's.
-  // `bucket_of`: which bucket a key has to be of, or null: whichever its place says.
+  // Reads the starts, and checks that the rank had only buckets that it owned. `folder` is the checkpoint's.
+  // `bucket_of` returns the bucket that a key must have; null accepts the bucket that the key's place says.
   // REQUIRES: `files` and `table` outlive this.
   static Result<RankTableReader> Open(FileSystem& files, const std::string& folder, const TableEntry& table,
                                       std::uint32_t rank, BucketFunction bucket_of);
 
   const BucketStarts& starts() const { return starts_; }
-  const BucketStarts& erased_starts() const { return erased_starts_; }  // of a base all 0
+  const BucketStarts& erased_starts() const { return erased_starts_; }  // all 0 in a base
 
-  // Each reads from the `begin`th on. Records are float[n][dim + StateFloats].
+  // Each call reads from index `begin` on. Records are float[n][dim + StateFloats].
   Status ReadKeys(std::uint64_t begin, std::span<Key> keys);
   Status ReadRecords(std::uint64_t begin, std::span<float> records);
   Status ReadErased(std::uint64_t begin, std::span<Key> keys);
-  // Reads records as ReadRecords does, faster if they follow those that were read before. REQUIRED: Settle in
-  // the end. Until it returned OK, records may be others than were written.
+  // Reads records as ReadRecords does, and is faster for records that follow those of the call before.
+  // REQUIRES: the caller calls Settle in the end. Until Settle returned OK, the records may be damaged.
   Status ReadRecordsOn(std::uint64_t begin, std::span<float> records);
   Status Settle();
 
-  // Closes the files until they are read again.
+  // Closes the files. A later read opens them again.
   void Close() { readers_.clear(); }
 
  private:
@@ -64,11 +64,11 @@ class RankTableReader {
   // Fills `bytes` from row `begin` of an array on.
   Status ReadArray(std::size_t place, std::uint64_t begin, std::uint64_t row_bytes,
                    std::span<std::byte> bytes, Read read = &BlockReader::Read);
-  // Fills `keys`, which have to be in bucket order.
+  // Fills `keys`, and checks that they are in bucket order.
   Status ReadKeysOf(std::size_t place, std::uint64_t begin, std::span<Key> keys, const BucketStarts& starts,
                     BucketOrderChecker& order);
   Status ReadRecords(std::uint64_t begin, std::span<float> records, Read read);
-  // Returns what is wrong with numbers that were read, `begin` and so on being their rows.
+  // Returns an error if a number in `bytes` is wrong. `begin` is the first number's row.
   Status CheckNumbers(std::size_t place, std::uint64_t begin, std::uint32_t width,
                       std::span<const std::byte> bytes) const;
   DataType TypeOf(std::size_t place) const;
@@ -85,24 +85,24 @@ class RankTableReader {
   BucketOrderChecker order_;
   BucketOrderChecker erased_order_;
   std::vector<ArrayFile> arrays_;
-  std::vector<std::optional<BlockReader>> readers_;  // as TableArrays::All()
+  std::vector<std::optional<BlockReader>> readers_;  // in the order of TableArrays::All()
   std::vector<std::byte> bytes_;
 };
 
-// Takes what is read. What it is given is valid during the call. An error ends the reading, and ReadTable
-// returns it.
+// Receives what ReadTable reads. Arguments are valid during the call only. An error ends the reading, and
+// ReadTable returns it.
 struct RowSink {
-  // records: float[keys.size()][dim + StateFloats]. The sink may put other arrays in the place of both.
+  // `records` is float[keys.size()][dim + StateFloats]. The sink may put other arrays in the place of both.
   std::function<Status(std::vector<Key>& keys, std::vector<float>& records)> rows;
   std::function<Status(std::span<const Key> keys)> erase;
 };
 
-// Reads all rows of a table that `rank` owns by `owners`: those of the base, and then of each delta the
-// erased keys and then the rows. A key comes once for each link that has it, and the last time counts.
-// Records may be damaged until ReadTable returned OK: it says FAILED_PRECONDITION then, and what the sink
-// took is good for nothing. `folder`: that of all checkpoints. No call of the sink gets more than
-// `chunk_bytes` of records, or else one record. A table that the chain's last checkpoint does not have is
-// NOT_FOUND. `bucket_of`: as RankTableReader::Open has it.
+// Reads all rows of a table that `rank` owns by `owners`: the rows of the base, then of each delta the erased
+// keys and after them the rows. A key that several links have comes several times, and the last one counts.
+// Records may be damaged until ReadTable returned OK; after FAILED_PRECONDITION the sink must discard what it
+// took. `folder` is the folder of all checkpoints, and `bucket_of` is as in RankTableReader::Open. A call of
+// the sink gets at most `chunk_bytes` of records, or else one record. NOT_FOUND: the chain's last checkpoint
+// does not have the table.
 Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chain, TableId table,
                  const BucketOwners& owners, BucketFunction bucket_of, std::uint32_t rank,
                  std::uint64_t chunk_bytes, const RowSink& sink);

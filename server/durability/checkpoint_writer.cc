@@ -9,10 +9,10 @@
 namespace slotwise {
 namespace {
 
-// Records are split into columns so many bytes at a time.
+// Records are split into columns in pieces of this many bytes.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-// Where TableArrays::All() has a file.
+// Indices in TableArrays::All().
 constexpr std::size_t kKeys = 0;
 constexpr std::size_t kStarts = 1;
 constexpr std::size_t kValues = 2;
@@ -20,7 +20,7 @@ constexpr std::size_t kFirstState = 3;
 
 Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// The largest finite numbers of 16 bits.
+// The largest finite numbers of the 16-bit types.
 float LargestOf(DataType type) {
   return type == DataType::kFloat16 ? FromFloat16(0x7BFF) : FromBFloat16(0x7F7F);
 }
@@ -102,7 +102,7 @@ Status TableWriter::AppendPiece(std::span<const float> records) {
 Status TableWriter::AppendValues(std::span<const float> values) {
   const DataType type = options_.value_type;
   if (type == DataType::kFloat32) return writers_[kValues].Append(std::as_bytes(values));
-  // A row is finite, so it is finite again once it was read back.
+  // A row is finite, so it must also be finite after it is read back.
   const float largest = LargestOf(type);
   std::vector<float> wide(values.size());
   std::ranges::transform(values, wide.begin(), [&](float v) { return std::clamp(v, -largest, largest); });

@@ -1,10 +1,10 @@
-// CheckpointWriter: what a rank writes of a checkpoint, and how rank 0 makes all of it exist at once.
+// CheckpointWriter writes a rank's files of a checkpoint; PublishCheckpoint makes all ranks' appear at once.
 //
-// All ranks write into the folder `.<id>.partial`. Once all have said what they wrote, rank 0 writes the
-// manifest and renames the folder to `<id>`. Until then the checkpoint does not exist, and whatever stops a
-// writer leaves a `.partial` folder that Checkpoints::RemoveLeftovers takes away.
-// Errors: the FileSystem's; after one, the folder is good for nothing. INTERNAL: the caller's keys are in
-// another order than it said, or fewer or more: a bug of Slotwise that must not reach the disk.
+// All ranks write into the folder `.<id>.partial`. Once all ranks are done, rank 0 writes the manifest and
+// renames the folder to `<id>`. Until then the checkpoint does not exist; if the writers stop,
+// Checkpoints::RemoveLeftovers removes the `.partial` folder.
+// Errors: the FileSystem's; after one, the folder is unusable. INTERNAL: the caller's keys are in another
+// order than stated, or fewer or more: a bug of Slotwise that must not reach the disk.
 // Thread-safety: one thread at a time. Ranks write at the same time.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKPOINT_WRITER_H_
 #define SLOTWISE_SERVER_DURABILITY_CHECKPOINT_WRITER_H_
@@ -28,26 +28,26 @@
 
 namespace slotwise {
 
-// What a TableWriter is told before the first key.
+// Describes a table before its first key is written.
 struct TableWriterOptions {
   TableId table{0};
   TableOptions options;
   DataType value_type = DataType::kFloat32;
-  BucketStarts starts;                        // of this rank's keys, in bucket order
+  BucketStarts starts;                        // of this rank's keys
   std::optional<BucketStarts> erased_starts;  // deltas: of the erased keys
 };
 
-// Writes a rank's files of one table. Keys, records and erased keys come each in bucket order, in pieces of
-// any size, and none waits for another.
+// Writes a rank's files of one table. Keys, records and erased keys each come in bucket order, in pieces of
+// any size; the three sequences need not keep pace with each other.
 class TableWriter {
  public:
   Status AppendKeys(std::span<const Key> keys);
-  // `records` is float[n][dim + StateFloats]: rows with their state. Values that are written in 16 bits are
+  // `records` is float[n][dim + StateFloats]: rows with their state. Values that are stored in 16 bits are
   // rounded to nearest, ties to even, but never to infinity.
   Status AppendRecords(std::span<const float> records);
   Status AppendErased(std::span<const Key> keys);
 
-  // Writes what is left, and begins to bring it to disk: with several tables, of all before the first Finish.
+  // Begins to bring the files to disk. A caller with several tables calls it on all before the first Finish.
   Status BeginFinish();
 
   // Syncs all files and the table's folder.
@@ -65,7 +65,7 @@ class TableWriter {
   FileSystem* files_;
   std::string folder_;
   TableWriterOptions options_;
-  std::vector<BlockWriter> writers_;  // as TableArrays::All()
+  std::vector<BlockWriter> writers_;  // in the order of TableArrays::All()
   BucketOrderChecker keys_;
   BucketOrderChecker erased_;
   std::uint64_t records_ = 0;
@@ -76,18 +76,18 @@ class TableWriter {
 
 class CheckpointWriter {
  public:
-  // `folder`: that of all checkpoints. Makes `.<id>.partial` in it unless another rank has.
+  // Makes the folder `.<id>.partial` in `folder`, the folder of all checkpoints, unless another rank has.
   // REQUIRES: IsCheckpointId(id).
   static Result<CheckpointWriter> Begin(FileSystem& files, const std::string& folder, const std::string& id,
                                         std::uint32_t rank, std::uint64_t block_bytes = kBlockBytes);
 
-  // Several tables may be written at once. REQUIRES: this outlives no FileSystem, and the table is new here.
+  // Several tables may be written at once. REQUIRES: the FileSystem outlives this, and the table is new here.
   Result<TableWriter> BeginTable(TableWriterOptions options);
 
-  // Writes the ledger; one rank does.
+  // Writes the ledger. Only one rank calls this.
   Result<FileEntry> WriteLedger(std::span<const std::byte> bytes);
 
-  // Makes durable the names that this rank made. Each rank calls it before it tells rank 0 that it is done.
+  // Makes the names that this rank created durable. Each rank calls it before it reports to rank 0.
   Status Finish();
 
  private:
@@ -100,9 +100,9 @@ class CheckpointWriter {
   std::uint64_t block_bytes_;
 };
 
-// Rank 0: makes the checkpoint exist, once every rank's Finish returned OK, and sets manifest.checksum.
+// Makes the checkpoint exist, and sets manifest.checksum. Rank 0 calls it after every rank's Finish was OK.
 // FAILED_PRECONDITION: the manifest contradicts itself. ALREADY_EXISTS: there is a checkpoint of that id.
-// After another error the checkpoint may exist or not, but never a part of it.
+// After another error the checkpoint is there or not, but never in part.
 Status PublishCheckpoint(FileSystem& files, const std::string& folder, Manifest& manifest);
 
 // Returns the path of `.<id>.partial`.

@@ -18,15 +18,15 @@ namespace {
 constexpr std::string_view kPartial = ".partial";
 constexpr std::string_view kRemoved = ".removed";
 
-// These are the words of a kept checkpoint's file. The newest before a load names the copy that the load
-// saves, and before that the copy of an earlier load, if it is the newest before that, too: a load may fail,
-// and save none.
+// The text of a kept checkpoint's file. The text of the newest checkpoint before a load names the copy that
+// the load saves. If it was the newest before an earlier load, too, that load's copy comes first: a load may
+// fail and save none.
 constexpr std::string_view kLoaded = "loaded\n";
 constexpr std::string_view kBefore = "newest before ";
 
 std::string NewestBefore(const std::string& copies) { return std::string(kBefore) + copies + "\n"; }
 
-// Returns the copies that the newest before a load names; nothing for the loaded one.
+// Returns the copies named in `kept`, the text of a kept checkpoint's file. A loaded checkpoint names none.
 std::vector<std::string> CopiesOf(std::string_view kept) {
   std::vector<std::string> copies;
   if (!kept.starts_with(kBefore)) return copies;
@@ -36,7 +36,7 @@ std::vector<std::string> CopiesOf(std::string_view kept) {
 }
 
 // Calls `visit(folder, file, header)` for each file of a checkpoint in `folder` until it returns an error.
-// `header`: what the file begins with, empty for the ledger.
+// `header` is the expected beginning of the file, empty for the ledger.
 template <class Visit>
 Status EachFile(const std::string& folder, const Manifest& manifest, const Visit& visit) {
   if (Status status = visit(folder, manifest.ledger, std::string()); !status.ok()) return status;
@@ -53,7 +53,7 @@ Status EachFile(const std::string& folder, const Manifest& manifest, const Visit
   return {};
 }
 
-// Whether the newer one can be what became of the older.
+// Returns an error if the tables of `newer` cannot have come from those of `older`.
 Status CheckTables(const Manifest& older, const Manifest& newer) {
   const std::string who = "checkpoint " + newer.id + " does not follow " + older.id + ": ";
   for (const TableEntry& table : newer.tables) {
@@ -84,7 +84,7 @@ Status CheckLink(const Manifest& older, const Manifest& newer) {
   return CheckTables(older, newer);
 }
 
-// Returns why a checkpoint that may be whole could not be read, or OK if there is none such.
+// Returns the error of a checkpoint that may be whole but could not be read; OK if there is none.
 Status Unread(const std::vector<ListedCheckpoint>& listed) {
   for (const ListedCheckpoint& checkpoint : listed) {
     const Status& why_not = checkpoint.why_not;
@@ -150,7 +150,7 @@ Result<std::vector<ListedCheckpoint>> Checkpoints::ListUsable() const {
   }
   for (ListedCheckpoint& checkpoint : *listed) {
     const auto pinned = Has(folder_ + "/" + checkpoint.id, kPinName);
-    checkpoint.pinned = pinned.ok() && *pinned;  // why_not says what cannot be read
+    checkpoint.pinned = pinned.ok() && *pinned;  // a read error shows in why_not
     const auto kept = Has(folder_ + "/" + checkpoint.id, kKeptName);
     checkpoint.kept_for_load = kept.ok() && *kept;
   }
@@ -233,7 +233,7 @@ Result<NewestChain> Checkpoints::Newest(const std::vector<std::string>& refused)
   }
   if (Status status = Unread(*listed); !status.ok()) return status;
   for (ListedCheckpoint& checkpoint : *listed) {
-    // A link that cannot be used may be one that folds others, and then those stand in for it.
+    // If a link cannot be used, a base that folds other links may stand in for them.
     while (checkpoint.manifest) {
       auto chain = ChainOf(*checkpoint.manifest, *listed);
       if (!chain.ok()) {
@@ -292,7 +292,7 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
   for (const ListedCheckpoint& checkpoint : *listed) {
     if (!checkpoint.manifest || kept.contains(checkpoint.id)) continue;
     const auto chain = ChainOf(*checkpoint.manifest, *listed);
-    // All links of a chain have its base, so none that is old here is a link of a chain that is kept.
+    // All links of a chain have the same base, so no link that is old here belongs to a kept chain.
     if (bases.size() == keep && !(chain.ok() && bases.contains(chain->front().id))) {
       if (!pinned->contains(checkpoint.id)) old.push_back(checkpoint.id);
     } else if (chain.ok()) {
@@ -300,12 +300,12 @@ Result<std::vector<std::string>> Checkpoints::RemoveOld(std::size_t keep) const 
       for (const Manifest& link : *chain) kept.insert(link.id);
     }
   }
-  // The newest goes first, so that what a crash leaves are whole chains.
+  // The newest is removed first, so that a crash leaves whole chains.
   for (std::size_t i = 0; i < old.size(); ++i) {
     const auto removed = RemoveCheckpoint(old[i]);
     if (!removed.ok()) return removed.status();
     if (*removed) continue;
-    old.resize(i);  // it needs what comes behind it
+    old.resize(i);  // the pinned checkpoint may depend on those behind it
     break;
   }
   return old;
@@ -339,9 +339,8 @@ Result<std::set<std::string>> Checkpoints::PinnedAndTheirChains(
   return ids;
 }
 
-// A pin and a removal at the same moment: the pin is written before it is looked at once more, and the folder
-// has its other name before it is asked for a pin. So the removal sees the pin, or the pin sees the removal,
-// or both do.
+// A pin and a removal may run at the same moment. Pin writes its file and then looks for the folder again;
+// the removal renames the folder and then looks for a pin. So at least one of them sees the other.
 Status Checkpoints::Pin(const std::string& id) const {
   const auto listed = List();
   if (!listed.ok()) return listed.status();
@@ -381,7 +380,7 @@ Status Checkpoints::Release(const std::string& id) const {
   }
   if (any) {
     Status synced = files_->SyncFolder(folder);
-    // A checkpoint that nothing keeps may be gone at once.
+    // A checkpoint without a pin may be removed at once.
     return synced.code() == StatusCode::kNotFound ? Status() : synced;
   }
   Status there = files_->List(folder).status();
@@ -399,7 +398,7 @@ Result<std::map<std::string, std::string>> Checkpoints::KeptForLoads() const {
     const auto file = files_->Open(folder_ + "/" + name + "/" + std::string(kKeptName));
     if (file.status().code() == StatusCode::kNotFound) continue;
     if (!file.ok()) return file.status();
-    constexpr std::uint64_t kLongest = 256;  // of what KeepForLoad writes
+    constexpr std::uint64_t kLongest = 256;  // of the text that KeepForLoad writes
     std::string text(std::min((*file)->size(), kLongest), '\0');
     if (Status read = (*file)->ReadAt(0, std::as_writable_bytes(std::span(text))); !read.ok()) return read;
     kept.emplace(name, std::move(text));
@@ -424,7 +423,7 @@ Status Checkpoints::KeepForLoad(const std::string& loaded, const std::string& ne
   };
   if (!before.empty()) {
     Status status = keep(before, NewestBefore(copies));
-    // Somebody may have removed it by hand.
+    // A person may have removed the checkpoint by hand.
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
   }
   return loaded == before ? Status() : keep(loaded, kLoaded);
@@ -466,7 +465,7 @@ Status Checkpoints::RemoveLeftovers() const {
   for (const std::string& name : *names) {
     if (!name.starts_with('.') || !(name.ends_with(kPartial) || name.ends_with(kRemoved))) continue;
     if (name.ends_with(kRemoved)) {
-      // It was pinned as it was to be removed, and a crash came between.
+      // A crash came after the folder was renamed for its removal, and a pin had come before.
       const auto pinned = Stays(folder_ + "/" + name);
       if (!pinned.ok()) return pinned.status();
       if (*pinned) {

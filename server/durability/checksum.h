@@ -1,5 +1,4 @@
-// XXH3-64 (https://xxhash.com): the checksum of all that lies on disk. It finds damage; it is not
-// cryptographic.
+// XXH3-64 (https://xxhash.com), the checksum of all files. It detects damage, and is not cryptographic.
 // Thread-safety: ChecksumOf, any thread; a Checksum, one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_
 #define SLOTWISE_SERVER_DURABILITY_CHECKSUM_H_
@@ -15,13 +14,13 @@ namespace slotwise {
 std::uint64_t ChecksumOf(std::span<const std::byte> bytes);
 std::uint64_t ChecksumOf(std::string_view text);
 
-// The checksum of bytes that come in pieces: however they are cut, it is that of the whole.
+// Computes the checksum of bytes that come in pieces. The cuts between the pieces do not matter.
 class Checksum {
  public:
   Checksum();
 
   void Update(std::span<const std::byte> bytes);
-  // Returns the checksum of all bytes since the last Take, and begins anew.
+  // Returns the checksum of all bytes since the last Take, and starts again.
   std::uint64_t Take();
 
  private:

@@ -12,8 +12,8 @@
 namespace slotwise {
 namespace {
 
-// What was read of one link in a range of buckets. Of the range's i-th bucket it has keys [starts[i],
-// starts[i + 1]), and erased keys likewise.
+// The contents of one link in a range of buckets. The range's i-th bucket has the keys [starts[i], starts[i +
+// 1]), and the erased keys likewise.
 struct Slice {
   std::vector<Key> keys;
   std::vector<Key> erased;
@@ -27,7 +27,7 @@ struct Merged {
   std::vector<float> records;
 };
 
-// Merges one table of a chain, range of buckets by range of buckets.
+// Merges one table of a chain, one range of buckets after the other.
 class TableMerge {
  public:
   static Result<TableMerge> Open(FileSystem& files, const std::string& folder, const Chain& chain,
@@ -35,15 +35,14 @@ class TableMerge {
 
   std::uint32_t width() const { return width_; }
 
-  // Returns the first bucket behind a range that begins with buckets[first] and needs no more memory than
-  // that.
+  // Returns the end of the range that begins with buckets[first] and needs at most `memory_bytes`.
   std::size_t EndOfRange(const std::vector<std::uint32_t>& buckets, std::size_t first,
                          std::uint64_t memory_bytes) const;
 
-  // Reads the keys of a range of buckets from all links. `with_records`: and the records.
+  // Reads the keys of a range of buckets from all links, and their records if `with_records` is set.
   Status Load(std::span<const std::uint32_t> buckets, bool with_records);
 
-  // Returns what is left of the i-th bucket that was loaded, keys ascending.
+  // Returns the merged rows of the i-th bucket that was loaded, with ascending keys.
   void Merge(std::size_t i, Merged& merged) const;
 
  private:
@@ -137,7 +136,7 @@ void TableMerge::Merge(std::size_t i, Merged& merged) const {
   struct Item {
     Key key;
     std::size_t link;
-    bool is_row;  // or an erased key, which comes before its link's rows
+    bool is_row;  // else an erased key, which comes before its link's rows
     std::size_t place;
   };
   std::vector<Item> items;
@@ -184,7 +183,7 @@ Status EachBucket(TableMerge& merge, const BucketOwners& owners, std::uint32_t r
   return {};
 }
 
-// The largest error of any link, and the type that all links' values have, or float32.
+// Returns the largest error of any link, and the links' common value type, or else float32.
 std::pair<float, DataType> ValuesOf(const Chain& chain, TableId table) {
   float largest_error = 0;
   DataType type = chain.back().Find(table)->value_type;
@@ -268,7 +267,7 @@ Result<Manifest> Compact(FileSystem& files, const std::string& folder, const Cha
   Status status = WriteAll(files, folder, chain, options, base);
   if (status.ok()) status = PublishCheckpoint(files, folder, base);
   if (status.ok()) return base;
-  // What was written is of no use; if it cannot be removed now, RemoveLeftovers will.
+  // The files are useless now. If they cannot be removed here, RemoveLeftovers removes them.
   (void)files.RemoveFolder(PartialFolder(folder, base.id));
   return status;
 }

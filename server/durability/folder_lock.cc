@@ -40,7 +40,7 @@ Status Failed(const std::string& what, const std::string& path) {
 Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string& name,
                                     const std::string& program, std::chrono::milliseconds patience) {
   const std::string path = folder + "/" + name;
-  // For writing, because NFS makes of it a lock that its server keeps.
+  // The file is opened to write, because NFS then asks its server for the lock.
   const auto opened = OpenFile("lock", path, O_RDWR | O_CREAT, 0644);
   if (!opened.ok()) return Unavailable(opened.status().message());
   const int file = opened->number;
@@ -63,7 +63,7 @@ Result<FolderLock> FolderLock::Take(const std::string& folder, const std::string
     return refusal;
   }
   lock.last_holder_ = FirstLine(ReadBeginning(file));
-  static_cast<void>(WriteWhole(file, Self() + "\n"));  // on a full disk the lock has no name
+  static_cast<void>(WriteWhole(file, Self() + "\n"));  // on a full disk the lock names no holder
   return lock;
 }
 
@@ -93,7 +93,8 @@ Status FolderLock::StillHeld() const {
                             "): another server may use the folder");
 }
 
-// The file stays: a process that had opened it and one that makes a new one would each hold a lock.
+// The file stays. Otherwise a process that has the file open and a process that makes a new one could each
+// hold a lock.
 FolderLock::~FolderLock() {
   if (file_ < 0) return;
   static_cast<void>(ftruncate(file_, 0) == 0);  // the text is for people only

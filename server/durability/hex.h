@@ -1,4 +1,4 @@
-// 64-bit numbers that stand for identity, as text.
+// 64-bit identifiers as text.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_HEX_H_
 #define SLOTWISE_SERVER_DURABILITY_HEX_H_
@@ -8,10 +8,10 @@
 
 namespace slotwise {
 
-// Writes 16 hexadecimal digits.
+// Returns 16 hexadecimal digits, the letters in lower case.
 std::string Hex(std::uint64_t number);
 
-// Parses 16 hexadecimal digits, of which the letters are small. Returns whether that is what `text` is.
+// Parses 16 hexadecimal digits with lower-case letters. Returns false if `text` is anything else.
 bool ParseHex(const std::string& text, std::uint64_t& number);
 
 }  // namespace slotwise

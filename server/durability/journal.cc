@@ -22,14 +22,14 @@ struct Journal::Segment {
   std::string path;
   SegmentHeader header;
 
-  FileLock file_mutex;  // of file, which the writing thread has while it syncs
+  FileLock file_mutex;  // guards `file`; the writing thread holds it while it syncs
   std::unique_ptr<WritableFile> file;
-  std::atomic<std::uint64_t> space = 0;    // bytes that the file has; changes under file_mutex
-  std::atomic<std::uint64_t> written = 0;  // the end of what is on disk; 0 before the header is. The writer's
+  std::atomic<std::uint64_t> space = 0;    // size of the file; changes under file_mutex
+  std::atomic<std::uint64_t> written = 0;  // end of the bytes on disk; 0: no header yet. The writer's
 
   // The appending thread's.
-  std::uint64_t end = kSegmentHeaderBytes;  // behind all appended records
-  std::uint64_t last_round = 0;             // of the records; 0 if there are none
+  std::uint64_t end = kSegmentHeaderBytes;  // end of the appended records
+  std::uint64_t last_round = 0;             // of these records; 0 if there are none
 };
 
 struct Journal::Record {
@@ -83,7 +83,7 @@ Status Journal::MakeFirstSegment() {
 
 Status Journal::OutOfSpace(const Status& reason) {
   blocked_.store(true, std::memory_order_relaxed);
-  // Callers would take a file's NOT_FOUND for their table's.
+  // A caller would take a file's NOT_FOUND for a missing table.
   if (reason.code() != StatusCode::kResourceExhausted) {
     return {StatusCode::kInternal,
             "the journal in " + RankPath(options_.rank) + " cannot go on: " + reason.message()};
@@ -119,14 +119,14 @@ Status Journal::MakeSegment(std::uint64_t first_round, std::uint64_t bytes) {
   return Status();
 }
 
-// A small segment takes little space ahead: a server that starts again and again leaves one each time.
+// A small segment takes little space ahead, because a server that restarts often leaves a segment each time.
 std::uint64_t Journal::StepFrom(std::uint64_t space) const {
   return std::min(options_.reserve_bytes, std::max(kFirstStep, space));
 }
 
 Status Journal::TakeSpace(Segment& segment, std::uint64_t bytes) {
   if (bytes <= segment.space.load()) return Status();
-  // Rounds wait for this; those behind one that waited in vain do not wait again for the same sync.
+  // Rounds wait for this lock. Once one has waited in vain, later ones do not wait for the same sync.
   std::unique_lock<FileLock> lock(segment.file_mutex, std::defer_lock);
   const bool locked = lock.try_lock_for(sync_is_slow_ ? std::chrono::milliseconds(0) : options_.longest_wait);
   if (!locked) {
@@ -184,7 +184,7 @@ void Journal::Append(std::uint64_t round, std::uint32_t kind, std::vector<Journa
   for (const JournalPiece& piece : pieces) record.body_bytes += piece.bytes.size();
   const std::uint64_t bytes = BytesOfRecord(record.body_bytes);
   const Segment& last = *segments_.back();
-  // What was reserved is used, even if BeginSegment or the segment's size would have it otherwise.
+  // Reserved space is used, even if BeginSegment was called or the segment has reached its size.
   if (last.end + bytes > last.space.load() && NeedsNewSegment(bytes)) {
     if (Status status = MakeSegment(begin_.value_or(round), bytes); !status.ok()) {
       Fail(status.message());
@@ -213,7 +213,7 @@ void Journal::BeginSegment(std::uint64_t first_round) {
 }
 
 Status Journal::RemoveSegmentsBefore(std::uint64_t round) {
-  // A segment goes only when the header of the next one is on disk.
+  // A segment is removed only after the header of the next one is on disk.
   while (segments_.size() > 1 && segments_[0]->last_round <= round && segments_[1]->written > 0) {
     Status status = files_.Remove(segments_[0]->path);
     if (!status.ok() && status.code() != StatusCode::kNotFound) return status;
@@ -238,8 +238,8 @@ bool Journal::IsNeeded(std::uint64_t instance, std::uint64_t round) const {
   });
 }
 
-// A server that is started again and again may make but one checkpoint each time, of a later round than those
-// that it follows: it would keep the journals of all starts if these went together.
+// Each earlier instance is removed by itself. A server that restarts often may make only one checkpoint each
+// time, and would keep the journals of all runs if they were removed only together.
 Status Journal::RemoveEarlierInstances(const std::string& folder, std::uint64_t round) {
   auto names = files_.List(folder);
   if (!names.ok()) return names.status();
@@ -291,14 +291,14 @@ void Journal::WriteMark() {
   if (!MarkIsDue()) return;
   Segment& segment = *written_;
   const std::uint64_t complete = complete_;
-  marked_ = complete;  // if there is no space for it now, there is none for the same one later
+  marked_ = complete;  // if this mark finds no space now, a later try would not either
   if (segment.written + kRecordHeaderBytes > segment.space) return;
   const RecordHeaderBytes bytes = EncodeMark(
       {.round = complete, .instance = options_.instance, .group = segment.written, .complete = complete},
       options_.seed);
   const std::span<const std::byte> piece(bytes);
   const std::scoped_lock lock(segment.file_mutex);
-  // No caller was promised a mark, and a disk may be full that copies what it overwrites.
+  // No caller relies on a mark, and a copy-on-write disk may be full. So a failed write is ignored.
   if (!segment.file->WriteAt(segment.written, std::span(&piece, 1)).ok()) return;
   if (Status status = segment.file->Sync(); !status.ok()) Fail(status.message());
 }
@@ -334,7 +334,7 @@ Status Journal::WriteAll(std::span<Record> records) {
   return Status();
 }
 
-// Gives back the space that no record needed.
+// Gives back unused space.
 Status Journal::CloseSegment(Segment& segment) {
   const std::scoped_lock lock(segment.file_mutex);
   Status status = segment.file->Truncate(segment.written);
@@ -387,7 +387,7 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   const auto begin = std::chrono::steady_clock::now();
   if (Status status = segment.file->Sync(); !status.ok()) return status;
   counters_.CountSync(bytes, std::chrono::steady_clock::now() - begin);
-  // A server that takes the folder from here on finds these records in it.
+  // If another server has taken the folder, the check fails and the records are not published.
   if (Status ours = options_.still_ours ? options_.still_ours() : Status(); !ours.ok()) return ours;
   sync_is_slow_ = false;
   segment.written = group + bytes;
@@ -396,8 +396,8 @@ Status Journal::WriteGroup(Segment& segment, std::span<Record> records) {
   return Status();
 }
 
-// Takes space for as much as was just written, so that Reserve finds it there and need not wait for a sync.
-// If there is none, Reserve says so.
+// Takes as much space as was just written, so that Reserve need not wait for a sync. Ignores a full disk,
+// which Reserve will report.
 void Journal::TakeSpaceAhead(Segment& segment, std::uint64_t bytes) {
   const std::uint64_t space = segment.space;
   const std::uint64_t step = StepFrom(space);

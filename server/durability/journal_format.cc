@@ -24,7 +24,7 @@ constexpr std::size_t kInstanceDigits = 16;
 constexpr std::size_t kSegmentHashAt = kSegmentHeaderBytes - sizeof(std::uint64_t);
 constexpr std::size_t kRecordHashAt = kRecordHeaderBytes - sizeof(std::uint64_t);
 
-// Writes numbers one behind the other.
+// Writes numbers one after the other.
 class Writer {
  public:
   explicit Writer(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -45,7 +45,7 @@ class Writer {
   std::span<std::byte> bytes_;
 };
 
-// Reads numbers one behind the other.
+// Reads numbers one after the other.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

@@ -1,4 +1,4 @@
-// The format of the journal's files, so that other programs can read them too.
+// The format of the journal's files. It is documented here so that other programs can read them, too.
 //
 // A rank's journal is a folder of segments, `rank-<r>/<first round>-<instance>.journal`: the first round
 // in 20 decimal digits, the server instance in 16 hexadecimal ones. A segment is a header and then records.
@@ -21,13 +21,12 @@
 //    88 32  0                                               A segment may end in a mark, and in other bytes:
 //   120  8  hash of bytes 0 to 119                          space taken ahead (0), or what a crash left.
 //
-// A mark is the header of a record without a body, but that it begins with "SLWM". Its round, which is its
-// complete one too, was on disk at all ranks when no record had come for a while. The next record takes the
-// mark's place.
+// A mark is a record's header without a body that begins with "SLWM". Its round equals its complete round,
+// which was on disk at all ranks when no record had come for a while. The next record overwrites the mark.
 //
-// A server instance is one run of a server. It follows the run before it, of which it says which rounds
-// count: records of later ones are void. Its run number is above those of all runs before it. The seed is
-// secret to clients: bytes that they send, which lie in bodies, cannot be made to look like a record.
+// A server instance is one run of a server. Its header names the run that it follows and the last round of
+// that run that counts: records of later rounds are void. Its run number is above those of all earlier runs.
+// The seed is secret to clients, so that the bytes they send, which lie in bodies, cannot imitate a record.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_FORMAT_H_
 
@@ -45,26 +44,26 @@ namespace slotwise {
 
 inline constexpr std::size_t kSegmentHeaderBytes = 128;
 inline constexpr std::size_t kRecordHeaderBytes = 64;
-inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{4} << 30;  // of a body
+inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{4} << 30;  // limit of a body
 inline constexpr std::uint32_t kJournalVersion = 1;
-// No segment is larger: one gets no record behind its first that would take it past JournalOptions's
-// segment_bytes, and its first may be as large as any. (With what is reserved ahead.)
+// No segment is larger, reserved space included: a segment gets no second record that would take it past
+// JournalOptions::segment_bytes, but its first record may be as large as any.
 inline constexpr std::uint64_t kMaxSegmentBytes = kMaxRecordBytes + (std::uint64_t{1} << 31);
 inline constexpr std::uint32_t kMaxJournalRanks = 4096;  // as many as a table has buckets
 
-// A server instance, and the last of its rounds that count.
+// A server instance, and the last of its rounds that counts.
 struct EarlierRun {
   std::uint64_t instance = 0;
   std::uint64_t last_round = 0;
   friend bool operator==(const EarlierRun&, const EarlierRun&) = default;
 };
 
-// Where a server instance goes on from.
+// The point from which a server instance continues.
 struct JournalPosition {
-  std::uint64_t instance = 0;    // the one before; 0 if there is none
+  std::uint64_t instance = 0;    // the instance before; 0 if there is none
   std::uint64_t round = 0;       // the last round that counts
-  std::uint64_t run_number = 0;  // the highest so far
-  // The server instances that have rounds which no checkpoint has, in order. A recovery needs no others.
+  std::uint64_t run_number = 0;  // the highest one so far
+  // The server instances with rounds that no checkpoint has, in order. A recovery needs no others.
   std::vector<EarlierRun> runs = {};
   friend bool operator==(const JournalPosition&, const JournalPosition&) = default;
 };
@@ -99,7 +98,7 @@ using RecordHeaderBytes = std::array<std::byte, kRecordHeaderBytes>;
 SegmentHeaderBytes Encode(const SegmentHeader& header);
 // Returns nothing if the bytes are no header of this version.
 std::optional<SegmentHeader> DecodeSegmentHeader(std::span<const std::byte, kSegmentHeaderBytes> bytes);
-// Returns the version that bytes with a header's magic name, and 0 for all others.
+// Returns the version in the bytes if they have a header's magic, and else 0.
 std::uint32_t VersionOf(std::span<const std::byte, kSegmentHeaderBytes> bytes);
 
 RecordHeaderBytes Encode(const RecordHeader& header, std::uint64_t seed);
@@ -107,12 +106,12 @@ RecordHeaderBytes Encode(const RecordHeader& header, std::uint64_t seed);
 std::optional<RecordHeader> DecodeRecordHeader(std::span<const std::byte, kRecordHeaderBytes> bytes,
                                                std::uint64_t seed);
 
-// A mark is a header of this kind, with the complete round as its round and as its complete one.
+// Encodes and decodes a mark, whose `round` and `complete` are equal.
 RecordHeaderBytes EncodeMark(const RecordHeader& mark, std::uint64_t seed);
 std::optional<RecordHeader> DecodeMark(std::span<const std::byte, kRecordHeaderBytes> bytes,
                                        std::uint64_t seed);
 
-// Returns how much of a segment a record takes. REQUIRES: body_bytes <= kMaxRecordBytes.
+// Returns a record's size in a segment. REQUIRES: body_bytes <= kMaxRecordBytes.
 constexpr std::uint64_t BytesOfRecord(std::uint64_t body_bytes) {
   return kRecordHeaderBytes + (body_bytes + 7) / 8 * 8;
 }
@@ -124,11 +123,11 @@ struct SegmentName {
 std::string ToString(const SegmentName& name);
 std::optional<SegmentName> ParseSegmentName(std::string_view name);
 
-// "rank-7"
+// Returns for example "rank-7".
 std::string RankFolder(std::uint32_t rank);
 std::optional<std::uint32_t> ParseRankFolder(std::string_view name);
 
-// The hash of a body that comes in pieces.
+// Computes the hash of a body that comes in pieces.
 class RecordHash {
  public:
   explicit RecordHash(std::uint64_t seed);

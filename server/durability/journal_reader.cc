@@ -22,7 +22,7 @@ struct File {
   std::uint32_t rank = 0;
 };
 
-// A segment whose header is there; its records were not looked at.
+// A segment whose header was read, but not its records.
 struct Header {
   std::string path;
   SegmentHeader header;
@@ -30,7 +30,7 @@ struct Header {
 
 // All segments of a server instance, by rank.
 struct Run {
-  SegmentHeader facts;  // what all headers have in common
+  SegmentHeader facts;  // the fields that all headers share
   std::map<std::uint32_t, std::vector<Header>> ranks;
 
   bool IsWhole() const { return ranks.size() == facts.ranks; }
@@ -38,7 +38,7 @@ struct Run {
 
 std::string Text(std::uint64_t number) { return std::to_string(number); }
 
-// Returns all segments' files, by rank and first round. Other files are none of the journal's.
+// Returns the files of all segments, by rank and first round. Ignores other files.
 Result<std::vector<File>> ListSegments(FileSystem& files, const std::string& folder) {
   std::vector<File> found;
   auto folders = files.List(folder);
@@ -88,7 +88,8 @@ Status Add(const File& file, const SegmentHeader& header, std::uint64_t lineage,
   return Status();
 }
 
-// Reads all headers. A segment without one counts as none; if a later one followed it, that is a gap.
+// Reads all headers. A segment without a header counts as missing, which leaves a gap if a later segment
+// follows.
 Result<std::map<std::uint64_t, Run>> ReadHeaders(FileSystem& files, const std::vector<File>& segments,
                                                  std::uint64_t lineage) {
   std::map<std::uint64_t, Run> runs;
@@ -103,8 +104,8 @@ Result<std::map<std::uint64_t, Run>> ReadHeaders(FileSystem& files, const std::v
   return runs;
 }
 
-// Reads one rank's segments of a server instance, from the last that covered rounds and those before it leave
-// whole.
+// Reads one rank's segments of a server instance. Skips the segments before the one that holds the first
+// uncovered round.
 Result<std::vector<JournalSegment>> ReadRank(FileSystem& files, const std::vector<Header>& headers,
                                              std::uint64_t covered, std::uint64_t limit) {
   std::size_t first = headers.size();
@@ -132,13 +133,13 @@ Result<std::vector<JournalSegment>> ReadRank(FileSystem& files, const std::vecto
   return segments;
 }
 
-// Returns the last round that is on disk at a rank.
+// Returns the last round that is on disk on a rank.
 std::uint64_t LastRound(const Run& run, const std::vector<JournalSegment>& segments) {
   return segments.empty() ? run.facts.follows_round : segments.back().last_round;
 }
 
-// Reads what a run's ranks have of rounds in (covered, limit]. All must have those up to the limit, if there
-// is one, and to what a record says was on disk at all ranks.
+// Reads each rank's segments of a run for the rounds in (covered, limit]. All ranks must have the rounds up
+// to the limit, if there is one, and up to the last that a record says was on disk on all ranks.
 Result<JournalInstance> ReadRun(FileSystem& files, const Run& run, std::uint64_t covered,
                                 std::uint64_t limit) {
   JournalInstance result;
@@ -162,7 +163,7 @@ Result<JournalInstance> ReadRun(FileSystem& files, const Run& run, std::uint64_t
   return result;
 }
 
-// Copies bytes [begin, end) of a file to where they lie.
+// Rewrites bytes [begin, end) of a file in place.
 Status WriteAgain(const ReadableFile& from, WritableFile& to, std::uint64_t begin, std::uint64_t end) {
   std::vector<std::byte> block(static_cast<std::size_t>(std::min(kCopiedAtOnce, end - begin)));
   for (std::uint64_t at = begin; at < end;) {
@@ -176,14 +177,14 @@ Status WriteAgain(const ReadableFile& from, WritableFile& to, std::uint64_t begi
   return Status();
 }
 
-// Makes sure that what a segment shows is on disk. A sync alone is not enough: after one that failed the
-// system may go on showing what it did not write, and takes it for written.
+// Makes a segment's visible bytes durable. A sync alone does not suffice: after a failed sync the system may
+// show bytes that it never wrote, and count them as written.
 Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
   auto from = files.Open(segment.path);
   if (!from.ok()) return from.status();
   auto header = ReadSegmentHeader(**from, segment.path, segment.name);
   if (!header.ok()) return header.status();
-  if (!*header) return Status();  // nothing of it counts, now or later
+  if (!*header) return Status();  // no byte of this segment counts, now or later
   auto to = files.OpenToWrite(segment.path);
   if (!to.ok()) return to.status();
   auto scanned = ScanSegment(**from, segment.path, **header, kNoLimit);
@@ -193,7 +194,7 @@ Status WriteLastGroupAgain(FileSystem& files, const File& segment) {
   return (*to)->Sync();
 }
 
-// Returns what was broken off of the newest run: see JournalSet::broken_off.
+// Returns the sentences of JournalSet::broken_off for the newest run.
 std::vector<std::string> BrokenOff(const Run& run, const JournalInstance& instance) {
   std::vector<std::string> all;
   for (std::uint32_t rank = 0; rank < instance.ranks.size(); ++rank) {
@@ -225,7 +226,7 @@ Status MissingRank(const Run& run) {
                   " has no journal of the server instance of " + AFileOf(run));
 }
 
-// Checks that a run that not all ranks have files of was broken off as it started.
+// Checks that a run with files of only some ranks was aborted during its start.
 Status CheckNeverBegan(FileSystem& files, const Run& run, std::uint64_t covered) {
   const std::uint64_t start = std::max(run.facts.follows_round, covered);
   for (const auto& [rank, headers] : run.ranks) {
@@ -240,7 +241,7 @@ Status CheckNeverBegan(FileSystem& files, const Run& run, std::uint64_t covered)
   return Status();
 }
 
-// Returns the newest run that all ranks have files of; null if there is none.
+// Returns the newest run with files of all ranks; null if there is none.
 Result<const Run*> NewestRun(FileSystem& files, const std::map<std::uint64_t, Run>& runs,
                              std::uint64_t covered) {
   const Run* newest = nullptr;
@@ -293,7 +294,7 @@ Status SyncJournals(FileSystem& files, const std::string& folder) {
   if (!segments.ok()) return segments.status();
   std::set<std::uint32_t> ranks;
   for (const File& segment : *segments) {
-    // ReadJournals says if damage matters.
+    // ReadJournals reports damage that matters.
     Status status = WriteLastGroupAgain(files, segment);
     if (!status.ok() && status.code() != StatusCode::kDataLoss) return status;
     ranks.insert(segment.rank);

@@ -27,7 +27,7 @@ class RecordReader {
  public:
   RecordReader(const ReadableFile& file, std::uint64_t seed) : file_(file), seed_(seed) {}
 
-  // Returns nothing if no whole header lies there, or its body would pass the file's end.
+  // Returns nothing if there is no whole header at `offset`, or the body would pass the file's end.
   Result<std::optional<RecordHeader>> HeaderAt(std::uint64_t offset) const {
     if (offset + kRecordHeaderBytes > file_.size()) return std::optional<RecordHeader>();
     RecordHeaderBytes bytes;
@@ -40,7 +40,7 @@ class RecordReader {
     return header;
   }
 
-  // Returns whether a record's body, whose header lies at `offset`, is whole.
+  // Returns whether the body of the record whose header lies at `offset` is whole.
   Result<bool> BodyIsWhole(std::uint64_t offset, const RecordHeader& header) const {
     std::vector<std::byte> block(
         static_cast<std::size_t>(std::min<std::uint64_t>(kBlockBytes, header.body_bytes)));
@@ -64,9 +64,9 @@ class RecordReader {
     return DecodeMark(bytes, seed_);
   }
 
-  // What lies from some offset on.
+  // Describes the bytes from some offset on.
   struct Rest {
-    std::optional<std::uint64_t> later;  // a record or mark that was written when the bytes at the offset
+    std::optional<std::uint64_t> later;  // offset of a record or mark that was written when the bytes
                                          // were on disk
     bool is_zero = true;
   };
@@ -104,14 +104,14 @@ bool Agrees(const SegmentHeader& header, const SegmentName& name) {
          header.rank < header.ranks && header.follows_round <= header.after_round;
 }
 
-// A run number or round that is too large would wrap around in a run that follows.
+// A larger run number or round would wrap around in a later run.
 bool IsInBounds(const SegmentHeader& header) {
   return header.ranks <= kMaxJournalRanks && header.instance != 0 && header.run_number >= 1 &&
          header.run_number <= kMaxRunNumber && header.first_round <= kMaxRound &&
          header.after_round <= kMaxRound;
 }
 
-// Returns where, behind the header, the first byte lies that is not 0.
+// Returns the offset of the first byte behind the header that is not 0.
 Result<std::optional<std::uint64_t>> FirstByteBehindHeader(const ReadableFile& file) {
   std::vector<std::byte> block(kBlockBytes);
   for (std::uint64_t at = file.NextData(kSegmentHeaderBytes); at < file.size(); at = file.NextData(at)) {
@@ -160,7 +160,7 @@ Result<std::optional<SegmentHeader>> ReadSegmentHeader(const ReadableFile& file,
                               std::to_string(version) + "; this server reads version " +
                               std::to_string(kJournalVersion));
   }
-  // Records come only when the header is on disk, so before that all behind it is 0.
+  // Records are written only after the header is on disk. Before that, all bytes behind the header are 0.
   auto at = FirstByteBehindHeader(file);
   if (!at.ok()) return at.status();
   if (*at) return Damaged(path, 0, "this is no header, but records were written behind it");
@@ -175,7 +175,7 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
                      .end = kSegmentHeaderBytes,
                      .last_round = header.after_round,
                      .group = kSegmentHeaderBytes};
-  JournalSegment before_group = all;  // what lies before the last group
+  JournalSegment before_group = all;  // the records before the last group
   while (true) {
     auto record = reader.HeaderAt(all.end);
     if (!record.ok()) return record.status();
@@ -188,7 +188,7 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     if ((*record)->instance != header.instance || (*record)->round <= all.last_round) {
       return Damaged(path, all.end, "round " + std::to_string((*record)->round) + " does not belong here");
     }
-    // The record is written before any rank can have it on disk.
+    // A record is written before any rank can have its round on disk.
     if ((*record)->round > kMaxRound || (*record)->complete >= (*record)->round) {
       return Damaged(path, all.end,
                      "round " + std::to_string((*record)->round) + ", which says that round " +
@@ -228,7 +228,7 @@ Result<JournalSegment> ScanSegment(const ReadableFile& file, const std::string& 
     if ((*mark)->complete > whole.last_round)
       return Damaged(path, whole.end, "this mark is of a round that is not here");
     whole.complete = std::max(whole.complete, (*mark)->complete);
-    // The next group begins where the mark is, and a crash may have kept the mark and what lies behind it.
+    // The next group begins where the mark is; a crash may have kept the mark and the bytes behind it.
     rest = reader.RestFrom(whole.end + kRecordHeaderBytes, header.instance);
     if (!rest.ok()) return rest.status();
     if (!rest->is_zero) whole.torn = "bytes that are no record";

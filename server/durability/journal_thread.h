@@ -1,5 +1,4 @@
-// JournalThread: the thread that writes a journal's records while there are any.
-//
+// JournalThread: the thread that writes a journal's queued records and marks.
 // Thread-safety: one owner.
 #ifndef SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
 #define SLOTWISE_SERVER_DURABILITY_JOURNAL_THREAD_H_
@@ -13,7 +12,7 @@ namespace slotwise {
 
 class JournalThread {
  public:
-  // REQUIRES: `journal` outlives the thread, and nothing else calls its WriteQueued.
+  // REQUIRES: `journal` outlives this, and no other code calls its WriteQueued.
   explicit JournalThread(Journal& journal, Threads& threads = SystemThreads())
       : journal_(journal), thread_(threads.Begin([this] {
           for (;;) {
@@ -24,8 +23,8 @@ class JournalThread {
           }
         })) {}
 
-  // Returns when all that was appended before is written, with a mark if all ranks are known to have it, or
-  // the journal has failed.
+  // Returns when all appended records are written, or the journal has failed. If all ranks are known to have
+  // the records, a mark is written, too.
   ~JournalThread() {
     journal_.StopWaiting();
     thread_.reset();

@@ -6,7 +6,7 @@
 namespace slotwise {
 namespace {
 
-// What a session takes before its first step: nodes of the map and the list, two deques' first blocks.
+// The memory of a session before its first step: nodes of the map and the list, two deques' first blocks.
 constexpr std::uint64_t kSessionBytes = 1536;
 
 template <class Steps>
@@ -53,7 +53,7 @@ bool Ledger::MayHaveForgotten(const Sequence& sequence, std::uint64_t epoch) con
 }
 
 std::uint64_t Ledger::epoch() const {
-  // A clock may have been set back since some step: what sessions have carried counts too.
+  // A clock may have been set back since some step, so the epochs of sessions count, too.
   const std::uint64_t by_count = std::max(known_epoch_, limits_.first_epoch + begun_ / kSessionsAnEpoch);
   return forgotten_epoch_ ? std::max(by_count, *forgotten_epoch_ + 1) : by_count;
 }
@@ -99,7 +99,7 @@ void Ledger::ForgetTable(TableId table) {
 }
 
 void Ledger::RecallTable(const Ledger& saved, TableId table) {
-  // From the newest to the oldest: each goes in front of all that is there.
+  // The newest session goes first, because each is inserted in front of all others.
   for (auto sequence_of = saved.ages_.rbegin(); sequence_of != saved.ages_.rend(); ++sequence_of) {
     const Sequence& sequence = *sequence_of;
     if (sequence.table != table) continue;
@@ -107,7 +107,7 @@ void Ledger::RecallTable(const Ledger& saved, TableId table) {
     if (sessions_.contains(sequence)) {
       for (const Applied& step : session.applied) {
         if (Find(sequence, step.number) != nullptr || IsTooOld(sequence, step.number)) continue;
-        Record(sequence, step.number, session.epoch, std::span(&step.first, 1), {});  // no body is known
+        Record(sequence, step.number, session.epoch, std::span(&step.first, 1), {});  // without the bodies
       }
       continue;
     }

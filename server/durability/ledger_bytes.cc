@@ -1,4 +1,4 @@
-// A ledger as bytes. All numbers are little-endian, of 8 bytes:
+// The file format of a ledger. All numbers are little-endian, of 8 bytes:
 //
 //     version (1), sessions begun, latest forgotten epoch + 1 or 0, epoch, sessions, and for each session,
 //     the one that recorded a step longest ago first:
@@ -32,14 +32,14 @@ class Numbers {
     at_ += sizeof(value);
     return value;
   }
-  // The next number counts things of at least so many numbers each, which are still to come.
+  // Returns the next number, a count of elements that follow and have at least `numbers_each` numbers each.
   std::uint64_t NextCount(std::uint64_t numbers_each) {
     const std::uint64_t count = Next();
     const std::uint64_t left = (bytes_.size() - at_) / sizeof(std::uint64_t);
     if (count > left / numbers_each) failed_ = true;
     return failed_ ? 0 : count;
   }
-  // The next number is in [least, most].
+  // Returns the next number, which must be in [least, most].
   std::uint64_t NextIn(std::uint64_t least, std::uint64_t most) {
     const std::uint64_t number = Next();
     if (number < least || number > most) failed_ = true;
@@ -104,7 +104,7 @@ Status Ledger::Load(std::span<const std::byte> bytes, std::uint32_t next_table) 
   limits_.first_epoch = std::max(limits_.first_epoch, numbers.NextIn(0, kMaxEpoch));
   const std::uint64_t sessions = numbers.NextCount(6);
   if (sessions > kMaxSessions) numbers.Refuse();
-  // A table whose id is still to come has no steps.
+  // A table that will be made later has no steps.
   const auto next_id = [&](std::uint32_t least) {
     return TableId{static_cast<std::uint32_t>(numbers.NextIn(least, next_table == 0 ? 0 : next_table - 1))};
   };
@@ -123,7 +123,7 @@ Status Ledger::Load(std::span<const std::byte> bytes, std::uint32_t next_table) 
     session.bodies_before = numbers.NextIn(0, kMaxSteps);
     const std::uint64_t steps = numbers.NextCount(6);
     const std::uint64_t bodies = numbers.NextCount(1);
-    // A session has recorded a step, and keeps no more than these.
+    // Each session has recorded a step, and keeps at most this many.
     if (steps == 0 || steps > kWindow || bodies > kBodiesASession) numbers.Refuse();
     for (std::uint64_t i = 0; i < steps && !numbers.failed(); ++i) {
       Applied step;

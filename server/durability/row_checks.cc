@@ -7,8 +7,8 @@
 namespace slotwise {
 namespace {
 
-// `Bits` is an unsigned integer of the numbers' size. NaN and infinity have all bits of the exponent; what is
-// below 0 has the sign's bit, and another one.
+// `Bits` is an unsigned integer of the numbers' size. NaN and infinity have all exponent bits set. A number
+// below 0 has the sign bit and some other bit set.
 template <class Bits, Bits kExponent, bool kSquares = false>
 std::optional<std::size_t> Find(std::span<const std::byte> bytes) {
   constexpr std::size_t kBlock = 4096;

@@ -1,5 +1,5 @@
-// Small files for people: who holds a lock, what a folder is known by. They are no state, so they do not go
-// through FileSystem.
+// Small files for people, for example the text that says who holds a lock. They hold no state of the server,
+// so they bypass FileSystem.
 #ifndef SLOTWISE_SERVER_DURABILITY_SMALL_FILE_H_
 #define SLOTWISE_SERVER_DURABILITY_SMALL_FILE_H_
 
@@ -13,14 +13,14 @@
 
 namespace slotwise {
 
-// Returns the first 512 bytes of an open file, or what it has.
+// Returns up to 512 bytes from the beginning of an open file.
 inline std::string ReadBeginning(int file) {
   std::array<char, 512> text{};
   const ssize_t bytes = pread(file, text.data(), text.size(), 0);
   return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0))};
 }
 
-// Writes an open file anew, and syncs it. Returns false, and sets errno, if that failed.
+// Replaces the contents of an open file and syncs it. Returns false and sets errno if that failed.
 inline bool WriteWhole(int file, std::string_view text) {
   if (ftruncate(file, 0) != 0) return false;
   const ssize_t written = pwrite(file, text.data(), text.size(), 0);
@@ -28,7 +28,7 @@ inline bool WriteWhole(int file, std::string_view text) {
   return written == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
 }
 
-// Lines of a file come from other hosts; what is not printable does not reach a terminal.
+// Returns the first line. Replaces unprintable bytes, because another host may have written the file.
 inline std::string FirstLine(const std::string& text) {
   std::string line = text.substr(0, text.find('\n'));
   std::ranges::replace_if(

@@ -27,7 +27,7 @@ std::array<AlignedMemory, StreamedReads::kPieces> MakePieces() {
 
 std::unique_ptr<StreamedReads> StreamedReads::Open(int opened, std::uint64_t size) {
   if (size < kSmallestFile) return nullptr;
-  const std::string path = "/proc/self/fd/" + std::to_string(opened);  // whatever its name is now
+  const std::string path = "/proc/self/fd/" + std::to_string(opened);  // also works if the file was renamed
   const bool too_many = files_that_are_read_so.fetch_add(1) >= kMostFiles;
   const int file =
       too_many ? -1 : Uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT); });
@@ -62,7 +62,7 @@ StreamedReads::~StreamedReads() {
 void StreamedReads::Begin(std::uint64_t begin, std::uint64_t end) {
   std::unique_lock lock(mutex_);
   if (begin != end_) {
-    end_ = 0;  // nothing more is begun
+    end_ = 0;  // stops further reads
     changed_.wait(lock, [this] { return !reading_; });
     while (!pieces_.empty()) ForgetFirst();
     next_ = begin / kDiskAlign * kDiskAlign;
@@ -120,7 +120,7 @@ void StreamedReads::Run() {
     } else {
       pieces_.push_back({.begin = begin, .size = came, .memory = memory});
       next_ = begin + came;
-      // What does not end at a disk's multiple is the file's end, or what is there of it.
+      // A read that ends off a multiple of kDiskAlign has reached the file's end, or what is there of it.
       failed_ = !IsDiskAligned(next_) && next_ < size_;
     }
     changed_.notify_all();

@@ -14,8 +14,8 @@
 namespace slotwise {
 namespace {
 
-// So many ordinary pieces of a file stay in the system's memory. Their pages are then used again and again:
-// pages that were never used before cost a guest of a virtual machine more than the copy into them.
+// The number of ordinary pieces of a file in the page cache, whose pages are then reused. In a virtual
+// machine, pages that were never used before cost more than the copy into them.
 constexpr std::size_t kPiecesInMemory = 4;
 
 Status WriteAll(int file, const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -44,12 +44,12 @@ StreamedWrites::~StreamedWrites() {
 
 void StreamedWrites::OpenDirect() {
   if (std::exchange(tried_direct_, true)) return;
-  const std::string path = "/proc/self/fd/" + std::to_string(file_);  // whatever its name is now
+  const std::string path = "/proc/self/fd/" + std::to_string(file_);  // also works if the file was renamed
   direct_ = Uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_DIRECT); });
   if (direct_ < 0) return;
   try {
     thread_ = std::thread([this] { Run(); });
-  } catch (const std::system_error&) {  // the system gives no more threads: ordinary writes need none
+  } catch (const std::system_error&) {  // the system gives no more threads; ordinary writes need none
     ::close(std::exchange(direct_, -1));
   }
 }
@@ -98,7 +98,7 @@ Status StreamedWrites::WriteDirect(const Piece& piece) {
   while (!bytes.empty()) {
     const ssize_t written = Uninterrupted(
         [&] { return ::pwrite(direct_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
-    // The disk wants larger multiples, or the file system has changed its mind amid a piece.
+    // The disk needs larger multiples, or the file system refuses direct writes since an earlier part.
     if (written < 0 && errno == EINVAL) return WriteAll(file_, path_, offset, bytes);
     if (written < 0) return SystemFailure("write to", path_, errno);
     if (written == 0) return Unavailable("cannot write to " + path_ + ": it takes no more bytes");
@@ -120,7 +120,7 @@ Status StreamedWrites::WriteOrdinary(const Piece& piece) {
     return SystemFailure("write back", path_, errno);
   };
   const std::uint64_t end = piece.offset + piece.bytes.size();
-  if (piece.offset == end) return {};  // 0 bytes would mean all up to the file's end
+  if (piece.offset == end) return {};  // a length of 0 would mean up to the file's end
   if (Status status = sync(piece.offset, end, SYNC_FILE_RANGE_WRITE); !status.ok()) return status;
   written_.emplace_back(piece.offset, end);
   if (written_.size() <= kPiecesInMemory) return {};

@@ -1,10 +1,10 @@
-// StreamedWrites: how a large file of the system goes to disk while it is being written.
+// StreamedWrites brings a large file of the system to disk while it is being written.
 //
-// Pieces go past the system's memory (O_DIRECT), while their writer makes the next ones: what is copied into
-// that memory has to find pages there, wait to be brought to disk, and be dropped, which takes a third of a
-// fast disk's rate. A few pieces wait for the disk, so that it goes on while the writer does something else.
-// A file system that has no such writes gets ordinary ones, which are brought to disk a piece at a time, and
-// leave the system's memory some pieces behind that.
+// Pieces bypass the page cache (O_DIRECT), and go to disk while the writer makes the next ones. The page
+// cache would take a third of a fast disk's rate, to find pages, write them back and drop them. A few pieces
+// queue for the disk, so that the disk is busy while the writer does something else. On a file system without
+// direct writes, ordinary ones are used: they are written back a piece at a time, and some pieces later
+// dropped from the page cache.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_DURABILITY_STREAMED_WRITES_H_
 #define SLOTWISE_SERVER_DURABILITY_STREAMED_WRITES_H_
@@ -25,17 +25,17 @@ namespace slotwise {
 
 class StreamedWrites {
  public:
-  // `file` is open at `path`, and stays open.
+  // `file` is open at `path`, and stays the caller's.
   StreamedWrites(int file, std::string path) : file_(file), path_(std::move(path)) {}
-  // Waits for what is on its way.
+  // Waits for the pieces that are being written.
   ~StreamedWrites();
   StreamedWrites(const StreamedWrites&) = delete;
   StreamedWrites& operator=(const StreamedWrites&) = delete;
 
   // Writes a piece, which stays in use until WritableFile::kPiecesLater more calls of Write, or one of Wait,
-  // have returned: these tell of an error.
+  // have returned. These calls return its error.
   Status Write(std::uint64_t offset, std::span<const std::byte> piece);
-  // Returns once all pieces are written. Nothing is durable before a sync.
+  // Returns once all pieces are written. They are durable only after a sync.
   Status Wait();
 
  private:
@@ -52,9 +52,9 @@ class StreamedWrites {
   const int file_;
   const std::string path_;
   bool tried_direct_ = false;
-  int direct_ = -1;  // -1: there are no direct writes
+  int direct_ = -1;  // -1: direct writes are not available
   std::deque<std::pair<std::uint64_t, std::uint64_t>>
-      written_;  // ordinary ones that stay in memory: from, to
+      written_;  // ordinary ones still in the page cache: begin, end
 
   std::thread thread_;
   std::mutex mutex_;

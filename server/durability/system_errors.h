@@ -1,4 +1,4 @@
-// This header says what the system's errors about files mean. Thread-safety: free functions.
+// Maps the system's errors about files to Status. Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_SYSTEM_ERRORS_H_
 #define SLOTWISE_SERVER_DURABILITY_SYSTEM_ERRORS_H_
 
@@ -9,14 +9,14 @@
 
 namespace slotwise {
 
-// Returns "cannot OPERATION PATH: ..." with the code for `error`, an errno.
+// Returns the Status "cannot OPERATION PATH: ..." for an errno.
 Status SystemFailure(const char* operation, const std::string& path, int error);
 
-// Returns whether an error of sync_file_range says that the file system cannot begin early: it syncs all in
-// the end.
+// Returns whether an error of sync_file_range only says that the file system cannot write back early. A later
+// sync then does all the work.
 inline bool SyncsAtTheEnd(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
-// Calls `call` again as long as a signal interrupts it.
+// Repeats `call` as long as a signal interrupts it.
 template <class Call>
 auto Uninterrupted(const Call& call) {
   auto result = call();

@@ -34,7 +34,7 @@ Status SystemFailure(const char* operation, const std::string& path, int error) 
     case EEXIST:
       return AlreadyExists(std::move(message));
     case EISDIR:
-    case ENXIO:  // of open: a socket, or a FIFO without a reader
+    case ENXIO:  // from open: a socket, or a FIFO without a reader
       return FailedPrecondition(std::move(message));
     default:
       return Unavailable(std::move(message));
@@ -43,11 +43,12 @@ Status SystemFailure(const char* operation, const std::string& path, int error) 
 
 namespace {
 
-// As many pieces go to the system at once: Linux takes 1024.
+// The most pieces in one system call; Linux takes 1024.
 constexpr std::size_t kPiecesACall = 1024;
 constexpr std::size_t kZerosACall = std::size_t{1} << 20;
 
-// Tells the system how a part of a file will be used; 0 bytes: all behind `begin`. It may not care.
+// Tells the system how a part of a file will be used. 0 bytes mean all behind `begin`. An error does not
+// matter.
 void Advise(int file, std::uint64_t begin, std::uint64_t bytes, int use) {
   [[maybe_unused]] const int ignored =
       ::posix_fadvise(file, static_cast<off_t>(begin), static_cast<off_t>(bytes), use);
@@ -96,7 +97,7 @@ class SystemWritableFile final : public WritableFile {
     const int result =
         Uninterrupted([&] { return ::fallocate(file_.number(), 0, 0, static_cast<off_t>(size)); });
     if (result == 0) return Status();
-    // Some file systems take space only by writing: ext3, older NFS, ZFS.
+    // Some file systems take space only by writing, for example ext3, older NFS and ZFS.
     if (errno == EOPNOTSUPP || errno == ENOSYS) return WriteZerosUpTo(size);
     return SystemFailure("take space for", file_.path(), errno);
   }
@@ -115,13 +116,13 @@ class SystemWritableFile final : public WritableFile {
 
   Status Sync() override {
     if (Status status = WaitForPieces(); !status.ok()) return status;
-    // A sync that was interrupted is not tried again: the system may have forgotten by then what it could not
+    // An interrupted sync is not repeated: the system may have forgotten by then which bytes it could not
     // write.
     return ::fdatasync(file_.number()) == 0 ? Status() : SystemFailure("sync", file_.path(), errno);
   }
 
   Status BeginSync(std::uint64_t begin, std::uint64_t end) override {
-    if (begin >= end) return Status();  // 0 bytes would mean all up to the file's end
+    if (begin >= end) return Status();  // a length of 0 would mean up to the file's end
     const auto size = static_cast<off_t>(end - begin);
     const int result =
         ::sync_file_range(file_.number(), static_cast<off_t>(begin), size, SYNC_FILE_RANGE_WRITE);
@@ -132,7 +133,7 @@ class SystemWritableFile final : public WritableFile {
   void DropFromMemory() override { Advise(file_.number(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
-  // Returns the first vector that is not written, made shorter by what is.
+  // Returns the index of the first unwritten vector, and shortens that vector by its written part.
   static std::size_t Advance(std::vector<iovec>& vectors, std::size_t first, std::size_t written) {
     while (first < vectors.size() && written >= vectors[first].iov_len) written -= vectors[first++].iov_len;
     if (written > 0) {
@@ -152,7 +153,7 @@ class SystemWritableFile final : public WritableFile {
       const std::span<const std::byte> piece(
           zeros.data(), static_cast<std::size_t>(std::min<std::uint64_t>(kZerosACall, size - offset)));
       if (Status status = WriteAt(offset, std::span(&piece, 1)); !status.ok()) {
-        // What was taken in vain goes back; if that fails too, the first reason is the one to know.
+        // Gives back the space taken in vain. If that fails, too, the first error is the one to report.
         [[maybe_unused]] const Status back = Truncate(before);
         return status;
       }
@@ -197,7 +198,7 @@ class SystemReadableFile final : public ReadableFile {
   std::uint64_t NextData(std::uint64_t offset) const override {
     const off_t data = ::lseek(file_.number(), static_cast<off_t>(offset), SEEK_DATA);
     if (data >= 0) return std::max(offset, static_cast<std::uint64_t>(data));
-    return errno == ENXIO ? size_ : offset;  // others know of no holes
+    return errno == ENXIO ? size_ : offset;  // on other errors, the holes are unknown
   }
 
   void ReadAhead(std::uint64_t begin, std::uint64_t end) const override {
@@ -220,7 +221,7 @@ class SystemReadableFile final : public ReadableFile {
   std::uint64_t size_;
   std::uint64_t changed_at_;
   mutable bool tried_stream_ = false;
-  mutable std::unique_ptr<StreamedReads> streamed_;  // null: what is read ahead goes to the system's memory
+  mutable std::unique_ptr<StreamedReads> streamed_;  // null: reads go through the page cache
 };
 
 class SystemFileSystem final : public FileSystem {

@@ -1,4 +1,4 @@
-// Which files a rank writes of a table into a checkpoint: their names, and the arrays in them.
+// The files that a rank writes of a table into a checkpoint: their names, and their arrays.
 //
 //   rank-<r>.keys.npy           <u8 [rows]              in bucket order: by bucket, and ascending in a bucket
 //   rank-<r>.starts.npy         <u8 [kBucketCount + 1]  where each bucket's rows begin, and the number of all
@@ -30,11 +30,10 @@ namespace slotwise {
 // A key's bucket is the upper 12 bits of its hash (docs/semantics.md).
 inline constexpr std::uint32_t kBucketCount = sizing::kBuckets;
 
-// [b]: the rank that owns bucket b.
+// [b] is the rank that owns bucket b.
 using BucketOwners = std::array<std::uint16_t, kBucketCount>;
 
-// [b]: how many keys lie in buckets before b; the last is the number of keys. It has kBucketCount + 1
-// elements.
+// [b] is the number of keys in buckets before b. There are kBucketCount + 1 elements; the last counts all.
 using BucketStarts = std::vector<std::uint64_t>;
 
 inline constexpr std::uint64_t kNpyHeaderBytes = sizing::kNpyHeaderBytes;
@@ -43,16 +42,16 @@ struct ArrayFile {
   std::string name;       // "rank-0.keys.npy"
   std::string_view type;  // "<u8", "<f4", "<f2" or "<u2"
   std::uint64_t rows = 0;
-  std::optional<std::uint32_t> width;  // none: an array of one dimension
+  std::optional<std::uint32_t> width;  // none: the array has one dimension
 
   std::uint64_t row_bytes() const;
-  // The file's size, with the header.
+  // Returns the file's size, header included.
   std::uint64_t bytes() const { return kNpyHeaderBytes + rows * row_bytes(); }
-  // The file's first kNpyHeaderBytes bytes.
+  // Returns the first kNpyHeaderBytes bytes of the file.
   std::string header() const;
 };
 
-// A rank's files of a table.
+// A rank's files of one table.
 struct TableArrays {
   ArrayFile keys;
   ArrayFile starts;
@@ -61,16 +60,16 @@ struct TableArrays {
   std::optional<ArrayFile> erased;
   std::optional<ArrayFile> erased_starts;
 
-  // All of them in this order.
+  // Returns all files in the order of the members.
   std::vector<ArrayFile> All() const;
 };
 
-// `erased`: of a delta, the number of erased keys; none for a base.
+// `erased` is a delta's number of erased keys, and none for a base.
 // REQUIRES: rows <= kMaxRowsPerShard, erased <= TableOptions::kMaxMaxRows.
 TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t rank, std::uint64_t rows,
                      std::optional<std::uint64_t> erased);
 
-// Returns the folder of a table in a checkpoint's: "table-7".
+// Returns a table's folder in a checkpoint's folder: "table-7".
 std::string TableFolder(TableId table);
 
 }  // namespace slotwise

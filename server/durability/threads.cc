@@ -10,8 +10,8 @@
 namespace slotwise {
 namespace {
 
-// So much nicer than the others of its process, a thread gets a quarter of a processor that one of them wants
-// all of. Less would starve it where other programs keep all processors busy, and the engine may wait for it.
+// With this nice value above the other threads of its process, a thread gets a quarter of a processor that
+// one of them wants whole. Less would starve it on a busy machine, and the engine may wait for it.
 constexpr int kNicer = 5;
 
 class SystemThread final : public Threads::Thread {
@@ -43,7 +43,7 @@ class System final : public Threads {
                     std::chrono::duration_cast<std::chrono::milliseconds>(end - steady_clock::now()));
   }
   void GiveWay() override {
-    // Linux takes 0 for the calling thread. A thread of this policy preempts no other as it wakes up.
+    // 0 is the calling thread. A SCHED_BATCH thread preempts no other thread when it wakes up.
     const sched_param none{};
     ::sched_setscheduler(0, SCHED_BATCH, &none);
     ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + kNicer);

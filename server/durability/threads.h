@@ -1,7 +1,7 @@
-// Threads: how a rank's threads begin beside the engine's, and how they wait for each other. A server has the
-// system's (SystemThreads); a simulator brings its own, which take turns as it draws them.
+// Threads starts threads beside the engine's, and waits on conditions. A server uses the system's threads
+// (SystemThreads); a simulator has its own, whose turns it draws.
 //
-// Thread-safety: Threads and a FileLock, any thread.
+// Thread-safety: Threads and FileLock, any thread.
 #ifndef SLOTWISE_SERVER_DURABILITY_THREADS_H_
 #define SLOTWISE_SERVER_DURABILITY_THREADS_H_
 
@@ -19,7 +19,7 @@ namespace slotwise {
 
 class Threads {
  public:
-  // Its end waits for the thread's.
+  // The destructor waits for the thread's end.
   class Thread {
    public:
     virtual ~Thread() = default;
@@ -34,37 +34,37 @@ class Threads {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  // Runs `body` beside the caller. Throws std::system_error if the system gives no more threads.
+  // Runs `body` in a new thread. Throws std::system_error if the system gives no more threads.
   virtual std::unique_ptr<Thread> Begin(std::function<void()> body) = 0;
 
   // Waits until `holds()` is true. `lock` is held while `holds` runs and released in between. The thread that
   // makes `holds` true does so under the same mutex and notifies `changed`.
   virtual void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                     const std::function<bool()>& holds) = 0;
-  // The same, but no longer than `longest`. Returns how much of that is left, or nothing if it passed first.
+  // As Wait, but for at most `longest`. Returns the time that is left, or nothing if `longest` passed first.
   virtual std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
                                                            std::unique_lock<std::mutex>& lock,
                                                            const std::function<bool()>& holds,
                                                            std::chrono::milliseconds longest) = 0;
 
-  // Lets the calling thread, which Begin began, have a processor when no other thread wants it, and else
-  // about a quarter of one.
+  // Lowers the priority of the calling thread, which Begin has started: it gets a processor when no other
+  // thread wants it, and else about a quarter of one.
   virtual void GiveWay() {}
 
  protected:
   Threads() = default;
 };
 
-// The system's threads.
+// Returns the system's threads.
 Threads& SystemThreads();
 
-// Returns RESOURCE_EXHAUSTED, for what Begin has thrown because the system gives no more threads.
+// Converts the exception that Begin throws if the system gives no more threads to RESOURCE_EXHAUSTED.
 Status NoMoreThreads(const std::system_error& error);
 
 // A mutex that may be held while files are written and synced, for std::scoped_lock.
 class FileLock {
  public:
-  // `threads` outlives it.
+  // REQUIRES: `threads` outlives this.
   explicit FileLock(Threads& threads) : threads_(threads) {}
 
   void lock() {
@@ -72,7 +72,7 @@ class FileLock {
     threads_.Wait(free_, lock, [this] { return !held_; });
     held_ = true;
   }
-  // Returns whether it was free in time.
+  // Returns whether the lock was free in time.
   bool try_lock_for(std::chrono::milliseconds longest) {
     std::unique_lock lock(mutex_);
     if (!threads_.WaitFor(

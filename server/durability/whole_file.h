@@ -1,4 +1,4 @@
-// Small files of the data folder that are written whole.
+// Small files of the data folder that are replaced as a whole.
 #ifndef SLOTWISE_SERVER_DURABILITY_WHOLE_FILE_H_
 #define SLOTWISE_SERVER_DURABILITY_WHOLE_FILE_H_
 
@@ -10,8 +10,8 @@
 
 namespace slotwise {
 
-// Writes a file so that, whatever happens, it is as it was before, or has all of `text`; OK: the latter, for
-// good. What a crash leaves beside it, `.NAME.partial`, the next call replaces. Errors are the FileSystem's.
+// Replaces a file atomically: after any failure the file has its old contents or all of `text`. OK: `text` is
+// durable. A crash can leave `.NAME.partial`, which the next call removes. Errors are the FileSystem's.
 Status WriteWholeFile(FileSystem& files, const std::string& folder, std::string_view name,
                       std::string_view text);
 
