@@ -1,5 +1,5 @@
 // BenchTable is the table that slotwise-bench table times. It drives a shard through shard.h as the server
-// does. CheckTable checks it.
+// does. CheckTable checks the table's answers.
 // Thread-safety: one thread at a time. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_BENCH_TABLE_H_
 #define SLOTWISE_BENCH_BENCH_TABLE_H_
@@ -14,8 +14,8 @@
 
 namespace slotwise::bench {
 
-// Calls may return before the device has finished; Wait() waits for the device. `offsets` are those of bags
-// of one key.
+// A call may return before the device has finished; Wait() waits for the device. `offsets` describe bags of
+// one key.
 class BenchTable {
  public:
   BenchTable(Device& device, const TableOptions& options)
@@ -38,8 +38,8 @@ class BenchTable {
   std::unique_ptr<Shard> shard_;
 };
 
-// Writes a different number under each key of a batch, and reads the batch and as many absent keys back. The
-// table holds the keys of rows first .. first + keys - 1, and every row holds 1. `drawn` are the batch's
+// Checks a table with the keys of rows first .. first + keys - 1, whose rows all hold 1. Writes a different
+// number under each key of a batch, then reads the batch and as many absent keys. `drawn` are the batch's
 // rows, counted from `first`.
 void CheckTable(Device& device, BenchTable& table, std::uint64_t first, std::uint32_t keys,
                 std::span<const std::uint32_t> drawn);

@@ -1,8 +1,7 @@
-// slotwise-bench checkpoint: saving, recovering and training beside a save, by asking the engine.
+// slotwise-bench checkpoint times saving, recovery, and training during a save, by requests to the engine.
 //
-// A base, a delta and a recovery are timed beside what the folder's disk does with the same bytes past the
-// page cache. Then windows of training with checkpoints, one behind the other, take turns with windows
-// without.
+// A base, a delta and a recovery are compared with the same bytes written or read by the folder's disk past
+// the page cache. Then windows of training with back-to-back checkpoints take turns with windows without.
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,11 +34,11 @@ struct CheckpointBenchOptions : TrainerOptions {
   }
 };
 
-// An engine on a CPU that was busy within the last 25 ms reads a checkpoint gently, as for a trainer's next
-// step. What is timed idle begins behind that.
+// An engine on a CPU that was busy within the last 25 ms reads a checkpoint slowly, to leave room for a
+// trainer's next step. Timing of an idle engine begins after this pause.
 constexpr std::chrono::milliseconds kRest{100};
 
-// The memory of this process that lies in the machine's, in bytes.
+// Returns this process's resident memory in bytes.
 std::uint64_t ResidentBytes() {
   std::ifstream file("/proc/self/statm");
   std::uint64_t size = 0;
@@ -48,7 +47,7 @@ std::uint64_t ResidentBytes() {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Says on stderr how far a run is, which takes minutes for tables of many GB.
+// Prints the progress of a run on stderr. A run takes minutes for tables of many GB.
 void Say(const char* what, double seconds) { std::fprintf(stderr, "%s: %.2f s\n", what, seconds); }
 
 class Bench {
@@ -59,16 +58,16 @@ class Bench {
     Say("rows made", SecondsOf([&] { engine_->Fill(); }));
   }
 
-  // A base, a delta, and a start from both, each beside the disk.
+  // Times a base, a delta and a start from both, and the disk with the same bytes.
   void SaveAndRecover(bool timed) {
     engine_->TrainingStep();
-    // Nothing else uses the disk now; the first base, which is not timed, says how many bytes.
+    // Nothing else uses the disk now. The first base, which is not timed, gives the number of bytes.
     const double written = disk_.DirectWrite(base_bytes_);
     const DurableEngine::Saved base = engine_->Save(false);
     base_bytes_ = base.checkpoint.bytes;
     Say("base saved", base.seconds);
-    // A checkpoint waits until the one before was read back: an empty one does so here, and is read back
-    // while the digest is computed.
+    // A checkpoint waits for the verification of the one before. Here an empty one waits for it, and is
+    // itself verified while the digest is computed.
     const double verified = engine_->Save(true).seconds;
     Say("base verified", verified);
     static_cast<void>(engine_->Digest());
@@ -94,7 +93,7 @@ class Bench {
     delta_bytes_ = delta.checkpoint.bytes;
   }
 
-  // Training steps for a while, without checkpoints and with.
+  // Runs training steps for a while without checkpoints, and then with.
   void Train() {
     Window(control_, false);
     const std::uint64_t before = ResidentBytes();
@@ -119,21 +118,21 @@ class Bench {
 
   void Restart() {
     const std::uint64_t pushed = engine_->steps();
-    engine_.reset();  // once all was verified
+    engine_.reset();  // waits for all verifications
     read_ = disk_.DirectRead(NewestChain());
     ForgetPages(data_);
     Start();
     engine_->GoOnBehind(pushed);
   }
 
-  // Returns the folder of checkpoints. REQUIRES: older ones were removed, so that it has one chain.
+  // Returns the folder of checkpoints. REQUIRES: older ones were removed, so that it holds one chain.
   std::string NewestChain() const { return data_ + "/checkpoints"; }
 
-  // Each window of training has its p99 and its rate.
+  // The results of all windows of training.
   struct Training {
     std::vector<double> step;  // seconds, of all windows
-    std::vector<double> p99;   // seconds
-    std::vector<double> rate;  // steps a second
+    std::vector<double> p99;   // seconds, of each window
+    std::vector<double> rate;  // steps a second, of each window
   };
 
   void Window(Training& training, bool saving) {
@@ -162,7 +161,7 @@ class Bench {
     over = true;
     if (!saving) return;
     Say("last of these checkpoints saved", SecondsOf([&] { saver.join(); }));
-    engine_->Save(true);  // the next window begins when the last base was verified
+    engine_->Save(true);  // the next window begins once the last base is verified
     engine_->Save(true);
   }
 

@@ -1,10 +1,10 @@
-// slotwise-bench client times the C++ client and the Python client, which is made of it, at large lookups and
-// pushes over a loopback socket.
+// slotwise-bench client times the C++ client, and the Python client, which is built on it, with large lookups
+// and pushes over a loopback socket.
 //
-// The server is a rank in this process, unless the command line names one. Client and server share two
-// processors, unless --threads says otherwise. A call is one batch, cut into parts of at most 4 MiB by the
-// client. Some calls are in flight at once, as of a trainer that fetches ahead: when the oldest has ended,
-// the next begins. The arrays that lookups fill are used again.
+// The server is a rank in this process, unless the command line names a server. Client and server share two
+// processors, unless --threads says otherwise. A call is one batch, which the client cuts into parts of at
+// most 4 MiB. Several calls are in flight at once, as for a trainer that fetches ahead: when the oldest ends,
+// the next begins. The arrays that lookups fill are reused.
 #include "slotwise/client.h"
 
 #include <algorithm>
@@ -36,8 +36,7 @@ struct ClientBenchOptions : CommonOptions {
 };
 
 constexpr const char* kTable = "slotwise-bench-client";
-// Calls of a timed run, for each that is in flight at once: enough for the beginning and the end not to
-// count.
+// The calls of a timed run for each call in flight: enough to make the run's beginning and end negligible.
 constexpr std::size_t kTurns = 4;
 
 struct Batch {
@@ -58,7 +57,7 @@ Batch MakeBatch(const ClientBenchOptions& o) {
 }
 
 void Fill(Client& client, const ClientBenchOptions& o) {
-  static_cast<void>(client.DropTable(kTable));  // left by a run that was broken off
+  static_cast<void>(client.DropTable(kTable));  // an aborted run may have left it
   TableOptions table;
   table.name = TableName(kTable);
   table.dim = o.dim;
@@ -74,7 +73,7 @@ void Fill(Client& client, const ClientBenchOptions& o) {
   Must(client.Import(kTable, {keys, values, {}}), "cannot fill the table");
 }
 
-// Checks that every value is its key, to the precision of the type that it travelled as.
+// Checks that every value is its key, to the precision of the type on the wire.
 void Check(const Batch& batch, std::uint32_t dim, DataType type) {
   const float error = type == DataType::kFloat32 ? 0 : 1.0F / 256;
   for (const std::vector<float>& values : batch.values) {
@@ -85,7 +84,8 @@ void Check(const Batch& batch, std::uint32_t dim, DataType type) {
   }
 }
 
-// Makes the run's calls: start(i) begins one, which may use what the i-th in flight before it used.
+// Makes the run's calls. start(i) begins a call, which may reuse the arrays of the call i in flight before
+// it.
 template <class Start>
 void KeepInFlight(std::size_t in_flight, const char* what, Start start) {
   std::vector<decltype(start(0))> answers;
@@ -97,8 +97,7 @@ void KeepInFlight(std::size_t in_flight, const char* what, Start start) {
   }
 }
 
-// Starts a call, which gives its answer to the callback that `start` is given, and returns the answer's
-// future.
+// Calls `start` with a callback for the answer, and returns the answer's future.
 template <class Answer, class Start>
 std::future<Answer> Later(const Start& start) {
   const auto answer = std::make_shared<std::promise<Answer>>();

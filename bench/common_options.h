@@ -17,14 +17,15 @@ namespace slotwise::bench {
 
 struct CommonOptions {
   std::string backend = "cpu";
-  int threads = 0;  // of each rank; 0: its share of the machine's threads
+  int threads = 0;  // threads of each rank; 0: the rank's share of the machine's threads
   int repeats = 7;
   std::uint64_t seed = 1;
   bool peers = true;
   std::string json;  // the file to write; empty: no file
 };
 
-// A table of `rows` rows, and batches of `batch` samples whose keys are drawn of them.
+// Options for a table of `rows` rows, and for batches of `batch` samples whose keys are drawn from these
+// rows.
 struct BatchOptions : CommonOptions {
   std::uint32_t rows = 1'000'000;
   std::uint32_t dim = 64;
@@ -43,21 +44,21 @@ inline constexpr HashSecret kBenchSecret{0x7365'6372'6574'206F, 0x6620'6120'6265
 void AddCommonOptions(CLI::App& app, CommonOptions& options);
 nlohmann::ordered_json ToJson(const CommonOptions& options);
 
-// `what_rows`, `what_batch`: what --help says of those two.
+// `what_rows` and `what_batch` are the help texts of these two options.
 void AddBatchOptions(CLI::App& app, BatchOptions& options, const std::string& what_rows,
                      const std::string& what_batch);
 nlohmann::ordered_json ToJson(const BatchOptions& options);
 // Returns "1000000 rows x 64, 16384 x 26 bags of 4 keys".
 std::string TitleOf(const BatchOptions& options);
 
-// A rank's device, the device's threads (1 on CUDA, which is one device), and the speed of its memory.
+// A rank's device, the device's number of threads (1 on CUDA), and the speed of its memory.
 struct Place {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemorySpeed> memory;
   int threads = 1;
 };
 
-// Makes what the options name. Throws std::runtime_error if there is no such device.
+// Makes the device that the options name. Throws std::runtime_error if there is no such device.
 Place MakePlace(const CommonOptions& options, const Collective& collective);
 
 // Throws std::runtime_error, with `what`, unless `holds`. A wrong result ends a benchmark in this way.

@@ -1,4 +1,4 @@
-// A CUDA device's memory: copies, and gathers by 16 bytes a thread.
+// Measures a CUDA device's memory: copies, and gathers of 16 bytes a thread.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint32_t kThreads = 256;
 
-// Thread t reads piece t % pieces of item indices[t / pieces]. The sum is written where it has a value that
-// it never has, so that the reads stay.
+// Thread t reads piece t % pieces of item indices[t / pieces]. The write, which never happens, keeps the
+// compiler from removing the reads.
 __global__ void Gather(const uint4* memory, const std::uint32_t* indices, std::uint64_t reads,
                        std::uint32_t pieces, std::uint32_t* out) {
   const std::uint64_t t = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -89,7 +89,7 @@ double DiskSpeed::DirectWrite(std::uint64_t bytes) const {
   return SecondsOf([&] {
     for (std::uint64_t left = bytes; left > 0;) {
       const std::size_t size = std::min<std::uint64_t>(left, kBlock);
-      // The last block is written up to a whole page: that is what direct I/O takes.
+      // The last block is filled up to a whole page, as direct I/O requires.
       file.Write(block_.get(), (size + kAlignment - 1) / kAlignment * kAlignment);
       left -= size;
     }

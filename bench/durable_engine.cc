@@ -24,10 +24,10 @@
 namespace slotwise::bench {
 namespace {
 
-// A session of its own a start, as a trainer that restarts draws one.
+// Gives each start its own session, as for a trainer that restarts.
 std::atomic<std::uint64_t> starts = 0;
 
-// CheckRows looks at no more blocks of rows than these: a larger table's lie evenly apart.
+// The most blocks of rows that CheckRows reads. In a larger table the blocks are evenly spaced.
 constexpr std::uint32_t kMostBlocks = 64;
 
 TableOptions TableOf(const TrainerOptions& o) {
@@ -41,8 +41,8 @@ TableOptions TableOf(const TrainerOptions& o) {
   return table;
 }
 
-// A batch of one key a bag: rows [first, first + n) of the table, whose number is made whole samples by
-// repeating the last row.
+// Makes a batch of one key a bag from rows [first, first + n) of the table. Repeats the last row to fill the
+// last sample.
 BatchPart PartOfRows(std::uint32_t first, std::uint32_t n, std::uint32_t slots) {
   BatchPart part;
   part.samples = (n + slots - 1) / slots;
@@ -117,13 +117,13 @@ DurableEngine::DurableEngine(const TrainerOptions& options, const Steps& steps,
       place_(MakePlace(options, *collective_)),
       exchanges_(Exchanges::MakeSolo(*place_.device)),
       session_(++starts) {
-  spdlog::set_level(spdlog::level::warn);  // what is usual is no part of a report
+  spdlog::set_level(spdlog::level::warn);  // usual messages are no part of a report
   EngineOptions limits;
   limits.instance = session_;
   limits.max_queue_bytes = std::uint64_t{4} << 30;
   engine_ = std::make_unique<Engine>(*place_.device, *collective_, exchanges_, kBenchSecret, limits);
   DurabilityOptions watched = durability;
-  watched.on_failure = [](const std::string& why) {  // no request would be answered
+  watched.on_failure = [](const std::string& why) {  // no request would be answered any more
     std::fprintf(stderr, "slotwise-bench: the journal failed: %s\n", why.c_str());
     std::_Exit(1);
   };
@@ -131,7 +131,7 @@ DurableEngine::DurableEngine(const TrainerOptions& options, const Steps& steps,
   run_ = std::thread([this] {
     try {
       engine_->Run();
-    } catch (const std::exception& error) {  // who asks would wait for ever
+    } catch (const std::exception& error) {  // else a caller would wait for ever
       std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
       std::_Exit(1);
     }
@@ -182,7 +182,7 @@ std::uint64_t DurableEngine::PushFor(double seconds, std::size_t in_flight) {
     std::mutex mutex;
     std::condition_variable changed;
     std::size_t under_way = 0;
-    std::vector<std::uint64_t> refused;  // steps that are to be sent again
+    std::vector<std::uint64_t> refused;  // steps to send again
     std::uint64_t acknowledged = 0;
     Status failure;
     bool over = false;
@@ -241,7 +241,7 @@ std::uint64_t DurableEngine::PushFor(double seconds, std::size_t in_flight) {
 
 void DurableEngine::Touch(std::uint32_t rows) {
   BatchPart part = PartOfRows(0, rows, o_.slots);
-  // Only the first occurrence of the last row counts: bags behind it get no gradient.
+  // Only the first occurrence of the last row gets a gradient; the repeated bags get 0.
   part.values = BatchArray<float>(part.keys.size() * o_.dim);
   std::fill_n(part.values.data(), std::size_t{rows} * o_.dim, -1.0F);
   std::fill(part.values.data() + std::size_t{rows} * o_.dim, part.values.data() + part.values.size(), 0.0F);
@@ -287,7 +287,7 @@ void DurableEngine::CheckRows(std::uint32_t touched_rows, std::uint32_t touched)
                return ReadRowsRequest{.table = table_, .keys = KeysOfRange(first, n), .done = done};
              }),
              "rows could not be read");
-    std::size_t at = 0;  // in what was read: rows that no step has touched may be absent
+    std::size_t at = 0;  // index in `read`: rows that no step has touched may be absent
     for (std::uint32_t row = first; row < first + n; ++row) {
       const bool present = at < read.keys.size() && read.keys[at] == KeyOf(row);
       Must(present || wanted[row] == 0, "wrong result: a row is lost");

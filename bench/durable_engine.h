@@ -1,7 +1,8 @@
-// DurableEngine: an engine of one rank that keeps its state in a folder, and a trainer's requests to it.
+// DurableEngine: an engine of one rank that keeps its state in a folder, and a trainer's requests to the
+// engine.
 //
-// Steps are pushes of gradients of -1 to a table of SGD with learning rate 1 whose rows begin at 0: a row is
-// then the number of times that its key occurred in all steps, exactly, so that a lost or doubled step shows.
+// Steps push gradients of -1 to a table of SGD with learning rate 1 whose rows begin at 0. So a row is
+// exactly the number of times that its key occurred in all steps, and shows a lost or doubled step.
 // Thread-safety: one thread at a time. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_DURABLE_ENGINE_H_
 #define SLOTWISE_BENCH_DURABLE_ENGINE_H_
@@ -25,7 +26,7 @@
 
 namespace slotwise::bench {
 
-// This is what the trainer's table and steps are like.
+// Options of the trainer's table and steps.
 struct TrainerOptions : BatchOptions {
   TrainerOptions() {
     rows = 100'000;
@@ -34,12 +35,12 @@ struct TrainerOptions : BatchOptions {
     batch = 64;
   }
 
-  std::string data;  // the folder in which everything is made; empty: the system's for temporary files
+  std::string data;  // the parent of the data folder; empty: the system's temporary folder
 };
 
 void AddTrainerOptions(CLI::App& app, TrainerOptions& options);
 
-// A folder of its own in the one that the user named, and removed in the end with all that is in it.
+// Makes a folder in the one that the user named, and removes it with its contents at the end.
 class DataFolder {
  public:
   explicit DataFolder(const std::string& parent);
@@ -53,7 +54,7 @@ class DataFolder {
   std::string path_;
 };
 
-// Batches that are made once, and sent again and again by handles to the same memory.
+// Batches that are made once and sent many times, by handles to the same memory.
 class Steps {
  public:
   static constexpr std::size_t kBatches = 16;
@@ -62,7 +63,7 @@ class Steps {
 
   BatchPart Batch(std::uint64_t number, bool with_gradients) const;
   std::uint64_t bytes() const;  // of a push's arrays
-  // Returns how often each row's key has occurred in steps [0, end).
+  // Returns the number of times that each row's key occurs in steps [0, end).
   std::vector<float> Occurrences(std::uint64_t end) const;
 
  private:
@@ -75,9 +76,9 @@ class Steps {
 
 class DurableEngine {
  public:
-  // Recovers what the folder has, and makes the table unless it is there. `steps` outlives it.
+  // Recovers the folder's state, and makes the table if it is missing. REQUIRES: `steps` outlives this.
   DurableEngine(const TrainerOptions& options, const Steps& steps, const DurabilityOptions& durability);
-  // Finishes what was asked. A checkpoint that is being verified is verified before.
+  // Finishes all requests, and the verification of a checkpoint that is in progress.
   ~DurableEngine();
   DurableEngine(const DurableEngine&) = delete;
   DurableEngine& operator=(const DurableEngine&) = delete;
@@ -85,7 +86,7 @@ class DurableEngine {
   Engine& engine() { return *engine_; }
   double recovery_seconds() const { return recovery_seconds_; }
 
-  // Sends a request and waits for its answer. `of` makes the request of its `done`.
+  // Sends a request and waits for its answer. `of` makes the request from its callback `done`.
   template <class Answer, class MakeRequest>
   Answer Ask(const MakeRequest& of) {
     std::promise<Answer> answer;
@@ -95,14 +96,14 @@ class DurableEngine {
 
   // Gives every row of the table its initial values.
   void Fill();
-  // Looks a batch up for training, and then pushes its gradients.
+  // Looks up a batch for training, and then pushes its gradients.
   void TrainingStep();
-  // Pushes steps for so many seconds, so many at any time. Returns how many were acknowledged.
+  // Pushes steps for `seconds`, `in_flight` at any time. Returns the number of acknowledged steps.
   std::uint64_t PushFor(double seconds, std::size_t in_flight);
-  // Adds 1 to the first so many rows.
+  // Adds 1 to the first `rows` rows.
   void Touch(std::uint32_t rows);
 
-  // Saves a checkpoint; the engine begins as soon as the one before was verified.
+  // Saves a checkpoint. The engine begins as soon as the previous checkpoint is verified.
   struct Saved {
     SavedCheckpoint checkpoint;
     double seconds = 0;
@@ -111,10 +112,10 @@ class DurableEngine {
 
   DigestSums Digest();
   std::uint64_t steps() const { return next_step_; }
-  // Every row must be what the steps, and `touched` calls of Touch(touched_rows), made of it. Of a table of
-  // more than 4 M rows, blocks that are evenly apart are looked at.
+  // Checks that every row is the result of the steps and of `touched` calls of Touch(touched_rows). In a
+  // table of more than 4 M rows, it checks evenly spaced blocks only.
   void CheckRows(std::uint32_t touched_rows = 0, std::uint32_t touched = 0);
-  // REQUIRES: nothing was pushed. Goes on behind an earlier engine's steps().
+  // Continues the steps' numbers after an earlier engine's steps(). REQUIRES: nothing was pushed.
   void GoOnBehind(std::uint64_t steps) { next_step_ = steps; }
 
  private:

@@ -59,10 +59,10 @@ struct Floors {
   Floor step;
 };
 
-// Computes the least that this rank's share of the batch must move. A lookup gathers its keys' cells and
-// their rows, and streams keys and pooled rows. A step also gathers each occurrence's gradient in the order
-// of rows, and reads and writes each touched row and its state, in order. What travels between ranks takes as
-// long as it took when the exchange was measured.
+// Computes the least that this rank must move for its share of the batch. A lookup gathers its keys' cells
+// and rows, and streams keys and pooled rows. A step also gathers each occurrence's gradient in the order of
+// rows, and reads and writes each touched row with its state, in order. Transfers between ranks count with
+// their measured times.
 Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, const ShardedTable& table,
                 std::span<const std::uint32_t> rows, const Collective& collective) {
   const auto ranks = static_cast<std::uint32_t>(collective.size());
@@ -75,7 +75,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
     const Key key = KeyOf(rows[i]);
     if (owner[body::Bucket(key)] != Value(collective.rank())) continue;
     cells_read.push_back(static_cast<std::uint32_t>(body::Mix64(Value(key)) % usage.cells));
-    rows_read.push_back(rows[i] / ranks);  // about where the row lies
+    rows_read.push_back(rows[i] / ranks);  // the approximate place of the row
     occurrences.emplace_back(rows[i], static_cast<std::uint32_t>(i / o.hot));
   }
   std::ranges::sort(occurrences);
@@ -91,7 +91,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double row = 4.0 * o.dim;
   const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
   const double all_out = o.bags() * row;
-  // With several ranks, partial sums travel.
+  // Several ranks exchange partial sums.
   const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
   const DistributionCosts& costs = table.costs();  // zeros if there is one rank
   const bool owned = ranks > 1 && table.way() == OutputDistribution::kOwnedBags;
@@ -114,7 +114,7 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   return floors;
 }
 
-// Starts PyTorch in a process of its own, or adds a note to the report that says why not.
+// Starts PyTorch in its own process, or adds a note to the report that says why it did not start.
 std::unique_ptr<PythonPeer> StartTorch(const EmbeddingOptions& o, const Place& place, int ranks,
                                        std::span<const std::uint32_t> rows, Report& report) {
   if (!o.peers) return nullptr;
@@ -217,7 +217,7 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   }
   TakeTurns(o.repeats, contenders);
 
-  // The memory is measured after the runs, so that the machine is about as busy as during them.
+  // The memory is measured after the runs, so that the machine's load is about the same.
   report.copy_bytes_per_second = place.memory->CopyBytesPerSecond();
   report.random_lines_per_second = place.memory->LinesPerSecond();
   const Floors floors = FloorsOf(o, *place.memory, report.copy_bytes_per_second, table, rows, collective);

@@ -17,8 +17,7 @@ namespace {
 
 constexpr std::size_t kChecked = 4096;
 
-// Returns the most that rounding to a type changes a number, as a share of the number: half a unit of its
-// last digit.
+// Returns the largest relative error of rounding to a type: half a unit of the last digit.
 double RoundingOf(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -31,13 +30,13 @@ double RoundingOf(DataType type) {
   return 0;
 }
 
-// Throws unless `value` is close to `wanted`. `rounding`: the additional error allowed.
+// Throws unless `value` is close to `wanted`. `rounding` is an additional allowed error.
 void MustBeClose(float value, double wanted, double rounding, const std::string& what) {
   Must(std::abs(value - wanted) <= 1e-4 * (1 + std::abs(wanted)) + rounding,
        "wrong result: " + what + " is " + std::to_string(value) + ", not " + std::to_string(wanted));
 }
 
-// Computes docs/semantics.md for t = 1 and a state of 0. `squares` is the row's mean of g · g.
+// Computes the update of docs/semantics.md for t = 1 and a state of 0. `squares` is the row's mean of g · g.
 double FirstStep(const OptimizerOptions& o, double w, double g, double squares) {
   const double rate = static_cast<double>(o.learning_rate);
   const double beta1 = static_cast<double>(o.beta1);
@@ -94,7 +93,7 @@ void CheckLookup(ShardedTable& table, const TableOptions& options, const Batch& 
   }
 }
 
-// Sums the gradients of some rows that occur in the batch, in plain loops over the whole batch.
+// Sums the gradients of some rows in the batch with plain loops over the whole batch.
 std::unordered_map<std::uint32_t, std::vector<double>> SumGradients(const Batch& batch, std::uint32_t dim) {
   std::unordered_map<std::uint32_t, std::vector<double>> sums;
   const std::size_t step = std::max<std::size_t>(1, batch.rows.size() / kChecked);

@@ -11,20 +11,20 @@
 
 namespace slotwise::bench {
 
-// Returns the gradient of element j of bag b, which is small and varies.
+// Returns the gradient of element j of bag b: a small number that varies.
 inline float GradientOf(std::size_t bag, std::uint32_t j) {
   return static_cast<float>((bag * 7 + std::size_t{j} * 3) % 17) / 16.0F - 0.5F;
 }
 
-// A batch over all ranks: bag b owns rows[b · hot, (b + 1) · hot).
+// A batch over all ranks: bag b has the rows [b · hot, (b + 1) · hot).
 struct Batch {
   std::span<const std::uint32_t> rows;
   std::uint32_t bags;
   std::uint32_t hot;
 };
 
-// Collective. Looks `batch` up in a table that no step has touched, applies one step with GradientOf's
-// gradients, and looks the touched rows up again. Checks some thousand bags and rows in doubles. Throws
+// Collective. Looks `batch` up in an unused table, applies one step with GradientOf's gradients, and looks
+// the touched rows up again. Checks some thousand bags and rows in double precision. Throws
 // std::runtime_error on a difference that rounding cannot explain. Leaves `batch` set.
 void CheckLookupAndStep(ShardedTable& table, const TableOptions& options, const Batch& batch);
 

@@ -1,8 +1,8 @@
-// slotwise-bench journal: pushes a second through the engine with durability none, interval and sync, beside
-// the rate at which the folder's disk takes records of the same bytes with an fdatasync behind each.
+// slotwise-bench journal times pushes through the engine with durability none, interval and sync, and
+// compares them with the folder's disk, which writes records of the same size with an fdatasync after each.
 //
-// One trainer that waits for each step, and several steps in flight, are different figures: with several, the
-// journal writes what has queued up with one fdatasync.
+// A trainer that waits for each step and several steps in flight give different figures: with several, the
+// journal writes all queued records with one fdatasync.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -35,16 +35,16 @@ DurabilityOptions DurabilityOf(DurabilityMode mode, const std::string& folder, c
   return durability;
 }
 
-// An engine of one mode, and what was measured of it.
+// The engine of one mode, and its measurements.
 struct Contestant {
   DurabilityMode mode;
   std::string folder;
   std::unique_ptr<DurableEngine> engine;
-  std::array<std::vector<double>, 2> seconds;  // a push: one in flight, and several
+  std::array<std::vector<double>, 2> seconds;  // seconds a push: one in flight, and several
 };
 
-// Pushes, begins again in the same folder if the mode keeps what is there, and looks at every row before and
-// behind that.
+// Pushes, restarts in the same folder if the mode keeps the state, and checks every row before and after
+// that.
 void Check(Contestant& c, const JournalBenchOptions& o, const Steps& steps) {
   const DurabilityOptions durability = DurabilityOf(c.mode, c.folder, o);
   c.engine = std::make_unique<DurableEngine>(o, steps, durability);
@@ -62,8 +62,8 @@ void Check(Contestant& c, const JournalBenchOptions& o, const Steps& steps) {
   c.engine->CheckRows();
 }
 
-// Returns the seconds a push. An engine of `interval` makes checkpoints meanwhile: it gets so much time that
-// it makes one at least, and none when others have their turn.
+// Returns the seconds a push. An engine of `interval` makes checkpoints meanwhile: its run is long enough for
+// at least one, and it makes none while other contenders run.
 double Turn(Contestant& c, const JournalBenchOptions& o, std::size_t in_flight) {
   const bool checkpoints = c.mode == DurabilityMode::kInterval;
   std::uint64_t pushed = 0;
@@ -72,7 +72,7 @@ double Turn(Contestant& c, const JournalBenchOptions& o, std::size_t in_flight) 
   });
   if (checkpoints) {
     c.engine->Save(true);
-    c.engine->Save(true);  // once the one before was verified
+    c.engine->Save(true);  // once the previous one is verified
   }
   return seconds / static_cast<double>(pushed);
 }
@@ -82,7 +82,7 @@ Report RunJournal(const JournalBenchOptions& o, const Collective& collective) {
   const DataFolder folder(o.data);
   const DiskSpeed disk(folder.path());
   const Steps steps(o);
-  // The journal adds about so much to a push's arrays.
+  // The journal's overhead for a push, about.
   const std::size_t record = steps.bytes() + 200;
   std::array<Contestant, kModes.size()> contestants;
   for (std::size_t m = 0; m < kModes.size(); ++m) {
@@ -91,7 +91,7 @@ Report RunJournal(const JournalBenchOptions& o, const Collective& collective) {
     Check(contestants[m], o, steps);
   }
   const std::array<std::size_t, 2> in_flight{1, o.in_flight};
-  std::array<std::vector<double>, 2> synced;  // seconds a push's record: one an fdatasync, and several
+  std::array<std::vector<double>, 2> synced;  // seconds a record: one for each fdatasync, and several
   std::vector<double> large;                  // seconds a large block
   for (int repeat = -1; repeat < o.repeats; ++repeat) {
     for (std::size_t level = 0; level < in_flight.size(); ++level) {
@@ -139,7 +139,8 @@ Report RunJournal(const JournalBenchOptions& o, const Collective& collective) {
                             static_cast<double>(record),
                             Quantile(synced[level], 0.5),
                             {}});
-    // Turns of one repeat lie close together, so that the disk was as busy with others' work in all of them.
+    // The turns of one repeat are close in time, so the disk's load by other programs is the same in all of
+    // them.
     std::vector<double> of_single;
     std::vector<double> of_groups;
     for (std::size_t i = 0; i < synced[level].size(); ++i) {

@@ -21,7 +21,7 @@ int KeepToProcessors(int most) {
 
 LocalServer::LocalServer(Device& device) : device_(device) {
   RpcOptions options;
-  options.max_device_shared_bytes = std::uint64_t{16} << 30;  // of which one client gets a quarter
+  options.max_device_shared_bytes = std::uint64_t{16} << 30;  // a client gets a quarter
   options.local = "slotwise-bench-" + std::to_string(getpid());
   rpc_ = Must(RpcServer::Start(options, engine_), "no server");
   address_ = "127.0.0.1:" + std::to_string(rpc_->port());

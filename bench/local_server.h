@@ -1,4 +1,4 @@
-// A server for benchmarks of clients, in this process, and the processors that both share.
+// LocalServer: a server in this process, for benchmarks of clients. Both use the same processors.
 #ifndef SLOTWISE_BENCH_LOCAL_SERVER_H_
 #define SLOTWISE_BENCH_LOCAL_SERVER_H_
 
@@ -15,14 +15,14 @@
 
 namespace slotwise::bench {
 
-// Restricts this process, and those it starts, to the first few processors that it may use. Returns how many
-// those are.
+// Restricts this process and its children to the first `most` processors that they may use. Returns the
+// number of processors that they then have.
 int KeepToProcessors(int most);
 
 // Runs one rank, at a free port of 127.0.0.1.
 class LocalServer {
  public:
-  // `device` outlives it. Throws std::runtime_error if the server cannot start.
+  // REQUIRES: `device` outlives this. Throws std::runtime_error if the server cannot start.
   explicit LocalServer(Device& device);
   ~LocalServer();
   LocalServer(const LocalServer&) = delete;

@@ -1,9 +1,9 @@
-// slotwise-bench times Slotwise on this machine, beside the floor that the machine's memory sets and beside
-// peers.
+// slotwise-bench times Slotwise on this machine, and compares it with the floor of the machine's memory and
+// with peers.
 //
-// Alone the program measures one device. Under mpirun it measures one device a rank, and rank 0 reports. The
-// exit status is 0; 1 if a result was wrong or the machine cannot run the benchmark; or CLI11's own (above
-// 100) for options that are not understood.
+// Run alone, the program measures one device. Under mpirun it measures one device a rank, and rank 0 reports.
+// The exit status is 0; 1 if a result was wrong or the machine cannot run the benchmark; or CLI11's own
+// status (above 100) for wrong options.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +31,7 @@ void RunOn(Collective& collective, const Subcommand& subcommand) {
 }
 
 int Main(int argc, char** argv) {
-  spdlog::set_level(spdlog::level::warn);  // figures, and not what engines say of themselves
+  spdlog::set_level(spdlog::level::warn);  // the report is printed, but not the engines' usual messages
   CLI::App app(
       "Times Slotwise on this machine: each result is checked first, then timed in turn with the peers.\n"
       "The floor is what must move through memory, at the speed that this memory is measured to have.\n"

@@ -1,4 +1,4 @@
-// OnDevice is an array in a device's memory that lives as long as its owner.
+// OnDevice owns an array in a device's memory.
 // Thread-safety: as the Device's.
 #ifndef SLOTWISE_BENCH_ON_DEVICE_H_
 #define SLOTWISE_BENCH_ON_DEVICE_H_

@@ -96,7 +96,7 @@ void WriteJson(const Report& report, const std::string& path) {
                              {"device", report.device},
                              {"ranks", report.ranks},
                              {"threads", report.threads},
-                             {"checked", true},  // a wrong result makes no report
+                             {"checked", true},  // a wrong result prevents the report
                              {"memory",
                               {{"copy_bytes_per_second", report.copy_bytes_per_second},
                                {"random_lines_per_second", report.random_lines_per_second}}},

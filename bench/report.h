@@ -1,5 +1,4 @@
-// A Report holds what a benchmark measured, and is printed for people on stdout and written for programs as
-// JSON.
+// A Report holds a benchmark's results. It is printed on stdout for people, and written as JSON for programs.
 #ifndef SLOTWISE_BENCH_REPORT_H_
 #define SLOTWISE_BENCH_REPORT_H_
 
@@ -15,7 +14,7 @@ struct PeerTime {
   std::vector<double> seconds;
 };
 
-// One operation that was timed.
+// A timed operation.
 struct Line {
   std::string name;
   double keys = 0;  // in one run, over all ranks
@@ -25,11 +24,11 @@ struct Line {
   std::vector<PeerTime> peers;
 };
 
-// A number that a goal is set for, or that no line has.
+// A number that has a goal, or that belongs to no line.
 struct Figure {
   std::string name;
   double value = 0;
-  // At least or at most this; 0: there is no goal.
+  // The goal: at least or at most this value; 0: there is no goal.
   double at_least = 0;
   double at_most = 0;
 
@@ -42,16 +41,16 @@ struct Report {
   nlohmann::ordered_json options;
   std::string device;
   int ranks = 1;
-  int threads = 1;                     // a rank
+  int threads = 1;                     // of each rank
   double copy_bytes_per_second = 0;    // of a rank's memory
   double random_lines_per_second = 0;  // of a rank's memory
   std::vector<Line> lines;
   std::vector<Figure> figures;
-  // What the reader must know: for example a missing peer, or what a line includes.
+  // Notes for the reader: for example a missing peer, or what a line includes.
   std::vector<std::string> notes;
 };
 
-// Returns the peer's median time divided by ours, and the same a thread.
+// Returns the peer's median time divided by ours; the second function scales both to one thread.
 double Speedup(const Line& line, const PeerTime& peer);
 double SpeedupPerThread(const Report& report, const Line& line, const PeerTime& peer);
 

@@ -1,8 +1,8 @@
-// slotwise-bench rounds: lookups through the engine, from arrays in the host's memory to pooled rows in the
-// host's memory, as a server does them between decoding a request and encoding its reply.
+// slotwise-bench rounds times lookups through the engine, from arrays in the host's memory to pooled rows in
+// the host's memory, as a server makes them between decoding a request and encoding its reply.
 //
-// Every rank asks for its own samples of a batch, with one lookup in flight and with several. One in flight
-// is the sum of what a round does one after another; with several a GPU's rounds overlap.
+// Every rank looks up its own samples of a batch, with one lookup in flight and with several. With one, the
+// time is the sum of a round's stages; with several, a GPU's rounds overlap.
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
@@ -46,7 +46,7 @@ TableOptions TableOf(const RoundsOptions& o) {
   return table;
 }
 
-// Ranks wait for each other: every one brings an empty part of the same step.
+// Lets ranks wait for each other: each pushes an empty part of the same step.
 class Meeting {
  public:
   Meeting(Engine& engine, TableId table, const Collective& collective)
@@ -55,7 +55,7 @@ class Meeting {
         me_(static_cast<std::uint32_t>(Value(collective.rank()))),
         ranks_(static_cast<std::uint32_t>(collective.size())) {}
 
-  // `then` is called by the engine's thread on every rank before any of their next rounds.
+  // The engine's thread calls `then` on every rank before any of the next rounds.
   void Come(const std::function<void()>& then = [] {}) {
     BatchPart nothing;
     nothing.offsets = BatchArray<std::uint32_t>(1);
@@ -79,18 +79,18 @@ class Meeting {
   std::uint64_t meetings_ = 0;
 };
 
-// A rank's engine, on a thread of its own, and who asks it.
+// A rank's engine, on its own thread, and the requests to it.
 //
-// Requests are for the same samples, but each begins with another of them and goes round, so that no answer
-// is another's.
+// All requests are for the same samples, but each begins with another sample and wraps around, so that the
+// answer to one request is wrong for another.
 class Asker {
  public:
   Asker(Engine& engine, Meeting& meeting, const RoundsOptions& o, TableId table,
         std::span<const std::uint32_t> my_rows)
       : engine_(engine), meeting_(meeting), o_(o), table_(table), rows_(my_rows) {}
 
-  // Looks up in both modes, and `in_flight` at once, every bag of which must be the sum of its rows' first
-  // values. For some that is found by adding them up; the others must be what they were the first time.
+  // Looks up in both modes, one request and `in_flight` at once, and checks that every bag is the sum of its
+  // rows' initial values. Computes this sum for some bags; the others must equal the first answer.
   void Check() {
     Prepare(LookupMode::kTrain, 1);
     kept_.assign(1, {});
@@ -108,19 +108,19 @@ class Asker {
     kept_.clear();
   }
 
-  // Makes the requests of the next Run: reading them off the wire is another room's work.
+  // Makes the requests of the next Run, because decoding them is no part of an engine's time.
   void Prepare(LookupMode mode, std::uint32_t lookups) {
     requests_.clear();
     for (std::uint32_t i = 0; i < lookups; ++i) requests_.push_back(Request(mode, i));
   }
 
-  // Seconds until all were answered, `in_flight` at any time, from a round on that has every rank's first.
-  // Throws std::runtime_error if one was refused, or if the first or last bag of one is wrong: to look at all
-  // of them while the clock runs would be most of the time.
+  // Returns the seconds until all requests are answered, with `in_flight` at any time, from a round on that
+  // has every rank's first request. Throws std::runtime_error if a request was refused, or if its first or
+  // last bag is wrong. Checking every bag would take most of the time.
   double Run(std::uint32_t in_flight) {
     to_send_ = requests_.size();
     to_answer_ = to_send_;
-    meeting_.Come();  // the others may have been busy
+    meeting_.Come();  // the other ranks may have been busy
     const double seconds = SecondsOf([&] {
       meeting_.Come([&] {
         for (std::uint32_t i = 0; i < in_flight; ++i) Send();
@@ -138,7 +138,7 @@ class Asker {
 
   std::size_t samples() const { return rows_.size() / (std::size_t{o_.slots} * o_.hot); }
   std::size_t bags() const { return rows_.size() / o_.hot; }
-  // Where a request's bag is in rows_.
+  // Returns the index in rows_ of a request's bag.
   std::size_t BagOfAll(std::size_t request, std::size_t bag) const {
     constexpr std::size_t kApart = 7919;
     return (bag + request * kApart * o_.slots) % bags();
@@ -186,7 +186,7 @@ class Asker {
     if (--to_answer_ == 0) changed_.notify_all();
   }
 
-  // Whether a bag is what it was the first time, but for the order in which ranks' sums were added.
+  // Returns whether a bag equals the first answer, up to the order in which the ranks' sums were added.
   bool IsRight(const PooledValues& pooled, std::size_t request, std::size_t bag) const {
     if (pooled.size != sums_.size) return false;
     const auto values = pooled.floats().subspan(bag * o_.dim, o_.dim);
@@ -218,13 +218,13 @@ class Asker {
   const TableId table_;
   const std::span<const std::uint32_t> rows_;
   std::vector<LookupRequest> requests_;
-  PooledValues sums_;  // of all bags, in their order
+  PooledValues sums_;  // of all bags, in order
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t to_send_ = 0;
   std::size_t to_answer_ = 0;
-  std::vector<PooledValues> kept_;  // of the first so many requests, for who wants to look at them
+  std::vector<PooledValues> kept_;  // the answers to the first requests, for a check
   Status failure_;
   bool right_ = true;
 };
@@ -237,11 +237,11 @@ TableId MakeTable(Engine& engine, const TableOptions& options) {
 }
 
 struct Contestants {
-  std::vector<double> one;      // seconds a lookup
-  std::vector<double> several;  // likewise
+  std::vector<double> one;      // seconds a lookup, with one in flight
+  std::vector<double> several;  // seconds a lookup, with several in flight
 };
 
-// Called while the engine's thread speaks to the other ranks: nothing here does.
+// REQUIRES: only the engine's thread uses the collective meanwhile.
 Contestants Measure(Engine& engine, const Collective& collective, const RoundsOptions& o,
                     std::span<const std::uint32_t> my_rows) {
   const TableId table = MakeTable(engine, TableOf(o));
@@ -260,12 +260,12 @@ Contestants Measure(Engine& engine, const Collective& collective, const RoundsOp
     times.one.push_back(one);
     times.several.push_back(several);
   }
-  meeting.Come();  // no rank stops the engine before all have done
+  meeting.Come();  // a rank must not stop its engine before all have finished
   return times;
 }
 
-// Bytes a second from the device's memory to the host's while all ranks' do the same, because they may share
-// the way; 0 if the memories are the same. The best of several. Collective.
+// Collective. Returns the bytes a second from the device's memory to the host's, the best of several runs, or
+// 0 if the memories are the same. All ranks copy at once, because they may share the link.
 double DownloadBytesPerSecond(Device& device, Collective& collective) {
   if (device.SharesHostMemory()) return 0;
   constexpr std::size_t kBytes = std::size_t{256} << 20;
@@ -294,7 +294,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   const Exchanges exchanges = Must(Exchanges::Make(*place.device, collective), "no exchange");
   EngineOptions limits;
   limits.distribution.costs = MeasureDistribution(*place.device, collective, exchanges.bags());
-  // One lookup a round: the engine would else take along what waits.
+  // A round takes one lookup; otherwise the engine would combine the lookups that wait.
   limits.max_round_bytes = static_cast<std::uint64_t>(
       1.25 * (o.keys() * sizeof(Key) + std::size_t{o.bags()} * (o.dim + 1) * sizeof(float)));
   limits.max_queue_bytes = std::uint64_t{16} << 30;
@@ -311,7 +311,7 @@ Report RunRounds(const RoundsOptions& o, Collective& collective) {
   });
   try {
     engine.Run();
-  } catch (const std::exception& error) {  // who asks would wait for ever
+  } catch (const std::exception& error) {  // else the caller would wait for ever
     std::fprintf(stderr, "slotwise-bench: %s\n", error.what());
     if (LaunchedByMpi()) MpiSession::AbortAllRanks(1);
     std::_Exit(1);

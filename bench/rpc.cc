@@ -1,6 +1,6 @@
-// slotwise-bench rpc fetches rows, pooled or not, by the C++ client from a server, and pushes gradients,
-// through one of the transports, beside what a transport can be compared with: bare TCP with as many bytes
-// and connections, two copies of the payload in memory, the shard without a transport, Redis, PyTorch.
+// slotwise-bench rpc looks up rows, pooled or not, by the C++ client and pushes gradients, through one of the
+// transports. It compares the transport with bare TCP with as many bytes and connections, two copies of the
+// payload in memory, the shard without a transport, Redis, and PyTorch.
 //
 // The server is a rank in this process, unless the command line names a server. All contenders get the same
 // processors for client and server together: two, unless --threads says otherwise.
@@ -92,7 +92,7 @@ nlohmann::ordered_json OptionsToJson(const RpcBenchOptions& o) {
   return json;
 }
 
-// Returns this process's processor time.
+// Returns the processor time of this process.
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -100,7 +100,7 @@ double CpuSeconds() {
          static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-// Contenders that are timed, and the processor time that they took, which says more on a machine that other
+// Times contenders, and measures their processor time, which is more reliable on a machine that other
 // programs use.
 class Times {
  public:
@@ -133,8 +133,8 @@ std::string Rounded(double value) {
   return text.data();
 }
 
-// CopyPeer does what two processes on one host cannot do without if neither works where the other's arrays
-// are: it copies each request's payload to memory that they would share, and from there.
+// CopyPeer makes the two copies that processes on one host need if neither works in the other's arrays: it
+// copies each request's payload to shared memory, and from there.
 class CopyPeer {
  public:
   CopyPeer(int threads, std::size_t bytes) : threads_(static_cast<std::size_t>(threads)), bytes_(bytes) {
@@ -163,7 +163,7 @@ class CopyPeer {
   std::vector<std::vector<std::byte>> shared_;
 };
 
-// The same rows in a shard of this process's own, which is asked for the same batches.
+// Looks up the same batches in a shard of this process with the same rows.
 class ShardPeer {
  public:
   ShardPeer(const RpcBenchOptions& o, Collective& collective, const RpcTraffic& traffic)
@@ -217,8 +217,8 @@ std::unique_ptr<PythonPeer> StartTorch(const RpcBenchOptions& o, int threads, co
                            std::as_bytes(std::span(rows)), why_not);
 }
 
-// A Comparison names what a contender's time is compared with. `goal` is what theirs over ours is to be at
-// least; 0: there is none.
+// The contender that a time is compared with. `goal` is the least value of their time divided by ours; 0:
+// there is no goal.
 struct Comparison {
   std::string name;
   std::size_t theirs = 0;
@@ -258,7 +258,7 @@ class RpcBench {
     report.random_lines_per_second = place_.memory->LinesPerSecond();
     for (const bool push : {false, true}) AddLine(push, report);
     AddPooled(report);
-    if (o_.calls > 0 && !client_device_) AddLatency(report);  // of calls whose arrays lie on the host
+    if (o_.calls > 0 && !client_device_) AddLatency(report);  // arrays lie on the host
     report.notes.push_back("the floor is one copy of the payload in memory; client and server share " +
                            std::to_string(processors_) + " processors");
     report.notes.push_back(ProcessorTimes());
@@ -387,7 +387,7 @@ class RpcBench {
     report.lines.push_back(line);
   }
 
-  // A pooled lookup by sockets takes the shard's time and that of its bytes, if neither hides the other.
+  // A pooled lookup by sockets takes the time of the shard and that of the bytes, if the two do not overlap.
   void AddPooled(Report& report) const {
     const auto tcp = std::ranges::find_if(
         compared_, [](const Comparison& with) { return with.name == "bare TCP" && !with.push; });
@@ -418,7 +418,7 @@ class RpcBench {
     const double rows = static_cast<double>(o_.requests) * o_.request;
     std::string text = "processor time a key:";
     for (std::size_t i = 0; i < names_.size(); ++i) {
-      if (names_[i] == "PyTorch") continue;  // in a process of its own
+      if (names_[i] == "PyTorch") continue;  // has its own process
       text += (i > 0 ? ", " : " ") + names_[i] + " " + Rounded(times_.Cpu(i) / rows * 1e9) + " ns";
       if (i == 0 && !o_.server.empty()) text += " (the client's alone)";
     }
@@ -429,12 +429,12 @@ class RpcBench {
   const int processors_;
   const Place place_;
   std::unique_ptr<LocalServer> local_;
-  std::unique_ptr<Device> client_device_;  // where the arrays of the GPU's transport lie
+  std::unique_ptr<Device> client_device_;  // holds the arrays of the GPU transport
   std::optional<Client> client_;
   std::optional<RpcTraffic> traffic_;
   std::optional<Client> tcp_client_;
   std::optional<RpcTraffic> tcp_traffic_;
-  std::optional<Client> repeating_client_;  // sends each key as often as the batch has it
+  std::optional<Client> repeating_client_;  // sends repeated keys of a batch repeatedly
   std::optional<RpcTraffic> repeating_traffic_;
   std::optional<TcpPeer> tcp_;
   std::optional<CopyPeer> copy_;

@@ -14,7 +14,7 @@
 namespace slotwise::bench {
 namespace {
 
-// A call of several lookups that has none.
+// A call for several lookups that contains none.
 class Nothing final : public client::DataExchange {
  public:
   void Write(v1::DataCall& call, Body& /*body*/) override { call.set_many(true); }
@@ -23,7 +23,7 @@ class Nothing final : public client::DataExchange {
   Status Read(const v1::DataReply& /*reply*/) override { return {}; }
 };
 
-// Calls over a connection of the data transport, one at a time.
+// Makes calls over a connection of the data transport, one at a time.
 class EmptyCalls {
  public:
   explicit EmptyCalls(const client::RankAddress& address) : link_(threads_, address) {}
@@ -68,7 +68,7 @@ RpcLatency MeasureLatency(Client& client, TransportKind transport, const std::st
     const double lookup = SecondsOf([&] {
       Must(client.Lookup(table, {keys, offsets}, LookupMode::kEval, out), "a lookup is refused");
     });
-    if (i < 0) continue;  // the first ones make connections
+    if (i < 0) continue;  // the first calls make the connections
     latency.empty.push_back(empty);
     latency.lookup.push_back(lookup);
   }

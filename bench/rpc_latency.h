@@ -1,5 +1,5 @@
-// RpcLatency is how long one call waits: a lookup of one sample, and a call that asks for nothing, which
-// shows what the transport itself takes.
+// RpcLatency is the time of one call: of a lookup of one sample, and of an empty call, which shows the
+// transport's own time.
 // Thread-safety: one thread at a time. Throws std::runtime_error if a call is refused.
 #ifndef SLOTWISE_BENCH_RPC_LATENCY_H_
 #define SLOTWISE_BENCH_RPC_LATENCY_H_
@@ -16,7 +16,7 @@ struct RpcLatency {
   std::vector<double> lookup;
 };
 
-// Makes `calls` calls of each kind by turns, one at a time. `table` has slots and keys of RpcTraffic's.
+// Makes `calls` calls of each kind in turn, one at a time. `table` has the slots and keys of RpcTraffic.
 RpcLatency MeasureLatency(Client& client, TransportKind transport, const std::string& table,
                           std::uint32_t hot, int calls);
 

@@ -59,7 +59,7 @@ std::vector<std::uint32_t> RpcTraffic::DrawRows(std::mt19937_64& random) const {
   for (std::uint32_t& row : rows) row = static_cast<std::uint32_t>(random() % options_.rows);
   const auto repeated = static_cast<std::size_t>(options_.duplicates * options_.request);
   if (repeated == 0) return rows;
-  // Neighbouring rows are distinct keys.
+  // Consecutive rows have distinct keys.
   const std::size_t distinct = std::max<std::size_t>(1, rows.size() - repeated);
   for (std::size_t i = 1; i < rows.size(); ++i) {
     rows[i] = i < distinct ? (rows[i - 1] + 1) % options_.rows : rows[random() % distinct];
@@ -68,7 +68,7 @@ std::vector<std::uint32_t> RpcTraffic::DrawRows(std::mt19937_64& random) const {
   return rows;
 }
 
-// Rows begin as zeros and learn at rate 1, so each becomes the negative of its gradient.
+// Rows begin as zeros and have learning rate 1, so each becomes the negative of its gradient.
 void RpcTraffic::Fill() {
   std::vector<Key> keys(options_.rows);
   std::vector<float> gradients(std::size_t{options_.rows} * options_.dim);

@@ -25,29 +25,28 @@ class RpcTraffic {
   struct Options {
     std::uint32_t rows = 0;  // of the table
     std::uint32_t dim = 0;
-    std::uint32_t hot = 1;      // keys a bag; above 1 bags are summed
-    std::uint32_t request = 0;  // keys of a call, a multiple of `hot`
+    std::uint32_t hot = 1;      // keys a bag; bags of several keys are summed
+    std::uint32_t request = 0;  // keys of a call; a multiple of `hot`
     std::uint32_t in_flight = 1;
-    double duplicates =
-        0;  // the share of a call's keys that repeat one of the others; 0: rows are drawn alike
+    double duplicates = 0;  // the share of a call's keys that repeat others; 0: rows are drawn uniformly
     std::uint64_t seed = 1;
   };
-  // `device`: where the calls' arrays lie, for the memory that the server shares of it; null: on the host. It
-  // outlives the traffic, and is its alone.
-  // Makes the table, and fills it. Drops one of that name that a broken run has left.
+  // Makes the table and fills it, after dropping a table of that name that an aborted run has left. `device`
+  // is the device whose memory holds the calls' arrays, and is shared with the server; null: the host. It
+  // must outlive the traffic, and is used by nothing else.
   RpcTraffic(Client& client, std::string table, const Options& options, Device* device = nullptr);
-  // Drops the table, if it can.
+  // Drops the table, and ignores errors.
   ~RpcTraffic();
   RpcTraffic(const RpcTraffic&) = delete;
   RpcTraffic& operator=(const RpcTraffic&) = delete;
 
-  // Each returns once `requests` calls are answered.
+  // Each function returns once `requests` calls are answered.
   void LookUp(std::uint32_t requests) { Run(requests, false); }
-  void Push(std::uint32_t requests) { Run(requests, true); }  // of zeros, so that rows stay what they are
-  // Looks up, and throws if a value is wrong.
+  void Push(std::uint32_t requests) { Run(requests, true); }  // pushes zeros, which leave the rows unchanged
+  // Looks rows up, and throws if a value is wrong.
   void Check();
 
-  // The distinct batches that calls take in turn.
+  // Returns the distinct batches, which the calls use in turn.
   std::vector<const std::vector<Key>*> batches() const;
   // Returns the options that the table was made with.
   static TableOptions TableOf(std::string_view name, const Options& options);
@@ -59,13 +58,13 @@ class RpcTraffic {
     std::vector<Key> keys;
     std::unique_ptr<OnDevice<Key>> keys_there = nullptr;
   };
-  // A stream asks for its batches in turn, so that not all rows are in the cache.
+  // A stream uses its batches in turn, so that not all rows are in the cache.
   struct Stream {
     std::array<Batch, 8> batches;
     std::size_t turns = 0;
-    const Batch* looked_up = nullptr;  // whose values `out` has; null: others left this stream no turn
+    const Batch* looked_up = nullptr;  // the batch whose values `out` has; null: the stream had no turn
     std::vector<float> out;
-    GpuRows there = {};  // instead of `out`
+    GpuRows there = {};  // replaces `out` on a device
   };
 
   static float ValueOf(std::uint32_t row, std::uint32_t element) {

@@ -10,7 +10,7 @@
 namespace slotwise::bench {
 namespace {
 
-// A rank's first of n things that ranks share evenly.
+// Returns the first index of a rank's even share of n items.
 std::size_t FirstOf(std::size_t rank, std::size_t ranks, std::size_t n) { return n * rank / ranks; }
 
 template <class T>

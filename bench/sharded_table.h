@@ -1,9 +1,9 @@
-// ShardedTable: one table over all ranks, driven by the engine's own TableWork, but without requests: this
-// rank's samples go in, their pooled rows come out.
+// ShardedTable: one table over all ranks. The engine's TableWork drives it, without requests: this rank's
+// samples go in, and their pooled rows come out.
 //
-// A batch lies in device memory from the start, each rank's part on its own device, as for any library on
-// that device. From there on each call does all that a round does: all-gather of keys and offsets, the table,
-// bags to their ranks.
+// A batch lies in device memory from the start, each rank's part on the rank's own device. From there each
+// call does all that a round does: it all-gathers keys and offsets, uses the table, and sends bags to their
+// ranks.
 // Thread-safety: one thread at a time. Calls are collective. Throws std::runtime_error, std::bad_alloc.
 #ifndef SLOTWISE_BENCH_SHARDED_TABLE_H_
 #define SLOTWISE_BENCH_SHARDED_TABLE_H_
@@ -27,23 +27,23 @@ namespace slotwise::bench {
 
 class ShardedTable {
  public:
-  // `exchange` is of the device's own stream, Device::WorkStream.
+  // `exchange` uses the device's own stream, Device::WorkStream.
   ShardedTable(Device& device, Collective& collective, Exchange& exchange, const TableOptions& options,
                const DistributionOptions& travel);
 
-  // Gives keys rows, in this order. `keys` are the same on every rank, who keep their own.
+  // Inserts keys in this order. `keys` are the same on every rank; each rank keeps its own.
   void Insert(std::span<const Key> keys);
 
-  // The batch of the calls below: `bags` bags of `hot` keys over all ranks, of which the ranks have even
-  // shares, in rank order. `keys` are the whole batch's, the same on every rank; gradients are float[this
-  // rank's bags][dim], or empty if no step follows.
+  // Sets the batch of the calls below: `bags` bags of `hot` keys over all ranks, evenly shared in rank order.
+  // `keys` are the whole batch's, the same on every rank. `gradients` is float[this rank's bags][dim], or
+  // empty if no step follows.
   void SetBatch(std::span<const Key> keys, std::uint32_t bags, std::uint32_t hot,
                 std::span<const float> gradients);
   std::uint32_t first_bag() const { return static_cast<std::uint32_t>(first_bag_); }
   std::uint32_t my_bags() const { return static_cast<std::uint32_t>(bags_.bags_of[me_]); }
 
-  // Each leaves the pooled rows of this rank's bags in pooled(). They may return before the device has done
-  // them.
+  // Each call writes the pooled rows of this rank's bags to Pooled(). It may return before the device has
+  // finished.
   void Lookup();                               // as EVAL does
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
   std::vector<float> Pooled();                 // float[my_bags()][dim]
@@ -51,7 +51,7 @@ class ShardedTable {
   // REQUIRES: SetBatch.
   OutputDistribution way() const { return work_.distributor().Choose(bags_); }
 
-  void Wait() { device_.Wait(); }  // until all is done
+  void Wait() { device_.Wait(); }  // until the device has finished
 
   ShardUsage Usage() const { return table_.shard->Usage(); }
   const DistributionCosts& costs() const { return work_.distributor().costs(); }
@@ -64,7 +64,7 @@ class ShardedTable {
   const float* GatherGradients();
   InsertedBatch& PrepareAndInsert(const BatchView& batch);
   void Pool(FoundBatch& batch);
-  // The ranks' shares of an array that has `a_bag` of something for each bag.
+  // Returns the ranks' shares of an array with `a_bag` elements for each bag.
   std::vector<std::size_t> Shares(std::size_t a_bag) const;
 
   Device& device_;
@@ -73,8 +73,8 @@ class ShardedTable {
   std::size_t me_;
   Table table_;
 
-  // The batch of all ranks. This rank's share of it is gathered, by every call, with what others have of
-  // theirs; what is there of theirs already is overwritten.
+  // The batch of all ranks. Every call gathers this rank's share with the shares of the others, and
+  // overwrites the others' shares of the call before.
   DeviceArray<Key> keys_;
   DeviceArray<std::uint32_t> offsets_;
   DeviceArray<float> gradients_;

@@ -14,14 +14,14 @@
 namespace slotwise::bench {
 
 struct Subcommand {
-  CLI::App* app;  // parsed() says whether the user asked for the subcommand
+  CLI::App* app;  // parsed() says whether the user chose the subcommand
   std::shared_ptr<const CommonOptions> common;
   // Runs on every rank; rank 0's report counts. Throws std::exception if a check failed, or if the machine
-  // cannot run it.
+  // cannot run the benchmark.
   std::function<Report(Collective&)> run;
 };
 
-// Each function adds its subcommand, with the subcommand's options, to `parent`.
+// Each function adds a subcommand and its options to `parent`.
 Subcommand AddTable(CLI::App& parent);
 Subcommand AddEmbedding(CLI::App& parent);
 Subcommand AddRounds(CLI::App& parent);

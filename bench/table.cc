@@ -105,7 +105,7 @@ class TableBench {
     const double copy = report.copy_bytes_per_second;
     const double n = o_.batch;
     constexpr double kLine = 64;
-    // A find reads a key and its line of cells, and writes a row.
+    // A find reads a key and its line of cells, and writes a row index.
     const double find_bytes = n * (8 + kLine + 4);
     const double find_seconds = Gather(rows_[0]) + n * (8 + 4) / copy;
     const double all_keys = keys_;

@@ -1,7 +1,8 @@
-// slotwise-bench tables times calls of several tables of one slot beside calls of one table of as many slots,
-// by the C++ client over a loopback socket.
+// slotwise-bench tables compares calls for several tables of one slot with calls for one table of as many
+// slots, by the C++ client over a loopback socket.
 //
-// Both hold the same rows, and each call names the same keys: what several tables cost is what differs. One
+// Both have the same rows, and each call names the same keys, so the difference is the cost of several
+// tables. One call is made at a time, like a trainer's.
 // call is made at a time, as a trainer makes it.
 #include <algorithm>
 #include <cstddef>
@@ -32,15 +33,15 @@ struct TablesBenchOptions : CommonOptions {
 };
 
 constexpr const char* kWhole = "slotwise-bench-whole";
-// Several tables may take so many times as long as one.
+// The largest allowed ratio of the time of several tables to that of one.
 constexpr double kGoal = 1.15;
 
 std::string NameOf(std::uint32_t table) { return "slotwise-bench-" + std::to_string(table); }
 
-// A key's row holds this in every element: pushes are of zeros. Rows of one table's keys are another's never.
+// Every element of a key's row has this value, because pushes are of zeros. No two slots share a key.
 float ValueOf(Key key) { return static_cast<float>(Value(key) % 65'521); }
 
-// The same calls to one table of all slots, and to a table a slot.
+// Makes the same calls to one table of all slots, and to several tables of one slot.
 class Bench {
  public:
   Bench(const TablesBenchOptions& o, Client& client) : o_(o), client_(client), values_(o.keys() * o.dim) {
@@ -71,7 +72,7 @@ class Bench {
     Must(client_.Push(pushes_, client_.session().Next()), "push to several tables");
   }
 
-  // Looks up both ways; every row must be what was imported.
+  // Looks the batch up in both ways. Every row must be the imported one.
   void Check() {
     std::ranges::fill(values_, -1.0F);
     LookUpWhole();
@@ -106,9 +107,9 @@ class Bench {
     }
   }
 
-  // Holds the rows of `slots` slots, of which `first` is the first.
+  // Makes a table with the rows of `slots` slots, from slot `first` on.
   void MakeTable(const std::string& name, std::uint32_t first, std::uint32_t slots) {
-    Drop(name);  // left by a run that was broken off
+    Drop(name);  // an aborted run may have left it
     TableOptions table;
     table.name = TableName(name);
     table.dim = o_.dim;
@@ -128,7 +129,7 @@ class Bench {
 
   void Drop(const std::string& name) { static_cast<void>(client_.DropTable(name)); }
 
-  // place(sample, table) is where `values_` has the row of a sample's key, and `keys` the key.
+  // place(sample, table) is the index of a sample's row in `values_`, and of its key in `keys`.
   template <class Place>
   void Compare(Place place, const std::vector<Key>& keys) const {
     for (std::size_t sample = 0; sample < o_.samples; ++sample) {
@@ -192,7 +193,7 @@ Report RunTables(const TablesBenchOptions& o, Collective& collective) {
   report.options.update(
       {{"tables", o.tables}, {"rows", o.rows}, {"dim", o.dim}, {"samples", o.samples}, {"calls", o.calls}});
   for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const double travels = i < 2 ? 1 : 2;  // a step's rows go one way, and its gradients the other
+    const double travels = i < 2 ? 1 : 2;  // a step moves its rows one way, and its gradients the other
     Line line{.name = contenders[i].name,
               .keys = static_cast<double>(o.keys()) * o.calls,
               .seconds = contenders[i].seconds,

@@ -1,5 +1,4 @@
-// These functions time contenders so that the times can be compared on a machine that other programs use too:
-// contenders take turns, and medians count.
+// Times contenders on a machine that other programs use, too: the contenders take turns, and medians count.
 #ifndef SLOTWISE_BENCH_TIMING_H_
 #define SLOTWISE_BENCH_TIMING_H_
 
@@ -21,29 +20,29 @@ double SecondsOf(Work&& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Returns how many calls to a device are timed as one run. A GPU's calls are launched ahead, as a trainer's
-// are, so that the delay until the host hears of the end of a call does not count.
+// Returns the number of calls to a device that are timed as one run. Calls to a GPU are launched ahead, as a
+// trainer's are, so that the host's delay in noticing the end of a call does not count.
 inline int CallsInARow(const Device& device) { return device.SharesHostMemory() ? 1 : 8; }
 
-// One thing that is timed: run() does it once and returns its seconds.
+// A contender: run() does its work once and returns the seconds.
 struct Contender {
   std::string name;
   std::function<double()> run;
   std::vector<double> seconds;  // of each timed run
 };
 
-// Runs each contender once to warm up, then all of them in turn, `repeats` times. Pauses before each run, so
-// that the threads of the contender before (which spin for a while) are asleep.
+// Runs each contender once to warm up, then all of them in turn, `repeats` times. Pauses before each run,
+// until the previous contender's threads, which spin for a while, are asleep.
 void TakeTurns(int repeats, std::span<Contender> contenders);
 
 // Returns the value below which the share q of the samples lies. REQUIRES: !samples.empty().
 double Quantile(std::vector<double> samples, double q);
 
-// Returns the median of a[i] / b[i]: what turns of one repeat differ by, however the machine changed
-// meanwhile. REQUIRES: a.size() == b.size() > 0.
+// Returns the median of a[i] / b[i]. The runs of one repeat are close in time, so a change of the machine's
+// load affects both. REQUIRES: a.size() == b.size() > 0.
 double MedianRatio(std::span<const double> a, std::span<const double> b);
 
-// Collective. Returns the largest of the ranks' values.
+// Collective. Returns the largest value of all ranks.
 double MaxOverRanks(Collective& collective, double mine);
 
 // Collective. Starts work on all ranks together, and returns the seconds until the last rank has finished it.

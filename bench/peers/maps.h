@@ -1,5 +1,4 @@
-// These are the peers of the hash table: maps of the standard library and of abseil, from a 64-bit key to a
-// 32-bit row.
+// The peers of the hash table: maps of the standard library and of abseil from a 64-bit key to a 32-bit row.
 //
 // No map allows two threads to write at once, so the maps run on one thread.
 // Thread-safety: one thread at a time.

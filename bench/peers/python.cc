@@ -17,14 +17,13 @@ extern char** environ;
 namespace slotwise::bench {
 namespace {
 
-// Returns the script's path at build time, or else its path in the checkout that this program starts in.
+// Returns the script's path at build time, or else its path in the checkout from which this program starts.
 std::string PathOf(const std::string& script) {
   const std::string built_from = std::string(SLOTWISE_PEERS) + "/" + script;
   return std::filesystem::exists(built_from) ? built_from : "bench/peers/" + script;
 }
 
-// Starts a process whose stdin this program writes and whose stdout it reads. Returns -1 if the process could
-// not start.
+// Starts a process, with pipes to its stdin and from its stdout. Returns -1 if that failed.
 pid_t Spawn(const std::string& python, const std::string& script, int& to, int& from) {
   std::array<int, 2> in{};
   std::array<int, 2> out{};
@@ -50,7 +49,7 @@ pid_t Spawn(const std::string& python, const std::string& script, int& to, int& 
 std::unique_ptr<PythonPeer> PythonPeer::Start(const std::string& python, const std::string& script,
                                               const nlohmann::json& options, std::span<const std::byte> more,
                                               std::string& why_not) {
-  std::signal(SIGPIPE, SIG_IGN);  // a process that has ended shows as a missing answer
+  std::signal(SIGPIPE, SIG_IGN);  // the end of the process shows as a missing answer
   std::unique_ptr<PythonPeer> peer(new PythonPeer);
   int to = -1;
   int from = -1;

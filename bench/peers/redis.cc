@@ -22,7 +22,7 @@
 namespace slotwise::bench {
 namespace {
 
-// Returns what a command writes, or nothing if the command cannot run.
+// Returns the output of a command, or nothing if the command cannot run.
 std::string OutputOf(const std::string& command) {
   FILE* pipe = popen(command.c_str(), "r");  // NOLINT(bugprone-command-processor): its words are ours
   if (pipe == nullptr) return {};
@@ -125,8 +125,8 @@ double RedisPeer::Fetch(double rows, bool fixed_keys) {
 double RedisPeer::CpuSeconds() const {
   rusage clients{};
   getrusage(RUSAGE_CHILDREN, &clients);
-  // The file has the program's name in brackets, the state, then numbers, of which the 11th and 12th are user
-  // and system time.
+  // The file has the program's name in brackets, the state and then numbers, of which the 11th and the 12th
+  // are user and system time.
   std::ifstream file("/proc/" + std::to_string(server_) + "/stat");
   std::string word;
   while (file >> word && !word.ends_with(')')) continue;

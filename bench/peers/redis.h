@@ -1,5 +1,5 @@
-// RedisPeer runs a redis-server of its own on a free port of 127.0.0.1. redis-benchmark asks it for many
-// values at once, as a user would who kept embedding rows in Redis.
+// RedisPeer starts a redis-server on a free port of 127.0.0.1. redis-benchmark fetches many values at once,
+// like a user who keeps embedding rows in Redis.
 //
 // Thread-safety: one thread at a time. The server ends with the object.
 #ifndef SLOTWISE_BENCH_PEERS_REDIS_H_
@@ -30,12 +30,11 @@ class RedisPeer {
   RedisPeer(const RedisPeer&) = delete;
   RedisPeer& operator=(const RedisPeer&) = delete;
 
-  // Fetches `rows` values by MGET, at random, or always those of the same keys, which lie in the cache.
-  // Returns the seconds that the fetch took, by redis-benchmark's own clock.
-  // Throws std::runtime_error if redis-benchmark reports no rate.
+  // Fetches `rows` values by MGET, of random keys, or always of the same keys, whose values are in the cache.
+  // Returns the seconds by redis-benchmark's own clock. Throws std::runtime_error if it reports no rate.
   double Fetch(double rows, bool fixed_keys = false);
 
-  // Returns the processor time that the server and all its clients have taken so far.
+  // Returns the processor time that the server and all clients have used so far.
   double CpuSeconds() const;
 
   std::string description() const;

@@ -74,7 +74,7 @@ TcpPeer::~TcpPeer() {
   }
 }
 
-// Reads the two lengths of an exchange, then the request, and answers it, until the connection ends.
+// Answers exchanges until the connection ends: reads two lengths and the request, and writes the reply.
 void TcpPeer::Answer(int far) {
   std::vector<char> request;
   std::vector<char> reply;

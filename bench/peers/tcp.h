@@ -1,7 +1,7 @@
-// TcpPeer moves bytes over connections of this machine with nothing around them: what any transport over TCP
-// is to be measured by.
+// TcpPeer moves bytes over loopback connections and does nothing else. It is the yardstick for a transport
+// over TCP.
 //
-// Thread-safety: one thread at a time. Its threads end with the object.
+// Thread-safety: one thread at a time. The destructor ends the peer's threads.
 #ifndef SLOTWISE_BENCH_PEERS_TCP_H_
 #define SLOTWISE_BENCH_PEERS_TCP_H_
 
@@ -20,8 +20,9 @@ class TcpPeer {
   TcpPeer(const TcpPeer&) = delete;
   TcpPeer& operator=(const TcpPeer&) = delete;
 
-  // Makes `requests` exchanges, as many on each connection, one behind the other there: so many bytes go to a
-  // thread that reads them all, and so many come back. Returns when all have come.
+  // Makes `requests` exchanges, evenly over the connections, and one after the other on each. An exchange
+  // sends `request_bytes` to a thread that reads them all, and receives `reply_bytes`. Returns when all are
+  // received.
   void Exchange(std::size_t requests, std::size_t request_bytes, std::size_t reply_bytes);
 
  private:
