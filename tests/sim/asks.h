@@ -1,7 +1,5 @@
-// Asks: the requests of the simulated clients, kept apart from the engine's own types, how they are drawn,
-// and what is answered to them.
-//
-// This is the one place of the simulator that knows how the engine's requests are made.
+// An Ask is a request of a simulated client, in types other than the engine's own, and a Reply is the answer.
+// Only this file of the simulator knows how the engine's requests are made.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_TESTS_SIM_ASKS_H_
 #define SLOTWISE_TESTS_SIM_ASKS_H_
@@ -37,25 +35,25 @@ struct Ask {
   LookupMode mode = LookupMode::kTrain;
   std::uint32_t samples = 0;
   test::Batch batch = {};
-  std::vector<float> values = {};      // gradients, or rows: numbers that `type` has
-  DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on their way
+  std::vector<float> values = {};      // gradients or rows, whose numbers are exact in `type`
+  DataType type = DataType::kFloat32;  // of a lookup's answer, or of a push's gradients on the wire
   StepId step = {};
   std::uint32_t body = 0;                  // of a push
   std::optional<float> rate_of_step = {};  // of a push
-  bool joined = false;                     // a lookup of several of one call
+  bool joined = false;                     // one of several lookups in one call
   TableOptions options = {};
   bool with_digest = false;
   bool with_state = false;
   std::uint64_t table_steps = 0;
   float learning_rate = 0;
-  std::vector<Key> keys = {};  // kReadRows
+  std::vector<Key> keys = {};  // kReadRows alone
 
-  std::uint64_t answer_bytes = 0;  // kLookup
-  bool placed = false;             // the lookup says where its answer goes
+  std::uint64_t answer_bytes = 0;  // kLookup alone
+  bool placed = false;             // the lookup names the place of its answer
 
-  // Whether it brings bags of keys.
+  // Returns whether the ask has bags of keys.
   bool has_batch() const;
-  // Bytes of arrays, which the request queue is charged for.
+  // Returns the bytes of arrays that the request queue is charged for.
   std::uint64_t bytes() const;
   std::string Describe() const;
 };
@@ -63,7 +61,7 @@ struct Ask {
 struct Reply {
   Status status = {};
   PooledValues pooled = {};
-  std::uint64_t number = 0;  // how many rows were erased
+  std::uint64_t number = 0;  // the number of rows erased
   AppliedStep applied = {};
   CreatedTable created = {};
   TableSummary summary = {};
@@ -71,33 +69,33 @@ struct Reply {
   RowRecords rows = {};
 };
 
-// The ask's request, whose `done` calls `done`.
+// Returns the ask's request. The request's `done` calls `done`.
 Request RequestOf(const Ask& ask, std::function<void(Reply)> done);
 
-// Whether `pooled` is what the lookup asked for: these numbers, each rounded to its type.
+// Returns whether `pooled` holds `numbers`, each rounded to the lookup's type.
 bool IsAnswerOf(const Ask& ask, std::span<const float> numbers, const PooledValues& pooled);
 
-// Of a header's proposal and an ask, whether the one is of the other.
+// Returns whether a proposal in a header is that of an ask.
 bool IsOf(const Proposal& proposal, const Ask& ask);
 
 std::string NameOf(Operation operation);
 
 std::vector<std::uint64_t> KeysIn(const test::Batch& batch);
-// Returns the batches of a step's parts behind each other, and appends their gradients to `gradients`.
+// Returns the batches of a step's parts, concatenated, and appends their gradients to `gradients`.
 test::Batch Joined(std::span<const Ask* const> parts, std::vector<float>& gradients);
 
-// What the clients of both simulations draw.
+// The clients of both simulations draw from the functions below.
 test::Batch DrawBatch(test::Random& random, const TableOptions& options, std::uint32_t samples,
                       std::uint64_t distinct_keys);
 std::vector<std::uint64_t> DrawKeys(test::Random& random, std::uint64_t distinct_keys);
-// `whole`: small whole numbers; else thousandths, from -1 to 1.
+// Draws small whole numbers if `whole` is set, and else thousandths from -1 to 1.
 std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whole);
-// Makes an import of these keys, with values of `DrawValues`, and often with the optimizer's state.
+// Makes an import of these keys, with values from DrawValues and often with the optimizer's state.
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import);
-// Rounds a push's gradients to what its type can say.
+// Rounds a push's gradients to numbers that its type can represent.
 void RoundGradients(Ask& push);
-// Sets how many bytes a lookup's answer has.
+// Sets the number of bytes of a lookup's answer.
 void SetAnswerBytes(const TableOptions& options, Ask& lookup);
 
 }  // namespace slotwise::sim

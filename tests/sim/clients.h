@@ -1,8 +1,8 @@
-// Clients: what trainers and operators ask of the ranks, drawn from the seed an ask at a time.
+// Clients: draws the requests of trainers and operators from the seed, an ask at a time.
 //
 // Trainers push steps in parts to any rank, send parts again (also after they were answered, and with other
-// counts of parts), leave parts out, and share sessions; operators make and drop tables, move rows and look
-// at them. All of a step's senders have the same data for it.
+// counts of parts), leave parts out, and share sessions. Operators make and drop tables, and move and read
+// rows. All senders of a step have the same data for it.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_CLIENTS_H_
 #define SLOTWISE_TESTS_SIM_CLIENTS_H_
@@ -23,20 +23,20 @@ class Clients {
  public:
   explicit Clients(const Plan& plan) : plan_(plan), random_(plan.seed * 31 + 7) {}
 
-  // What a client sends next, in one message to one rank: mostly one ask. Nothing if there are none left.
+  // Returns the next message of a client to one rank, mostly one ask; nothing if no asks are left.
   std::vector<Ask> Next();
   bool done() const { return asked_ >= plan_.asks; }
 
-  // The tables that clients know, with the options of each.
+  // Adds a table that clients know, with its options.
   void Know(TableId table, const TableOptions& options) { tables_[table] = options; }
   const std::map<TableId, TableOptions>& tables() const { return tables_; }
-  // A last look at every table: rows, sums and values.
+  // Returns a last read of every table: rows, sums and values.
   std::vector<Ask> LastLooks();
 
  private:
   struct Push {
     std::vector<Ask> parts;
-    std::vector<std::uint32_t> to_come;  // parts that are still to be sent
+    std::vector<std::uint32_t> to_come;  // parts that were not sent yet
   };
   using Table = std::pair<const TableId, TableOptions>;
 
@@ -57,7 +57,7 @@ class Clients {
   Random random_;
   std::uint64_t asked_ = 0;
   std::map<TableId, TableOptions> tables_;
-  std::map<std::pair<TableId, std::uint64_t>, std::uint64_t> newest_;  // numbers by table and session
+  std::map<std::pair<TableId, std::uint64_t>, std::uint64_t> newest_;  // step numbers, by table and session
   std::vector<Push> pushes_;
 };
 

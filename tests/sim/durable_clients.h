@@ -1,7 +1,7 @@
-// DurableClients: what clients ask of a server that dies and comes back, drawn from the seed.
+// DurableClients: draws the requests to a server that dies and comes back from the seed.
 //
-// Trainers send steps in parts to any rank, and send those of earlier lives again; operators make, drop, fill
-// and empty tables.
+// Trainers send steps in parts to any rank, and repeat those of earlier lives. Operators make, drop, fill and
+// empty tables.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_CLIENTS_H_
 #define SLOTWISE_TESTS_SIM_DURABLE_CLIENTS_H_
@@ -24,15 +24,15 @@ class DurableClients {
   DurableClients(const DurablePlan& plan, DurableHistory& history)
       : plan_(plan), random_(plan.seed * 37 + 11), history_(history) {}
 
-  // A part of an operation, by their numbers.
+  // The numbers of an operation and of one of its parts.
   struct Message {
     std::size_t op = 0;
     std::size_t part = 0;
   };
-  // What a client sends next, to one rank.
+  // Returns a client's next message to one rank.
   Message Next();
 
-  // The tables that clients know: those that the server had as it came back, and what they heard since.
+  // Sets the tables that clients know: those that the recovered server has, and later those in its answers.
   void Know(const std::vector<ObservedTable>& tables);
   void Hear(const Op& op, const Reply& reply);
 
@@ -50,7 +50,7 @@ class DurableClients {
   Random random_;
   DurableHistory& history_;
   std::map<std::string, Table> tables_;
-  std::deque<Message> to_come_;  // parts of steps
+  std::deque<Message> to_come_;  // parts of steps not sent yet
   std::vector<std::size_t> pushes_;
 };
 

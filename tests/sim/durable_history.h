@@ -1,10 +1,10 @@
-// DurableHistory: which operations the ranks ran in which rounds, over all lives of a server, what clients
-// were told of them, and so what a recovery has to bring back.
+// DurableHistory: records which operations the ranks ran in which rounds, over all lives of a server, and
+// what clients were told. From this follows the state that a recovery must restore.
 //
-// An operation is what changes state as a whole: a step with all its parts of all its tables, or one request.
-// A recovery names the last round that counts: the state has to be that of a table that plain code (the
-// oracle) takes through all rounds until then. A round whose client heard nothing has been applied, unless
-// the disk may have refused it: then either is right.
+// An operation changes state as a whole: it is a step with all parts of all its tables, or one request. A
+// recovery names the last round that counts. The state must be the one that plain code (the oracle) reaches
+// through all rounds up to it. A round whose client got no answer counts as applied; if the disk may have
+// refused it, either is right.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
 #define SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
@@ -27,18 +27,18 @@
 
 namespace slotwise::sim {
 
-// What a client asks for.
+// An operation that a client asks for.
 struct Op {
   Operation operation = PushRequest::kOperation;
-  std::vector<Ask> parts = {};                          // of a push, of all its tables; else one
-  std::vector<std::string> names = {};                  // [parts] of the part's table
-  bool settled = false;                                 // applied, before the last state that was looked at
-  std::vector<std::optional<std::uint64_t>> told = {};  // [parts] as which step of the table it was applied
+  std::vector<Ask> parts = {};          // of a push, the parts of all its tables; else one part
+  std::vector<std::string> names = {};  // [parts] of the part's table
+  bool settled = false;                 // applied, before the last observed state
+  std::vector<std::optional<std::uint64_t>> told = {};  // [parts] the table's step as the part was told
 
-  bool IsUpdate() const;  // whether OK promises something: a lookup's does not
+  bool IsUpdate() const;  // whether OK promises durability; a lookup's does not
 };
 
-// What ranks say of a table.
+// The ranks' answers about a table.
 struct ObservedTable {
   std::string name;
   TableId id{0};
@@ -46,39 +46,39 @@ struct ObservedTable {
   TableSummary summary;
 };
 
-// What a crash was allowed to lose, and has.
+// What a crash has lost within its allowance.
 struct Lost {
-  std::uint64_t acknowledged = 0;  // updates
-  std::uint64_t torn = 0;          // such that damage took, of MayLoseBehind
-  Time span = 0;  // in interval mode: from the first of them to the last that waits for the disk
+  std::uint64_t acknowledged = 0;  // acknowledged updates
+  std::uint64_t torn = 0;          // acknowledged updates lost to damage that MayLoseBehind allowed
+  Time span = 0;  // in interval mode: from the first lost update to the last that waits for the disk
 };
 
 class DurableHistory {
  public:
-  // A life begins. `may_refuse`: its disk may, for want of space or time.
+  // Begins a life. `may_refuse`: the disk may refuse updates for want of space or time.
   void BeginLife(const DurabilityOptions& durability, bool may_refuse);
 
-  // The engines decided on a round; `find` returns who asked: an operation and its part; nothing if the
-  // clients did not ask. Returns what is wrong, or nothing.
+  // The engines have decided on a round. `find` returns the operation and the part of a ticket; nothing if it
+  // is not of the clients. Returns what is wrong, or nothing.
   struct Asker {
     std::size_t op = 0;
     std::size_t part = 0;
-    bool* waits = nullptr;  // is set if the round answers this request
+    bool* waits = nullptr;  // set if the round answers this request
   };
   std::string OnRound(const Round& round, Time now, const std::function<std::optional<Asker>(Ticket)>& find);
 
-  // A part was answered. `waited`: by its round, not by the ledger or the request queue.
+  // A part was answered. `waited`: by its round, and not by the ledger or the request queue.
   std::string OnAnswer(std::size_t op, std::size_t part, const Reply& reply, bool waited);
-  // A checkpoint was reported to be saved.
+  // The server reported a saved checkpoint.
   void OnSaved(std::uint64_t round) { KeepUntil(round); }
 
-  // Until a recovery: damage may take what was acknowledged after that round, or no longer.
+  // Until the next recovery, damage may take rounds after this one, although they were acknowledged.
   void MayLoseBehind(std::uint64_t round) { may_lose_behind_ = round; }
   void MayLoseNothing() { may_lose_behind_.reset(); }
 
-  // A server recovered up to that round. Forgets what came after it.
+  // A server has recovered up to that round. Forgets later rounds.
   std::string OnRecovered(std::uint64_t round, Lost& lost);
-  // Compares what the ranks say with what the rounds amount to. `settle`: right behind a recovery.
+  // Compares the ranks' answers with the state after all rounds. `settle`: this is just after a recovery.
   std::string Compare(const std::vector<ObservedTable>& observed, bool settle);
 
   std::deque<Op>& ops() { return ops_; }
@@ -96,14 +96,14 @@ class DurableHistory {
     DurabilityMode mode = DurabilityMode::kNone;
     Time interval = 0;
     Time at = 0;
-    std::optional<std::uint64_t> erased;  // that the client was told
+    std::optional<std::uint64_t> erased;  // the number of rows erased that the client was told
   };
   using State = std::map<std::string, ModelTable>;
 
-  // What changed state until that round is there for good.
+  // Marks state changes up to that round as durable.
   void KeepUntil(std::uint64_t round);
   Entry* FindEntry(std::size_t op);
-  // Returns what is wrong.
+  // Returns what is wrong, or nothing.
   std::string Apply(const Entry& entry, State& state) const;
   std::string ApplyPush(const Op& op, State& state) const;
   static std::string Difference(const State& state, const std::vector<ObservedTable>& observed);
@@ -111,11 +111,11 @@ class DurableHistory {
   DurabilityMode mode_ = DurabilityMode::kNone;
   Time interval_ = 0;
   bool may_refuse_ = false;
-  std::uint64_t must_ = 0;       // no recovery may fall behind this round, which changed state
-  std::uint64_t recovered_ = 0;  // the round that was recovered last
+  std::uint64_t must_ = 0;       // the last round that no recovery may lose
+  std::uint64_t recovered_ = 0;  // the last recovered round
   std::optional<std::uint64_t> may_lose_behind_;
   State settled_;
-  std::vector<Entry> entries_;  // behind that, in the order of rounds
+  std::vector<Entry> entries_;  // after `settled_`, ordered by round
   std::deque<Op> ops_;
 };
 

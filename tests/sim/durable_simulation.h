@@ -1,6 +1,6 @@
-// DurableSimulation: one seed of a server's lives, one after the other on the same files, which forget what
-// was not synced. After each recovery, on however many ranks, the state is that of plain code that did what
-// clients were told, and nothing twice or in part.
+// DurableSimulation runs one seed: several lives of a server, one after the other, on files that forget bytes
+// that were not synced. After each recovery, on any number of ranks, the state must be that of plain code
+// that did exactly the operations that clients were told of, none of them twice or in part.
 //
 // Thread-safety: RunDurableSeed may run on several threads at once, each with a seed of its own.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_SIMULATION_H_
@@ -16,30 +16,30 @@
 
 namespace slotwise::sim {
 
-// Of one life, or summed over several.
+// The counts of one life, or their sums over several.
 struct LifeOutcome {
   std::uint64_t lives = 0;
   std::uint64_t events = 0;
-  std::uint64_t recoveries = 0;         // that were compared with the oracle
-  std::uint64_t begun = 0;              // lives of servers that recovered
-  std::uint64_t failed_recoveries = 0;  // ranks', by a disk that failed
-  std::uint64_t damages = 0;            // of checkpoints
+  std::uint64_t recoveries = 0;         // recoveries that were compared with the oracle
+  std::uint64_t begun = 0;              // lives whose servers recovered
+  std::uint64_t failed_recoveries = 0;  // recoveries of a rank that failed by a disk error
+  std::uint64_t damages = 0;            // damages of checkpoints
   std::uint64_t journal_damages = 0;
-  std::uint64_t torn = 0;              // acknowledged updates in the end of a journal that damage took
-  std::uint64_t refused_damages = 0;   // ranks' recoveries that found no way around one
-  std::uint64_t replayed = 0;          // rounds
-  std::uint64_t from_checkpoints = 0;  // recoveries
-  std::uint64_t saved = 0;             // checkpoints, on demand
-  std::uint64_t deltas = 0;            // of them
+  std::uint64_t torn = 0;              // acknowledged updates lost to damage of a journal's end
+  std::uint64_t refused_damages = 0;   // recoveries of a rank that refused damaged files
+  std::uint64_t replayed = 0;          // rounds replayed
+  std::uint64_t from_checkpoints = 0;  // recoveries from checkpoints
+  std::uint64_t saved = 0;             // checkpoints saved on demand
+  std::uint64_t deltas = 0;            // deltas among these
   std::uint64_t requests = 0;
-  std::uint64_t acknowledged = 0;  // updates
-  std::uint64_t refused = 0;       // updates, by the disk
-  std::uint64_t lost = 0;          // acknowledged updates, as their mode allows
+  std::uint64_t acknowledged = 0;  // acknowledged updates
+  std::uint64_t refused = 0;       // updates refused by the disk
+  std::uint64_t lost = 0;          // acknowledged updates lost, as their mode allows
   Time longest_loss = 0;           // in interval mode
   std::uint64_t kills = 0;
-  std::uint64_t breaks = 0;  // of a rank's device
+  std::uint64_t breaks = 0;  // broken devices
   std::uint64_t power_failures = 0;
-  std::uint64_t disk_failures = 0;  // that ended a rank
+  std::uint64_t disk_failures = 0;  // disk errors that ended a rank
   std::uint64_t clean_ends = 0;
   std::uint64_t trace_hash = 0;
 
@@ -52,16 +52,16 @@ struct DurableResult {
   std::string failure;  // empty: all promises were kept
 };
 
-// `print`: every event goes to standard output.
+// `print` prints every event on standard output.
 DurableResult RunDurableSeed(std::uint64_t seed, bool print = false);
 
-// One life, from its recovery to its end: engines, their journals' and checkpoints' threads and their files
-// take turns under a scheduler; all or some may be killed at any turn. It has the files that earlier lives
-// left; `damaged`: so that a recovery may refuse them. Returns what is wrong, or nothing.
+// Runs one life, from its recovery to its end, on the files of earlier lives. Engines, threads of journals
+// and checkpoints, and file operations take turns under a scheduler; all or some may be killed at any turn.
+// `damaged`: a recovery may refuse the files. Returns what is wrong, or nothing.
 std::string Live(const LifePlan& plan, SimFiles& files, bool damaged, DurableHistory& history,
                  DurableClients& clients, bool print, LifeOutcome& outcome);
 
-// In some lines, for a person.
+// Returns some lines for a person.
 std::string Describe(const LifeOutcome& outcome);
 
 }  // namespace slotwise::sim

@@ -1,5 +1,4 @@
-// Journal: every request that a client sent, and what became of it.
-//
+// Journal: records every request that a client sent, and its end.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_JOURNAL_H_
 #define SLOTWISE_TESTS_SIM_JOURNAL_H_
@@ -18,7 +17,7 @@
 
 namespace slotwise::sim {
 
-// How a request has to end.
+// The required end of a request.
 struct Expected {
   StatusCode code = StatusCode::kOk;
   Reply reply = {};
@@ -34,23 +33,23 @@ struct Sent {
   Ask ask = {};
   Time at = 0;
   bool accepted = false;                 // by the rank's request queue
-  bool waits = false;                    // it came as a part that others have to complete
-  std::uint64_t found_waiting = kNever;  // the decision that found it to be one, though it did not seem so
-  TicketNumber ticket = 0;               // of an accepted one
+  bool waits = false;                    // came as a part that waits for others' parts
+  std::uint64_t found_waiting = kNever;  // the decision that found it to be such a part only later
+  TicketNumber ticket = 0;               // set once it is accepted
   bool proposed = false;
   int answers = 0;
   Status answer = {};
   std::optional<Expected> expected = {};
-  // Of a request that is a message of a call (shared_buffers.h), which is answered with the others:
+  // The fields below are for a message of a call (shared_buffers.h), which is answered with the others:
   bool by_call = false;
-  bool unheard = false;      // no client hears any more how it ends
-  bool abandoned = false;    // it was in the request queue when its caller left, and is never proposed
-  bool let_go = false;       // nothing of it is charged any more
-  bool held = false;         // its answer may be
-  bool reads_values = true;  // its client can tell whether the values are right
-  // Says why the engine's request is none of the call's, and sets what it asks for.
+  bool unheard = false;      // no client hears how it ends
+  bool abandoned = false;    // it was queued when its caller left, and is never proposed
+  bool let_go = false;       // no charge for it is left
+  bool held = false;         // its answer may still be held
+  bool reads_values = true;  // its client can check the values
+  // Returns why the engine's request is not the call's, or sets the ask to what the request contains.
   std::function<std::string(const Request&, Ask&)> on_taken = nullptr;
-  std::uint64_t released = kStillCharged;  // the decision from which on its arrays may go
+  std::uint64_t released = kStillCharged;  // the decision from which on its arrays may be freed
 
   std::string Describe() const {
     return "request " + std::to_string(id) + " at rank " + std::to_string(rank) + " (" + ask.Describe() + ")";
@@ -77,8 +76,8 @@ class Journal {
     waiting_[static_cast<std::size_t>(sent.rank)][sent.ask.caller].push_back(sent.id);
     sent.accepted = true;
   }
-  // A rank takes the oldest request of the caller out of its request queue. A rank's tickets are numbered in
-  // the order in which it takes requests. Returns the request; null if there is none.
+  // The rank takes the caller's oldest request out of its request queue, and numbers its tickets in this
+  // order. Returns the request; null if there is none.
   Sent* Take(int rank, const std::string& caller) {
     std::deque<std::size_t>& of_caller = waiting_[static_cast<std::size_t>(rank)][caller];
     while (!of_caller.empty() && sent_[of_caller.front()].abandoned) of_caller.pop_front();
@@ -92,7 +91,7 @@ class Journal {
   }
 
   Sent& At(std::size_t id) { return sent_[id]; }
-  // Null if no request has that ticket.
+  // Returns null if no request has that ticket.
   Sent* Find(int rank, TicketNumber ticket) {
     const std::vector<std::size_t>& of_rank = taken_[static_cast<std::size_t>(rank)];
     return ticket == 0 || ticket > of_rank.size() ? nullptr : &sent_[of_rank[ticket - 1]];
@@ -104,8 +103,8 @@ class Journal {
 
  private:
   std::deque<Sent> sent_;
-  std::vector<std::vector<std::size_t>> accepted_;  // [ranks] ids in the order in which they came
-  std::vector<std::vector<std::size_t>> taken_;     // [ranks] ids by ticket
+  std::vector<std::vector<std::size_t>> accepted_;                       // [ranks] ids in order of arrival
+  std::vector<std::vector<std::size_t>> taken_;                          // [ranks] ids by ticket
   std::vector<std::map<std::string, std::deque<std::size_t>>> waiting_;  // [ranks] ids by caller
 };
 

@@ -1,7 +1,7 @@
-// Meetings: what the simulated ranks bring to their collective calls, and whether they all make the same
+// Meetings: holds what simulated ranks bring to their collective calls, and checks that all make the same
 // calls.
 //
-// A meeting is one collective call. Each rank comes once, with its bytes, and leaves once; ranks come and
+// A meeting is one collective call. Each rank comes once, with its bytes, and leaves once. Ranks come and
 // leave in any order, and the next meeting may begin before the last rank has left.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_MEETINGS_H_
@@ -23,9 +23,9 @@ namespace slotwise::sim {
 class Meetings {
  public:
   struct Meeting {
-    std::string call;                             // with its sizes, the same on every rank
-    std::vector<std::vector<std::byte>> bytes;    // [ranks] what each brought
-    std::vector<std::vector<std::size_t>> sizes;  // [ranks] of its blocks for each rank, where those differ
+    std::string call;                             // the call and its sizes, the same on every rank
+    std::vector<std::vector<std::byte>> bytes;    // [ranks] of each rank
+    std::vector<std::vector<std::size_t>> sizes;  // [ranks] block sizes for each rank, if ranks differ
     std::vector<bool> came;
     std::size_t absent = 0;
   };
@@ -33,8 +33,7 @@ class Meetings {
   Meetings(std::string name, Scheduler& scheduler, int ranks)
       : name_(std::move(name)), scheduler_(scheduler), next_(static_cast<std::size_t>(ranks)) {}
 
-  // The rank's next call, in which it brings nothing yet. Another rank that has another call there is a
-  // failure.
+  // Begins the rank's next call, without bytes yet. Fails if another rank makes a different call there.
   std::shared_ptr<Meeting> Begin(int rank, const std::string& call) {
     const std::uint64_t number = next_[static_cast<std::size_t>(rank)]++;
     std::shared_ptr<Meeting>& meeting = meetings_[number];
@@ -57,7 +56,7 @@ class Meetings {
     return mine;
   }
 
-  // The rank is there, with its bytes.
+  // The rank arrives with its bytes.
   static void Come(Meeting& meeting, int rank, std::span<const std::byte> bytes) {
     const auto r = static_cast<std::size_t>(rank);
     meeting.bytes[r].assign(bytes.begin(), bytes.end());
@@ -68,7 +67,7 @@ class Meetings {
  private:
   const std::string name_;
   Scheduler& scheduler_;
-  std::vector<std::uint64_t> next_;  // [ranks] the number of its next call
+  std::vector<std::uint64_t> next_;  // [ranks] the number of each rank's next call
   std::map<std::uint64_t, std::shared_ptr<Meeting>> meetings_;
   std::map<std::uint64_t, std::size_t> begun_;
   std::map<std::uint64_t, int> first_;

@@ -1,6 +1,5 @@
-// ModelNames: which steps were applied, under which names, and which sessions were forgotten since: what the
-// ledger has to know, in plain code.
-//
+// ModelNames: the ledger's knowledge, in plain code: which steps were applied, under which names, and which
+// sessions were forgotten since.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SIM_MODEL_NAMES_H_
 #define SLOTWISE_TESTS_SIM_MODEL_NAMES_H_
@@ -22,7 +21,7 @@ class ModelNames {
     struct Share {
       TableId table{0};
       std::uint64_t table_step = 0;
-      std::map<std::uint32_t, std::uint32_t> bodies = {};  // of all its parts
+      std::map<std::uint32_t, std::uint32_t> bodies = {};  // hashes of all its parts
     };
     std::map<std::uint32_t, Share> shares = {};  // by place
   };
@@ -31,7 +30,7 @@ class ModelNames {
   ModelNames(std::size_t most_sessions, std::uint64_t first_epoch)
       : most_sessions_(most_sessions), epoch_(first_epoch) {}
 
-  // Says what becomes of a part of a step; `applied` is the table's step, if it was applied.
+  // Judges a part of a step. Sets `applied` to the table's step if the step was applied.
   Verdict Judge(TableId table, const StepId& part, std::uint32_t body, std::uint64_t* applied) const;
 
   // REQUIRES: the step is new.
@@ -40,7 +39,7 @@ class ModelNames {
 
  private:
   struct Session {
-    TableId table{0};  // 0: of steps of several tables
+    TableId table{0};  // 0: the session's steps are of several tables
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
     std::map<std::uint64_t, Applied> steps = {};
@@ -50,7 +49,7 @@ class ModelNames {
   const std::size_t most_sessions_;
   std::uint64_t epoch_;
   std::optional<std::uint64_t> forgotten_epoch_;
-  std::vector<Session> sessions_;  // the one that recorded a step last is the last
+  std::vector<Session> sessions_;  // ordered by their last recorded step
 };
 
 }  // namespace slotwise::sim

@@ -1,5 +1,4 @@
-// ModelTable: what a table holds after each round, by the oracle.
-//
+// ModelTable: a table's contents after each round, by the oracle.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
 #define SLOTWISE_TESTS_SIM_MODEL_TABLE_H_
@@ -17,7 +16,7 @@ namespace slotwise::sim {
 
 class ModelTable {
  public:
-  // `limit`: what one of several ranks may hold.
+  // `limit` is the limit of one rank, if there are several.
   ModelTable(const TableOptions& options, int ranks, DataType partials, const RankLimit& limit);
 
   const TableOptions& options() const { return options_; }
@@ -26,8 +25,7 @@ class ModelTable {
 
   void SetLearningRate(float rate);
   float NextLearningRate() const;
-  // Applies a step, at a rate of its own if it has one. Returns false, with nothing changed, if there is no
-  // room.
+  // Applies a step, at its own rate if it has one. Returns false and changes nothing if there is no room.
   bool Push(const test::Batch& batch, const std::vector<float>& gradients, std::optional<float> rate);
 
   int OwnerOf(std::uint64_t key) const;

@@ -1,9 +1,9 @@
-// Referee: says what every decision of the schedulers has to be and how every request has to end, and whether
-// it was so.
+// Referee: computes the required decision of the schedulers and the required end of every request, and
+// compares.
 //
-// The referee takes in the headers that the ranks gathered and keeps, in plain code that shares nothing with
-// the scheduler, what waits for a round and what waits for parts; it replays the decided rounds, in their
-// order, on model tables. Thread-safety: the scheduler's thread.
+// The referee takes in the headers that the ranks gathered. In plain code that shares nothing with the
+// scheduler it tracks which requests wait for a round and which for parts, and it replays the decided rounds,
+// in order, on model tables. Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_REFEREE_H_
 #define SLOTWISE_TESTS_SIM_REFEREE_H_
 
@@ -30,49 +30,48 @@ class Referee {
  public:
   Referee(const Plan& plan, Scheduler& scheduler, Journal& journal);
 
-  // All ranks' headers, as the rank leaves the AllGather of them: the next decision's.
+  // All ranks' headers for the next decision, as the rank leaves their AllGather.
   void OnHeaders(int rank, std::span<const Header> headers);
   void OnTaken(int rank, const Request& request, TicketNumber ticket);
   void OnDecision(int rank, const EngineState& state, const Decision& decision);
 
-  // A client has a lookup's answer, and lets go of it. Answers of one round may end together.
+  // A client has a lookup's answer (OnHeld), and frees it later. Answers of one round may share their end.
   void OnHeld(const Sent& lookup);
   void OnLetGo(const Sent& lookup);
 
-  // A client sent `group` to a rank's engine together; `refused[i]` says how it was refused at once, if it
-  // was. `stopping`: the rank was asked to stop before.
+  // A client submitted `group` to a rank's engine together. `refused[i]` is the immediate refusal of request
+  // i, if there was one. `stopping`: the rank was asked to stop before.
   void OnSubmit(int rank, std::span<Sent* const> group, std::span<const std::optional<Status>> refused,
                 bool stopping);
-  // An engine answered.
+  // An engine answered a request.
   void OnAnswer(Sent& sent, const Reply& reply);
 
-  // A client has the answer to a call, whose messages are these requests; `refused` is as OnSubmit's.
-  // `reads_values`: the lookups' values are in `replies`.
+  // A client has the answer to a call whose messages are these requests. `refused` is as in OnSubmit.
+  // `reads_values`: `replies` has the lookups' values.
   void OnCallAnswer(std::span<Sent* const> call, std::span<const std::optional<Status>> refused,
                     const Status& status, std::span<const Reply> replies, bool reads_values);
-  // The call's connection has ended: no client hears of it, and what waits in the request queue is not
-  // proposed.
+  // The call's connection has ended: no client hears of the call, and its queued requests are never proposed.
   void OnCallLost(std::span<Sent* const> call);
-  // The server has nothing of the call any more.
+  // The server has released everything of the call.
   void OnCallGone(std::span<Sent* const> call);
-  // Whether a round cannot have such a request.
+  // Returns whether the request is too large for a round.
   bool IsTooLarge(const Ask& ask, const TableOptions& options) const {
     return GatheredBytes(ask, options) > plan_.engine.max_round_bytes;
   }
 
-  // Whether the rank has no memory for the round that it is in.
+  // Returns whether the rank has no memory for its current round.
   bool IsShort(int rank) const;
 
-  // All engines have ended by themselves.
+  // All engines have ended normally.
   void OnEnd();
 
   const std::map<TableId, ModelTable>& tables() const { return tables_; }
   std::uint64_t rounds() const { return rounds_; }
-  // Requests that are accepted and not answered.
+  // Returns the number of accepted requests without an answer.
   std::uint64_t open() const { return open_; }
 
  private:
-  // By place and part.
+  // The key is the place and the part.
   using Parts = std::map<std::pair<std::uint32_t, std::uint32_t>, Sent*>;
   struct Step {
     std::uint32_t tables_count = 1;
@@ -88,17 +87,17 @@ class Referee {
   };
   struct Ready {
     Sent* first = nullptr;
-    std::optional<StepKey> step = {};  // of a complete one
+    std::optional<StepKey> step = {};  // the complete step, if it is one
     Parts parts = {};
     std::vector<Sent*> waiters = {};
   };
-  // What the first rank decided, for the others to be compared with.
+  // The first rank's decision, with which the others' must agree.
   struct Decided {
     std::uint64_t fingerprint = 0;
     std::uint64_t content = 0;
     std::optional<StepKey> awaited = {};
     bool closing = false;
-    bool batch_round = false;       // its round keeps arrays until the device is done with it
+    bool batch_round = false;       // the round keeps arrays until the device is done
     std::uint64_t short_ranks = 0;  // a bit for each rank that has no memory for its round
   };
 
@@ -124,25 +123,25 @@ class Referee {
   void RunRows(Sent& sent, ModelTable& table);
   Expected Summary(const ModelTable& table, bool with_digest) const;
   void CompareReplies(const Sent& sent, const Reply& reply);
-  // A table has one generation, and no other table has it.
+  // Checks that a table keeps its generation and that no other table has it.
   void CheckGeneration(const Sent& sent, std::uint64_t generation);
   std::uint64_t GatheredBytes(const Ask& ask) const;
   std::uint64_t GatheredBytes(const Ask& ask, const TableOptions& options) const;
 
   void Expect(Sent& sent, StatusCode code) { Expect(sent, Expected{code, {}, {}}); }
   void Expect(Sent& sent, Expected expected);
-  // No client hears how the request ends.
+  // Records that no client hears how the request ends.
   void Unhear(Sent& sent);
-  // Bytes of the rank's requests that must be charged, or may be, when it has made `decisions` decisions.
+  // Bytes of the rank's requests that must, or may, be charged after its first `decisions` decisions.
   struct Charged {
-    std::uint64_t parts = 0;  // that others have to complete
+    std::uint64_t parts = 0;  // parts that wait for others' parts
     std::uint64_t others = 0;
     std::uint64_t all() const { return parts + others; }
     void Add(const Sent& sent, std::uint64_t bytes, std::uint64_t decisions);
   };
   Charged ChargedAtLeast(int rank, std::uint64_t decisions) const;  // referee_room.cc
   Charged ChargedAtMost(int rank, std::uint64_t decisions, std::size_t rounds_kept) const;
-  // What a message of several requests is charged at most: a request queue, and what may go beyond it.
+  // Returns the most that a message of several requests is charged: a request queue, and its allowed excess.
   std::uint64_t MostOfAMessage() const;
   static std::pair<bool, bool> StepsIn(std::span<Sent* const> group);
   void CheckRefusal(const Sent& sent, const Status& status);
@@ -155,18 +154,18 @@ class Referee {
   Journal& journal_;
   std::map<TableId, ModelTable> tables_;
   ModelNames names_;
-  std::map<std::uint64_t, TableId> generations_;  // as answers said
+  std::map<std::uint64_t, TableId> generations_;  // as the answers said
   std::uint32_t next_table_ = 1;
-  std::set<TableId> gone_;                    // tables whose end was answered: no rank knows them
+  std::set<TableId> gone_;                    // dropped tables whose drop was answered
   std::vector<std::vector<Header>> headers_;  // by decision, from 1
-  std::vector<std::size_t> gathered_;         // [ranks] how many of them it has
-  std::vector<std::uint64_t> decisions_;      // [ranks] how many it has made
-  std::vector<TicketNumber> announced_;       // [ranks] the last ticket
+  std::vector<std::size_t> gathered_;         // [ranks] how many of them the rank has gathered
+  std::vector<std::uint64_t> decisions_;      // [ranks] how many the rank has made
+  std::vector<TicketNumber> announced_;       // [ranks] the last proposed ticket
   std::vector<std::multiset<std::uint64_t>>
       held_;                                // [ranks] when the lookups were released whose answers are held
-  std::vector<std::size_t> first_charged_;  // [ranks] requests accepted before it are not charged any more
+  std::vector<std::size_t> first_charged_;  // [ranks] the first request that may still be charged
   std::vector<Decided> decided_;            // by decision, from 1
-  std::list<Ready> ready_;                  // the first one first
+  std::list<Ready> ready_;                  // in the order of rounds
   std::map<StepKey, Step> incomplete_;
   std::vector<Sent*> ended_;     // in this decision, without a round
   std::vector<Sent*> repeated_;  // in this decision

@@ -1,10 +1,9 @@
 // SharedBufferClient: a simulated client of the data transport whose calls' arrays lie in a shared buffer.
 //
-// It has several calls under way, each in a slot of the shared buffer, and uses a slot again as soon as its
-// call is answered. One that rewrites changes the arrays of its calls at any moment, also while the server
-// reads them. One that lies names places that overlap, lie on top of arrays, or lie outside of its shared
-// buffer. The client knows what it wrote to its memory, so it sees every byte that the server writes.
-// Thread-safety: the scheduler's thread.
+// It has several calls in flight, each in a slot of the shared buffer, and reuses a slot as soon as its call
+// is answered. A rewriting client changes the arrays of its calls at any moment, even while the server reads
+// them. A lying client names places that overlap, cover arrays, or lie outside its shared buffer. The client
+// knows what it wrote to its memory, so it detects every byte that the server writes.
 #ifndef SLOTWISE_TESTS_SIM_SHARED_BUFFER_CLIENT_H_
 #define SLOTWISE_TESTS_SIM_SHARED_BUFFER_CLIENT_H_
 
@@ -29,13 +28,13 @@ enum class Manner { kHonest, kRewrites, kLies };
 
 struct SharedBufferCall {
   v1::DataCall head;
-  std::vector<Ask> asks;                       // what the server has to find in the body
-  std::vector<std::vector<std::byte>> bodies;  // that its client writes, by turns; the asks' first
+  std::vector<Ask> asks;                       // the asks that the server must find in the body
+  std::vector<std::vector<std::byte>> bodies;  // bodies that the client writes in turn, that of `asks` first
   std::size_t slot = 0;
-  bool rewritten = false;            // the shared buffer had more than the first body since the call began
-  bool breaks_protocol = false;      // the server has to end the connection
-  bool handled = false;              // by the server, which has not answered it, as far as the client knows
-  std::vector<std::byte> seen = {};  // its body in the shared buffer when the server was about to handle it
+  bool rewritten = false;            // other bodies were written since the call began
+  bool breaks_protocol = false;      // the server must end the connection
+  bool handled = false;              // by the server, though the client has no answer yet
+  std::vector<std::byte> seen = {};  // its body in the shared buffer just before the server handled it
   std::vector<Sent*> sents = {};     // the engine's requests
   std::vector<std::optional<Status>> refused = {};  // how each was refused at once, if it was
 
@@ -61,49 +60,49 @@ class SharedBufferClient {
   const PortConnection& connection() const { return connection_; }
   std::list<SharedBufferCall>& calls() { return calls_; }
 
-  // Begins a call, if there is a slot for it. `names[i]`: of the table that ask i is of.
+  // Begins a call if a slot is free. `names[i]` is the name of ask i's table.
   bool Begin(std::vector<Ask> asks, std::span<const std::string> names, bool many);
-  // The first call that was not sent; null: all were.
+  // Returns the first call that was not sent; null if all were sent.
   SharedBufferCall* Unsent();
-  // Sends half of that call's frame, or the rest of it. `most_calls`: that the server lets be under way.
+  // Sends half of that call's frame, or the rest. The server allows `most_calls` in flight.
   void Send(std::size_t most_calls, bool half);
-  // Takes in what the server has sent. Returns whether anything came.
+  // Takes in the server's bytes. Returns whether any came.
   bool Receive();
-  std::deque<Answer>& answers() { return answers_; }  // that came, and were not looked at
-  // The first of them to a call of that id; null: there is none.
+  std::deque<Answer>& answers() { return answers_; }  // received, and not yet processed
+  // Returns the first answer to a call of that id; null if there is none.
   const Answer* AnswerTo(std::uint64_t id) const;
-  // The oldest call of that id that waits for an answer; null: there is none.
+  // Returns the oldest call of that id that waits for an answer; null if there is none.
   SharedBufferCall* CallOf(std::uint64_t id);
 
-  // Changes the arrays of a call that is not answered, if this client does so.
+  // If this client rewrites, changes the arrays of a call that is not answered.
   void Rewrite();
-  // Notes what the shared buffer has at the call's body.
+  // Copies the call's body out of the shared buffer into `seen`.
   void NoteSeen(SharedBufferCall& call) const;
-  // Where the server may write values until the call is answered.
+  // Returns the place where the server may write values until the call is answered.
   std::span<std::byte> ValuesOf(const SharedBufferCall& call) const;
-  // The call is over; overwrites all of its slot.
+  // Ends the call, and overwrites its whole slot.
   void Reuse(SharedBufferCall& call);
-  // Takes the server's writes of a call for its own.
+  // Accepts the server's writes of a call's values as expected memory.
   void KeepValues(const SharedBufferCall& call);
 
-  // Drops what was not sent, and hangs up. `in_transit`: the server has not handled this call, which was sent
-  // and which it will handle yet; null: there is none.
+  // Drops unsent frames and hangs up. `in_transit` is a call that was sent and that the server will still
+  // handle; null if there is none.
   void Leave(const SharedBufferCall* in_transit);
   void HangUp();
   bool left() const { return left_; }
-  // The server's end is closed, and later the server has nothing of the connection any more.
+  // The server's end is closed (ended); later the server has released the whole connection (gone).
   bool ended = false;
   bool gone = false;
 
-  // Says where the memory is not as it has to be; empty: nowhere.
+  // Returns where the memory differs from its required contents; empty: nowhere.
   std::string CheckMemory();
 
  private:
-  // The server has taken the memory back.
+  // Checks that the server has released the memory.
   std::string CheckTakenBack() const;
 
   static constexpr std::size_t kSlots = 6;
-  static constexpr std::uint64_t kSlotBytes = 16 << 10;  // of bodies, and as many of values
+  static constexpr std::uint64_t kSlotBytes = 16 << 10;  // for bodies, and as many for values
 
   std::uint64_t SlotAt(std::size_t slot) const { return 64 + slot * 2 * kSlotBytes; }
   void Write(std::uint64_t at, std::span<const std::byte> bytes);
@@ -116,13 +115,13 @@ class SharedBufferClient {
   const bool on_device_;
   PortConnection connection_;
   Random random_;
-  std::list<SharedBufferCall> calls_;  // in the order in which they begin
+  std::list<SharedBufferCall> calls_;  // in the order of their begin
   std::uint64_t ids_ = 0;
-  std::string frame_;  // of the call that is being sent; empty: none is
+  std::string frame_;  // of the call being sent; empty if there is none
   std::size_t sent_ = 0;
   std::string received_;
   std::deque<Answer> answers_;
-  std::vector<std::byte> written_;  // all that the memory has to have, up to the last byte that was touched
+  std::vector<std::byte> written_;  // the required memory, up to the last byte that was touched
   bool left_ = false;
 };
 

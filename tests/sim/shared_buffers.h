@@ -1,9 +1,9 @@
-// SharedBuffers: the data transport of all simulated ranks, and its clients whose calls' arrays lie in shared
+// SharedBuffers: the data transport of all simulated ranks, and the clients whose arrays lie in shared
 // buffers.
 //
-// A frame is on its way to a rank at a time, so that it is known which call the server handles; from then on
-// calls are under way side by side. What a call may be answered at once is said here, from the bytes that its
-// shared buffer had; what its requests have to become is the referee's.
+// Only one frame at a time is on its way to a rank, so that it is known which call the server handles. From
+// then on calls run in parallel. This class judges immediate answers to a call, from the bytes in its shared
+// buffer; the referee judges the requests.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SHARED_BUFFERS_H_
 #define SLOTWISE_TESTS_SIM_SHARED_BUFFERS_H_
@@ -23,14 +23,14 @@
 
 namespace slotwise::sim {
 
-// What shared buffers ask of a simulation's ranks.
+// The simulation's ranks, as SharedBuffers needs them.
 class SharedBufferRanks {
  public:
   virtual ~SharedBufferRanks() = default;
-  // Whether a client's call may reach the rank's engine just now.
+  // Returns whether a client's call may reach the rank's engine now.
   virtual bool MayCall(int rank) const = 0;
   virtual bool IsStopping(int rank) const = 0;
-  // A call has reached the engine.
+  // Tells the rank that a call has reached the engine.
   virtual void Poke(int rank) = 0;
 
  protected:
@@ -38,35 +38,36 @@ class SharedBufferRanks {
 };
 
 struct SharedBufferCounts {
-  std::uint64_t calls = 0;      // that were handled
-  std::uint64_t answered = 0;   // with values, or a step's number
-  std::uint64_t refused = 0;    // by what their bytes were
-  std::uint64_t rewritten = 0;  // whose bytes changed before they were handled, or as they were
-  std::uint64_t cut_off = 0;    // clients, for what they said of places
-  std::uint64_t left = 0;       // clients that hung up with calls under way
+  std::uint64_t calls = 0;      // that the server handled
+  std::uint64_t answered = 0;   // with values or a step's number
+  std::uint64_t refused = 0;    // because of their bytes
+  std::uint64_t rewritten = 0;  // whose bytes changed before or while they were handled
+  std::uint64_t cut_off = 0;    // clients, because of the places they named
+  std::uint64_t left = 0;       // clients that hung up with calls in flight
 
   void Add(const SharedBufferCounts& other);
 };
 
 class SharedBuffers {
  public:
-  // The arguments outlive it.
+  // REQUIRES: the arguments outlive this.
   SharedBuffers(const Plan& plan, Scheduler& scheduler, Journal& journal, Referee& referee,
                 SharedBufferRanks& ranks);
 
-  // The rank's engine is there; is about to be destroyed; is gone.
+  // Called when the rank's engine exists, before it is destroyed, and after that.
   void OpenPort(int rank, Engine& engine);
   void ClosePort(int rank);
   void EngineIsGone(int rank);
 
-  // A client sends the asks to the rank by a shared buffer, if one can. `tables`: that clients know.
+  // Sends the asks to the rank through a shared buffer, if a client can. `tables` are those that clients
+  // know.
   bool Offer(int rank, const std::map<TableId, TableOptions>& tables, const std::vector<Ask>& asks);
 
-  // Lets something happen, if it is its time.
+  // Lets an event happen if it is due.
   void Happen();
-  // Nothing else happens. Returns whether something did here.
+  // Called when nothing else happens. Returns whether an event happened here.
   bool HappenWhileIdle();
-  // Looks at all shared buffers.
+  // Checks all shared buffers.
   void LookAtMemory();
 
   const SharedBufferCounts& counts() const { return counts_; }
@@ -76,24 +77,24 @@ class SharedBuffers {
     Engine* engine = nullptr;
     std::unique_ptr<DataPort> port;
     std::vector<std::unique_ptr<SharedBufferClient>> clients;
-    // Of the frame that is on its way:
+    // The fields below are for the frame that is on its way:
     SharedBufferClient* sender = nullptr;
     SharedBufferCall* call = nullptr;
-    bool half = false;  // of it was sent
+    bool half = false;  // half of it was sent
     bool closing = false;
   };
 
-  // What a call was as the server handled it.
+  // A call at the time when the server handled it.
   struct HandledCall {
     v1::DataCall head;
     std::vector<std::byte> seen;
-    std::vector<std::vector<std::byte>> bodies;  // of which its arrays may be a mixture
+    std::vector<std::vector<std::byte>> bodies;  // the call's arrays may be a mixture of these
     std::vector<std::optional<TableInfo>> tables;
   };
 
   Rank& At(int rank) { return ranks_of_[static_cast<std::size_t>(rank)]; }
   SharedBufferClient* DrawClient(int rank);
-  // Returns whether something happened. `all`: clients look at all that has come.
+  // Returns whether an event happened. `all`: clients process all that has come.
   bool Step(int rank, bool all);
   void SendAFrame(Rank& of);
   void Handled(int rank);
@@ -114,7 +115,7 @@ class SharedBuffers {
   SharedBufferRanks& ranks_;
   Random random_;
   std::vector<Rank> ranks_of_;
-  bool handled_ = false;  // the frame on its way, in this poll
+  bool handled_ = false;  // the frame on its way was handled in this poll
   std::uint64_t clients_ = 0;
   SharedBufferCounts counts_;
 };

@@ -1,7 +1,7 @@
-// ShortDevice: a device whose shards say in some rounds that they have no memory for a batch, or for
-// themselves.
+// ShortDevice: a device whose shards report in some rounds that there is no memory for a batch, or for the
+// shard.
 //
-// Thread-safety: as the device's that it wraps, which outlives it.
+// Thread-safety: as the wrapped device, which outlives this.
 #ifndef SLOTWISE_TESTS_SIM_SHORT_MEMORY_H_
 #define SLOTWISE_TESTS_SIM_SHORT_MEMORY_H_
 
@@ -12,8 +12,8 @@
 
 namespace slotwise::sim {
 
-// `is_short()`: whether the round that goes on now is one without memory. `on_make` sees the place of each
-// shard that is asked for.
+// `is_short()` says whether the current round has no memory. `on_make` is called with the place of each shard
+// that is requested.
 std::unique_ptr<Device> MakeShortDevice(Device& device, std::function<bool()> is_short,
                                         std::function<void(const ShardPlace&)> on_make);
 

@@ -1,6 +1,5 @@
-// SimClock: a rank's clock in the scheduler's time.
-//
-// Each rank's clock began at another time, as processes do.
+// SimClock: a rank's clock, which follows the scheduler's time. Each rank's clock began at another time, as
+// those of processes do.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
 #define SLOTWISE_TESTS_SIM_SIM_CLOCK_H_
@@ -35,7 +34,7 @@ class SimClock final : public Clock {
     return holds();
   }
 
-  // Somebody may have made true what this rank waits for.
+  // Says that this rank's condition may have become true.
   void Poke() { poked_ = true; }
 
  private:

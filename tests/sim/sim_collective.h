@@ -1,7 +1,5 @@
-// SimCollective: a rank's Collective among ranks of one process, whose calls end when the scheduler lets
-// them.
-//
-// Wakes arrive late, by a time drawn from the seed.
+// SimCollective: a rank's Collective among ranks of one process. The scheduler decides when calls end, and
+// wakes arrive late, by a time drawn from the seed.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
 #define SLOTWISE_TESTS_SIM_SIM_COLLECTIVE_H_
@@ -18,7 +16,7 @@
 
 namespace slotwise::sim {
 
-// What the ranks of a simulation share.
+// The state that a simulation's ranks share.
 struct Wires {
   Wires(Scheduler& scheduler_of_all, int ranks)
       : scheduler(scheduler_of_all),
@@ -34,13 +32,13 @@ struct Wires {
   };
 
   Scheduler& scheduler;
-  const int size;  // ranks
+  const int size;  // number of ranks
   Meetings collectives;
   Meetings batches;
   Meetings bags;
-  std::vector<std::vector<Wake>> wakes;  // [ranks] on their way to it
+  std::vector<std::vector<Wake>> wakes;  // [ranks] wakes on their way to the rank
   Time slowest_wake = 2000;
-  // Is told what all ranks brought to an AllGather, as a rank leaves it.
+  // Called when a rank leaves an AllGather, with the bytes of all ranks.
   std::function<void(int rank, const Meetings::Meeting&)> gathered;
 };
 

@@ -1,8 +1,8 @@
-// SimExchange: a rank's Exchange among ranks of one process, as NCCL's or as MPI's.
+// SimExchange: a rank's Exchange among ranks of one process, like NCCL's or like MPI's.
 //
-// As NCCL's: a call takes its place in its stream and returns at once; the blocks travel when every rank's
-// stream has reached the call. As MPI's: the call fetches its blocks, waits for the other ranks, and leaves
-// what came to its stream.
+// Like NCCL's: a call is queued in its stream and returns at once; the blocks travel when every rank's stream
+// has reached the call. Like MPI's: the call downloads its blocks, waits for the other ranks, and queues the
+// upload of the received blocks on its stream.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_EXCHANGE_H_
 #define SLOTWISE_TESTS_SIM_SIM_EXCHANGE_H_
@@ -22,8 +22,8 @@
 namespace slotwise::sim {
 
 enum class ExchangeKind {
-  kInStreamOrder,  // NCCL's. REQUIRES: a stream of MakeApartDevice.
-  kBlocking,       // MPI's
+  kInStreamOrder,  // like NCCL. REQUIRES: a stream of MakeApartDevice.
+  kBlocking,       // like MPI
 };
 
 class SimExchange final : public Exchange {
@@ -39,9 +39,9 @@ class SimExchange final : public Exchange {
 
  private:
   using Bytes = std::vector<std::byte>;
-  // What arrives at `to`, from what all ranks sent.
+  // Returns the bytes that arrive at `to`, computed from what all ranks sent.
   using Receive = std::function<Bytes(const Meetings::Meeting&)>;
-  // `sizes`: of this rank's blocks for each rank, where those differ from rank to rank.
+  // `sizes` are those of this rank's blocks for each rank, where they differ from rank to rank.
   void Travel(const std::string& call, std::vector<std::size_t> sizes, std::span<const std::byte> from,
               std::span<std::byte> to, Receive receive);
 
@@ -51,7 +51,7 @@ class SimExchange final : public Exchange {
   const int rank_;
 };
 
-// Makes the exchanges of a rank, each on a stream of its own.
+// Makes a rank's exchanges, each on its own stream.
 Exchanges MakeSimExchanges(ExchangeKind kind, Device& device, Wires& wires, int rank);
 
 }  // namespace slotwise::sim

@@ -1,6 +1,5 @@
-// SimThreads: the threads beside a rank's engine, as fibers that take turns with all others. SteppedFiles: a
-// rank's files, each operation of which is a turn.
-//
+// SimThreads: the threads beside a rank's engine, run as fibers that take turns with all others.
+// MakeSteppedFiles: a rank's files, each operation of which is a turn.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_SIM_THREADS_H_
 #define SLOTWISE_TESTS_SIM_SIM_THREADS_H_
@@ -19,7 +18,7 @@ namespace slotwise::sim {
 class SimThreads final : public Threads {
  public:
   // Threads run on the fibers `helpers`, each of which calls RunHelper. Calls `poke` when a thread may have
-  // made true what the engine's fiber, `engine`, waits for.
+  // made a condition true for which the engine's fiber, `engine`, waits.
   SimThreads(Scheduler& scheduler, int engine, const std::vector<int>& helpers, std::function<void()> poke);
   ~SimThreads() override;
 
@@ -31,21 +30,21 @@ class SimThreads final : public Threads {
                                                    const std::function<bool()>& holds,
                                                    std::chrono::milliseconds longest) override;
 
-  // Runs the bodies that Begin gives this fiber, until the engine's has ended.
+  // Runs the bodies that Begin assigns to this fiber, until the engine's fiber has ended.
   void RunHelper(int fiber);
-  // A thread's turn ends.
+  // Ends a thread's turn.
   void Step(int fiber, const char* where);
 
  private:
   class Joined;
   struct Helper {
     int fiber = 0;
-    std::function<void()> body;  // empty: it has nothing to do
+    std::function<void()> body;  // empty: the helper is idle
   };
 
   bool IsHelper(int fiber) const { return fiber != engine_; }
   Time Deadline(int fiber) const;
-  // Returns whether `holds()` became true before that time.
+  // Returns whether `holds()` became true before `end`.
   bool WaitUntil(std::unique_lock<std::mutex>& lock, const std::function<bool()>& holds, Time end);
 
   Scheduler& scheduler_;
@@ -54,8 +53,8 @@ class SimThreads final : public Threads {
   std::vector<std::unique_ptr<Helper>> helpers_;
 };
 
-// `files` as a rank sees them, whose threads are `threads`: others have their turns before each operation
-// that changes or syncs something, and a rank that was killed does nothing any more. Both outlive it.
+// Returns `files` for a rank with the threads `threads`. Other fibers have turns before each operation that
+// changes or syncs a file, and a killed rank does nothing more. REQUIRES: both outlive the result.
 std::unique_ptr<FileSystem> MakeSteppedFiles(FileSystem& files, Scheduler& scheduler, SimThreads& threads);
 
 }  // namespace slotwise::sim

@@ -1,5 +1,4 @@
-// Simulation: one seed, from its plan to its end: ranks, clients and a referee, under a scheduler.
-//
+// Simulation runs one seed from its plan to its end: ranks, clients and a referee, under a scheduler.
 // Thread-safety: RunSeed may run on several threads at once, each with a seed of its own.
 #ifndef SLOTWISE_TESTS_SIM_SIMULATION_H_
 #define SLOTWISE_TESTS_SIM_SIMULATION_H_
@@ -11,7 +10,7 @@
 
 namespace slotwise::sim {
 
-// Of one seed, or summed over several.
+// The counts of one seed, or their sums over several.
 struct Outcome {
   std::uint64_t seeds = 0;
   std::uint64_t events = 0;
@@ -23,11 +22,11 @@ struct Outcome {
   std::uint64_t early_stops = 0;
   std::uint64_t freezes = 0;
   std::uint64_t dropped_clients = 0;
-  std::uint64_t full_request_queues = 0;   // requests that a request queue refused for want of room
-  SharedBufferCounts shared_buffers = {};  // of clients whose calls' arrays lie in shared buffers
-  std::uint64_t slowest_round_us = 0;      // from one rank's decision to its next, in virtual time
-  std::uint64_t slowest_round_ns = 0;      // the same, in the host's time that the rank itself took
-  std::uint64_t trace_hash = 0;            // of one seed: of all that happened
+  std::uint64_t full_request_queues = 0;   // requests that a full request queue refused
+  SharedBufferCounts shared_buffers = {};  // of clients with shared buffers
+  std::uint64_t slowest_round_us = 0;      // between two decisions of one rank, in virtual time
+  std::uint64_t slowest_round_ns = 0;      // the same, in the processor time of the rank itself
+  std::uint64_t trace_hash = 0;            // of one seed: the hash of all events
 
   void Add(const Outcome& other);
 };
@@ -38,7 +37,7 @@ struct SeedResult {
   std::string failure;  // empty: no invariant was broken
 };
 
-// `print`: every event goes to standard output.
+// `print` prints every event on standard output.
 SeedResult RunSeed(std::uint64_t seed, bool print = false);
 
 }  // namespace slotwise::sim
