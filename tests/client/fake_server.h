@@ -1,7 +1,8 @@
 // FakeServer is a server of several ranks in this process that answers the real protocol, keeps a log, and
 // fails when told.
 //
-// It has one table, "ads", with dim 2 and one slot. A key's row is (key, -key), whatever is pushed. A step is
+// It has one table, "ads", with dim 2 and one slot. A key's row is always (key, -key), even after pushes. A
+// step is applied when all its parts have come. Thread-safety: any thread.
 // applied when all its parts have come. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
 #define SLOTWISE_TESTS_CLIENT_FAKE_SERVER_H_
@@ -31,43 +32,43 @@ class FakeServer {
   explicit FakeServer(std::size_t ranks = 2, std::uint64_t max_message_bytes = 64 << 20);
   ~FakeServer();
 
-  // Called before a call is served, from many threads; a status other than OK is the call's answer. `method`
-  // is for example "Lookup".
+  // Called before a call is served, from many threads; a status other than OK becomes the call's answer.
+  // `method` is for example "Lookup".
   using Fault = std::function<grpc::Status(std::size_t rank, const std::string& method,
                                            const google::protobuf::Message& request)>;
   Fault before;
   // Makes a fault that refuses the first `times` calls of a method.
   static Fault FailFirst(int times, const std::string& method, grpc::StatusCode code);
-  // Returns what a server answers that refuses with `status`.
+  // Returns the answer of a server that refuses with `status`.
   static grpc::Status Refusal(const Status& status);
-  // Whether GetTopology says that every refusal has a reason.
+  // Sets whether GetTopology says that every refusal has a reason.
   bool gives_reasons = false;
-  // Makes a fault that refuses the first `times` pushes, because it does not know the session.
+  // Makes a fault that refuses the first `times` pushes because of an unknown session.
   static Fault ForgetSessions(int times);
-  // What refusals say in their metadata of when to try again; empty: nothing. Set before the first call.
+  // The retry time in a refusal's metadata; empty: none. It is set before the first call.
   std::string retry_after;
-  std::atomic<std::uint64_t> epoch{0};  // what GetTopology says
-  // From now on, calls `spoiler` on each lookup's reply before it is sent; null ends that.
+  std::atomic<std::uint64_t> epoch{0};  // in GetTopology's answer
+  // Calls `spoiler` on each later lookup's reply before it is sent; null ends this.
   using Spoiler = std::function<void(v1::LookupReply&)>;
   void Spoil(Spoiler spoiler);
 
   const std::vector<std::string>& addresses() const { return addresses_; }
   void StopRank(std::size_t rank);
-  // From now on every rank says that the server was started again, as this one, and answers as it.
-  // `max_message_bytes`: what it says that requests may have; 0: as before.
+  // From now on every rank says that the server was restarted as this instance, at these addresses, and
+  // answers as that instance. `max_message_bytes` is its new limit of requests; 0: as before.
   void SayThatItIs(std::uint64_t instance, std::vector<std::string> addresses,
                    std::uint64_t max_message_bytes = 0);
 
-  // Faults call Hang to make a call hang. Hang returns after Release, or when the server is destroyed.
+  // Makes a fault's call hang. Returns after Release, or when the server is destroyed.
   void Hang();
-  // Makes a fault by which every call of a method hangs.
+  // Makes a fault that hangs in every call of a method.
   Fault HangIn(const std::string& method);
   void Release();
 
   struct LoggedLookup {
     std::size_t rank = 0;
     v1::LookupRequest request;
-    std::chrono::system_clock::duration left{};  // of the call's timeout as the server began with it
+    std::chrono::system_clock::duration left{};  // the rest of the call's timeout when it arrived
   };
   struct LoggedPush {
     std::size_t rank = 0;
@@ -76,7 +77,7 @@ class FakeServer {
   std::vector<LoggedLookup> lookups();
   std::vector<LoggedPush> pushes();
   int calls(const std::string& method);
-  // Returns once a method was called `times` times; fails the test after a minute without.
+  // Returns once a method was called `times` times. Fails the test after a minute.
   void AwaitCalls(const std::string& method, int times);
 
  private:

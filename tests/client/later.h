@@ -1,4 +1,4 @@
-// Calls of one table that are answered later, by futures.
+// Starts calls for one table, and returns futures of the answers.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TESTS_CLIENT_LATER_H_
 #define SLOTWISE_TESTS_CLIENT_LATER_H_

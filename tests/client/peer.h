@@ -1,5 +1,4 @@
-// Peer: the other end of a client's connection of the data transport, as a test makes it up. FakeExchange: a
-// call to send there, by SendBy.
+// Peer is the other end of a client's data connection, played by a test. FakeExchange is a call for SendBy.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_CLIENT_PEER_H_
 #define SLOTWISE_TESTS_CLIENT_PEER_H_
@@ -31,11 +30,11 @@
 
 namespace slotwise::client {
 
-// The other end of one connection, byte by byte.
+// The other end of one connection, driven byte by byte.
 class Peer {
  public:
-  // Listens at a Unix socket of that name, and shares a MiB with who connects: of the host's memory, or of a
-  // device whose memory is the host's.
+  // Listens at a Unix socket of that name, and shares a MiB with clients that connect: of host memory, or of
+  // a device whose memory is the host's.
   explicit Peer(const std::string& local, bool on_device = false)
       : listener_(::socket(AF_UNIX, SOCK_STREAM, 0)), shares_(true), on_device_(on_device) {
     sockaddr_un address{};
@@ -55,7 +54,7 @@ class Peer {
 
   const std::string& address() const { return address_; }
 
-  // Takes the next connection, and greets it with a preface.
+  // Accepts the next connection, and answers with a preface.
   void Meet(std::uint32_t version = kDataVersion) {
     Accept();
     const Preface mine = MakePreface(version, {shares_ ? 1U : 0U, on_device_});
@@ -64,7 +63,7 @@ class Peer {
     EXPECT_EQ(SendWithDescriptor(connection_, mine, shared_buffer_->descriptor()),
               static_cast<ssize_t>(mine.size()));
   }
-  // Takes the next connection, and greets it with half a preface.
+  // Accepts the next connection, and answers with half a preface.
   void MeetHalf() {
     Accept();
     Send(MakePreface(kDataVersion).data(), sizeof(Preface) / 2);
@@ -75,7 +74,7 @@ class Peer {
     if (::poll(&waiting, 1, 0) == 0) return true;
     const int connection = ::accept(listener_, nullptr, nullptr);
     char any = 0;
-    const bool nothing = ::recv(connection, &any, 1, 0) <= 0;  // its end is heard, if nothing else is
+    const bool nothing = ::recv(connection, &any, 1, 0) <= 0;  // receives at least the connection's end
     ::close(connection);
     return nothing;
   }
@@ -83,7 +82,7 @@ class Peer {
     if (connection_ >= 0) ::close(std::exchange(connection_, -1));
   }
 
-  // Takes the next call.
+  // Receives the next call.
   v1::DataCall Take() {
     std::uint32_t head_bytes = 0;
     std::uint64_t body_bytes = 0;
@@ -99,7 +98,7 @@ class Peer {
     EXPECT_TRUE(call.ParseFromString(head));
     return call;
   }
-  // The arrays of a call in the memory that this connection shares.
+  // Returns a call's arrays from the memory that this connection shares.
   std::string ArraysOf(const v1::DataCall& call) const {
     const auto place = shared_buffer_->Place(call.allocations().body(), call.allocations().body_bytes());
     EXPECT_TRUE(place);
@@ -116,7 +115,7 @@ class Peer {
   }
 
  private:
-  // Takes the next connection, and its preface.
+  // Accepts the next connection, and receives its preface.
   void Accept() {
     connection_ = ::accept(listener_, nullptr, nullptr);
     ASSERT_GE(connection_, 0);
@@ -139,7 +138,7 @@ class Peer {
   std::string address_;
   bool shares_ = false;
   bool on_device_ = false;
-  std::shared_ptr<SharedMemory> shared_buffer_;  // that the connection shares
+  std::shared_ptr<SharedMemory> shared_buffer_;  // the memory that the connection shares
 };
 
 // A call without arrays.
@@ -166,7 +165,7 @@ struct SentCall {
   Transport::Cancel cancel;
 };
 
-// Sends a call by the link, and ends a push's turn as the client does.
+// Sends a call on the link, and ends a push's turn like the client.
 inline SentCall SendBy(DataLink& link, std::shared_ptr<DataExchange> exchange,
                        std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
   const auto promise = std::make_shared<std::promise<Outcome>>();

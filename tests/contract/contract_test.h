@@ -1,12 +1,11 @@
-// What every file of the contract suite begins with: a fixture that holds one backend's device, and ranks of
-// that kind.
+// The base of all contract tests: a fixture with one backend's device, and ranks of that kind.
 //
-// The suite says what kernels/shard.h and semantics.md promise, and runs on every backend that this machine
-// has. A backend joins in Backends(), in backends.cc, with a name and a way to make its device. Under mpirun
-// the ranks are its processes, each with a device of its own (over_ranks.h). A test whose tables may lie on
-// any ranks makes them on cluster(); one that looks into a shard, on device(). A file of the suite declares
-// `class Lookup : public ContractTest {};`, then SLOTWISE_ON_EVERY_BACKEND(Lookup), and writes its tests with
-// TEST_P.
+// The suite checks the promises of kernels/shard.h and semantics.md on every backend that this machine has.
+// Backends(), in backends.cc, lists the backends, each with a name and a function that makes its device.
+// Under mpirun the ranks are its processes, each with its own device (over_ranks.h). A test whose tables may
+// lie on any ranks makes them on cluster(); a test that inspects a shard, on device(). A file of the suite
+// declares `class Lookup : public ContractTest {};`, then SLOTWISE_ON_EVERY_BACKEND(Lookup), and writes its
+// tests with TEST_P.
 #ifndef SLOTWISE_TESTS_CONTRACT_CONTRACT_TEST_H_
 #define SLOTWISE_TESTS_CONTRACT_CONTRACT_TEST_H_
 
@@ -28,13 +27,13 @@ struct Backend {
   std::function<std::unique_ptr<Device>()> make_device;
 };
 
-// Whether mpirun started this: then a test that is about one process skips itself.
+// Returns whether mpirun started this process. A test of one process then skips itself.
 bool OverRanks();
 
-// Every backend that can run here.
+// Returns every backend that can run here.
 std::vector<Backend> Backends();
 
-// Ranks with such devices. Null if the backend cannot run on as many as there are.
+// Returns ranks with such devices; null if the backend cannot run on the present number of ranks.
 std::shared_ptr<Cluster> ClusterOf(const Backend& backend);
 
 inline std::ostream& operator<<(std::ostream& out, const Backend& backend) { return out << backend.name; }
@@ -47,7 +46,7 @@ class ContractTest : public ::testing::TestWithParam<Backend> {
 
   Cluster& cluster() { return *cluster_; }
   Device& device() { return cluster_->device(); }
-  // A device of the same kind besides.
+  // Makes a second device of the same kind.
   std::unique_ptr<Device> AnotherDevice() { return GetParam().make_device(); }
 
  private:

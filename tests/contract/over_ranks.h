@@ -1,7 +1,7 @@
-// The backends of the suite where each rank is a process that mpirun started.
+// The suite's backends if each rank is a process that mpirun started.
 //
-// Every process runs the same tests. Ranks that are no longer at the same test end at once, all of them; so
-// does who waits for another too long.
+// Every process runs the same tests. If ranks are no longer at the same test, all of them end at once; a rank
+// that waits too long for another ends, too.
 #ifndef SLOTWISE_TESTS_CONTRACT_OVER_RANKS_H_
 #define SLOTWISE_TESTS_CONTRACT_OVER_RANKS_H_
 
@@ -12,14 +12,14 @@
 
 namespace slotwise::test {
 
-// Before the first test, unless the command line has a filter: of more than two ranks, leaves out what a rank
-// does with its own rows alone; only `./dev test all` has all of it. Collective.
+// Collective, before the first test. On more than two ranks, leaves out tests of a rank's own rows alone,
+// unless the command line has a filter. `./dev test all` runs all tests.
 void LeaveOutWhatMoreRanksDoNotChange();
 
-// Before the first test.
+// Called before the first test.
 std::vector<Backend> BackendsOverRanks();
 
-// Collective, within a test. Null if the backend does not run on as many ranks.
+// Collective, within a test. Returns null if the backend does not run on that number of ranks.
 std::shared_ptr<Cluster> ClusterOverRanks(const Backend& backend);
 
 }  // namespace slotwise::test

@@ -1,4 +1,4 @@
-// DataClient speaks the data transport byte by byte, as a client that a test makes up would.
+// DataClient speaks the data transport byte by byte, so that a test can send any bytes.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_DATA_DATA_CLIENT_H_
 #define SLOTWISE_TESTS_DATA_DATA_CLIENT_H_
@@ -30,7 +30,7 @@
 
 namespace slotwise::test {
 
-// The bytes before a frame's head.
+// Returns the bytes before a frame's head.
 inline std::string PrefixOf(std::uint32_t head_bytes, std::uint64_t body_bytes) {
   std::string prefix(16, 0);
   std::memcpy(prefix.data(), &head_bytes, sizeof(head_bytes));
@@ -69,7 +69,7 @@ class DataClient {
   }
   int socket() const { return socket_; }
 
-  // Sends bytes; returns whether all went out.
+  // Sends bytes. Returns whether all were sent.
   bool SendBytes(const void* bytes, std::size_t size) {
     return send(socket_, bytes, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
   }
@@ -77,7 +77,7 @@ class DataClient {
     const Preface mine = MakePreface(version, shared_buffer);
     return SendBytes(mine.data(), mine.size());
   }
-  // The server's version; nothing if the connection has ended.
+  // Returns the server's version; nothing if the connection has ended.
   std::optional<std::uint32_t> Greeted() {
     Preface theirs{};
     if (!Receive(theirs.data(), theirs.size())) return std::nullopt;
@@ -88,7 +88,7 @@ class DataClient {
     ASSERT_EQ(Greeted(), kDataVersion);
   }
 
-  // Asks for a shared buffer; returns it, or null if none was given.
+  // Asks for a shared buffer. Returns it, or null if the server gave none.
   std::shared_ptr<SharedMemory> MeetWithSharedBuffer(std::uint32_t shared_buffer_mib,
                                                      bool on_device = false) {
     EXPECT_TRUE(Greet(kDataVersion, {shared_buffer_mib, on_device}));
@@ -117,7 +117,7 @@ class DataClient {
     v1::DataReply head;
     std::string body;
   };
-  // The next frame; nothing if the connection has ended.
+  // Returns the next frame; nothing if the connection has ended.
   std::optional<Reply> Receive() {
     std::array<char, 16> prefix{};
     if (!Receive(prefix.data(), prefix.size())) return std::nullopt;
@@ -132,7 +132,7 @@ class DataClient {
     EXPECT_TRUE(reply.head.ParseFromString(head));
     return reply;
   }
-  // Sends a call, and returns the next frame. Throws std::runtime_error if the connection has ended.
+  // Sends a call and returns the next frame. Throws std::runtime_error if the connection has ended.
   Reply Ask(const v1::DataCall& call, const std::string& body = {}) {
     std::optional<Reply> reply;
     if (Send(call, body)) reply = Receive();
@@ -141,8 +141,8 @@ class DataClient {
   }
   Reply Ask(const std::pair<v1::DataCall, std::string>& call) { return Ask(call.first, call.second); }
 
-  // Whether the server ends the connection though nothing is read of it. TCP may drop a reset beyond a closed
-  // window (RFC 5961, section 3.2), so the system asks again each second.
+  // Returns whether the server ends a connection that is not read. TCP may drop a reset beyond a closed
+  // window (RFC 5961, section 3.2), so keepalive probes ask again each second.
   bool BrokenOff() {
     const int on = 1;
     setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
@@ -151,7 +151,7 @@ class DataClient {
     pollfd connection{socket_, 0, 0};
     return poll(&connection, 1, 60'000) == 1 && (connection.revents & (POLLERR | POLLHUP)) != 0;
   }
-  // Whether the server has ended the connection; reads what comes before that.
+  // Returns whether the server has ended the connection, after reading all bytes before the end.
   bool Ended() {
     std::array<char, 4096> bytes{};
     for (;;) {
@@ -162,7 +162,7 @@ class DataClient {
   }
 
  private:
-  // A test that would wait for ever fails instead.
+  // Limits waits, so that a test that would wait for ever fails.
   void LimitWaits() const {
     const timeval limit{60, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -181,7 +181,7 @@ class DataClient {
   int socket_;
 };
 
-// A client that has met the server.
+// A client that has exchanged prefaces with the server.
 class MetClient : public DataClient {
  public:
   template <class Place>
@@ -190,7 +190,7 @@ class MetClient : public DataClient {
   }
 };
 
-// A client that has met the server and got a shared buffer of it. Throws std::runtime_error if it gets none.
+// A MetClient with a shared buffer. Throws std::runtime_error if the server gives none.
 class SharedBufferClient : public DataClient {
  public:
   SharedBufferClient(const std::string& local, std::uint32_t mib, bool on_device = false)

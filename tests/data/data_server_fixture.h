@@ -1,4 +1,4 @@
-// DataServerTest: a server of one rank that is called over the data transport, and by gRPC beside it.
+// DataServerTest: a server of one rank, called over the data transport and, for comparison, by gRPC.
 // Thread-safety: one thread.
 #ifndef SLOTWISE_TESTS_DATA_DATA_SERVER_FIXTURE_H_
 #define SLOTWISE_TESTS_DATA_DATA_SERVER_FIXTURE_H_
@@ -19,7 +19,7 @@ class DataServerTest : public RpcServerTest {
  protected:
   static constexpr std::uint32_t kMinuteMs = 60'000;
 
-  // Takes a message's arrays out, and puts them into a call's body.
+  // Moves a message's arrays into a call's body.
   template <class Message>
   static void MoveArrays(Message& message, v1::DataCall& call, std::string& body) {
     v1::DataArrays& bytes = *call.add_arrays();
@@ -57,7 +57,7 @@ class DataServerTest : public RpcServerTest {
     return CallOf(id, std::move(message), &v1::DataCall::add_pushes);
   }
 
-  // What gRPC answers to the same lookup.
+  // Returns gRPC's answer to the same lookup.
   v1::LookupReply ByGrpc(const v1::LookupRequest& request = SmallLookup()) {
     v1::LookupReply reply;
     EXPECT_TRUE(Ask(embedding_, &Embedding::Lookup, request, &reply).ok());

@@ -1,5 +1,5 @@
-// What the tests of checkpoints share: tables as plain maps, which are written as checkpoints by any number
-// of ranks and read back as maps.
+// Shared code of the checkpoint tests: tables as plain maps, which any number of ranks writes as checkpoints
+// and reads back.
 #ifndef SLOTWISE_TESTS_DURABILITY_CHECKPOINT_RIG_H_
 #define SLOTWISE_TESTS_DURABILITY_CHECKPOINT_RIG_H_
 
@@ -38,7 +38,7 @@ inline std::string TextOf(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-using Rows = std::map<Key, std::vector<float>>;  // a record each: values, then state
+using Rows = std::map<Key, std::vector<float>>;  // a record for each key: values, then state
 
 inline std::uint64_t Mix(std::uint64_t x) {
   x = (x ^ x >> 33) * 0xff51afd7ed558ccd;
@@ -48,7 +48,7 @@ inline std::uint64_t Mix(std::uint64_t x) {
 
 inline std::uint32_t BucketOfKey(Key key) { return static_cast<std::uint32_t>(Mix(Value(key)) >> 52); }
 
-// Bucket b of `ranks` ranks belongs to rank b * ranks / 4096.
+// Returns a map in which bucket b belongs to rank b * ranks / 4096.
 inline BucketOwners EvenOwners(std::uint32_t ranks) {
   BucketOwners owners{};
   for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket)
@@ -56,7 +56,7 @@ inline BucketOwners EvenOwners(std::uint32_t ranks) {
   return owners;
 }
 
-// No neighbours belong together, and ranks own unlike numbers of buckets.
+// Returns a map that scatters a rank's buckets, and gives ranks different numbers of them.
 inline BucketOwners ScatteredOwners(std::uint32_t ranks) {
   BucketOwners owners{};
   for (std::uint32_t bucket = 0; bucket < kBucketCount; ++bucket)
@@ -77,8 +77,8 @@ inline std::uint32_t WidthOf(const TableOptions& options) {
   return options.dim + StateFloats(options.optimizer.kind, options.dim);
 }
 
-// Returns a record of numbers that follow from the key and a seed: multiples of 1/2 from 0 to 31, which all
-// types hold exactly, and squares may be.
+// Returns a record that follows from the key and a seed: multiples of 1/2 from 0 to 31, which all types hold
+// exactly, and which are legal squares.
 inline std::vector<float> RecordOf(Key key, std::uint64_t seed, std::uint32_t width) {
   std::vector<float> record(width);
   for (std::uint32_t i = 0; i < width; ++i)
@@ -86,10 +86,10 @@ inline std::vector<float> RecordOf(Key key, std::uint64_t seed, std::uint32_t wi
   return record;
 }
 
-// Returns keys that lie far apart.
+// Returns keys that are spread over 64 bits.
 inline Key KeyAt(std::uint64_t i) { return Key{i * 0x9E3779B97F4A7C15}; }
 
-// Returns rows of the keys at [begin, end).
+// Returns rows for the keys at [begin, end).
 inline Rows RowsOf(std::uint64_t begin, std::uint64_t end, std::uint64_t seed, std::uint32_t width) {
   Rows rows;
   for (std::uint64_t i = begin; i < end; ++i) rows[KeyAt(i)] = RecordOf(KeyAt(i), seed, width);
@@ -100,7 +100,7 @@ struct TableOfTest {
   std::uint32_t id = 1;
   TableOptions options = OptionsOf(OptimizerKind::kAdaGrad, 2);
   Rows rows = {};
-  std::set<Key> erased = {};  // deltas
+  std::set<Key> erased = {};  // in deltas
   DataType type = DataType::kFloat32;
   std::uint64_t generation = 11;
   std::uint64_t steps = 5;
@@ -111,7 +111,7 @@ struct CheckpointOfTest {
   std::optional<CheckpointName> parent = std::nullopt;
   std::vector<TableOfTest> tables = {};
   std::uint32_t ranks = 1;
-  std::optional<BucketOwners> owners = std::nullopt;  // or even ones
+  std::optional<BucketOwners> owners = std::nullopt;  // none: even ones
   std::uint64_t created = 100;
   std::uint64_t round = 10;
   std::uint64_t data_lineage = 77;
@@ -137,7 +137,7 @@ std::vector<Key> KeysOfRank(const Keys& keys, const BucketOwners& owners, std::u
   return mine;
 }
 
-// Writes what one rank has of a table.
+// Writes one rank's rows of a table.
 inline Result<RankEntry> WriteTable(CheckpointWriter& writer, const CheckpointOfTest& checkpoint,
                                     const TableOfTest& table, std::uint32_t rank) {
   const BucketOwners owners = checkpoint.Owners();
@@ -191,7 +191,7 @@ inline Manifest BareManifest(const CheckpointOfTest& checkpoint) {
   return manifest;
 }
 
-// Writes all that one rank writes, and puts it into the manifest.
+// Writes all files of one rank, and adds them to the manifest.
 inline Status WriteRank(FileSystem& files, const CheckpointOfTest& checkpoint, std::uint32_t rank,
                         Manifest& manifest) {
   auto writer = CheckpointWriter::Begin(files, kCheckpoints, checkpoint.id, rank, checkpoint.block_bytes);
@@ -209,7 +209,7 @@ inline Status WriteRank(FileSystem& files, const CheckpointOfTest& checkpoint, s
   return writer->Finish();
 }
 
-// Writes and publishes.
+// Writes a checkpoint and publishes it.
 inline Result<Manifest> Save(FileSystem& files, const CheckpointOfTest& checkpoint) {
   Manifest manifest = BareManifest(checkpoint);
   for (std::uint32_t rank = 0; rank < checkpoint.ranks; ++rank) {
@@ -219,7 +219,7 @@ inline Result<Manifest> Save(FileSystem& files, const CheckpointOfTest& checkpoi
   return manifest;
 }
 
-// As Save, where nothing may go wrong.
+// As Save, and fails the test on an error.
 inline Manifest MustSave(FileSystem& files, const CheckpointOfTest& checkpoint) {
   return test::Must(Save(files, checkpoint));
 }
@@ -229,7 +229,7 @@ inline Status MakeCheckpointFolder(FileSystem& files) {
   return files.SyncFolder("");
 }
 
-// Reads a rank's rows into `rows`, as a server does.
+// Reads a rank's rows into `rows`, like a server.
 inline Status ReadRows(FileSystem& files, const Chain& chain, std::uint32_t table, const BucketOwners& owners,
                        std::uint32_t rank, Rows& rows, std::uint64_t chunk_bytes = 1 << 20) {
   const TableEntry* const entry = chain.back().Find(TableId{table});
@@ -254,7 +254,7 @@ inline Status ReadRows(FileSystem& files, const Chain& chain, std::uint32_t tabl
   return ReadTable(files, kCheckpoints, chain, TableId{table}, owners, BucketOfKey, rank, chunk_bytes, sink);
 }
 
-// Reads a table on so many ranks, and returns what all have together.
+// Reads a table on `ranks` ranks, and returns all their rows together.
 inline Result<Rows> ReadAll(FileSystem& files, const Chain& chain, std::uint32_t table, std::uint32_t ranks,
                             const BucketOwners& owners, std::uint64_t chunk_bytes = 1 << 20) {
   Rows all;
@@ -271,7 +271,7 @@ inline Result<Rows> ReadAll(FileSystem& files, const Chain& chain, std::uint32_t
   return ReadAll(files, chain, table, 1, EvenOwners(1));
 }
 
-// Returns the paths of all files below a folder.
+// Returns the paths of all files in a folder and its subfolders.
 inline std::vector<std::string> FilesBelow(FileSystem& files, const std::string& folder) {
   std::vector<std::string> all;
   const auto names = files.List(folder);
@@ -288,7 +288,7 @@ inline std::vector<std::string> FilesBelow(FileSystem& files, const std::string&
   return all;
 }
 
-// Of two tables on two ranks.
+// Returns a checkpoint of two tables on two ranks.
 inline CheckpointOfTest TwoTables(const std::string& id, std::uint64_t seed) {
   const auto momentum = OptionsOf(OptimizerKind::kMomentum, 3);
   const auto sgd = OptionsOf(OptimizerKind::kSgd, 1);
@@ -301,7 +301,7 @@ inline CheckpointOfTest TwoTables(const std::string& id, std::uint64_t seed) {
           .ledger = "what was applied " + std::to_string(seed)};
 }
 
-// Gives a file other bytes, and its manifest's entry their checksums.
+// Replaces a file's bytes, and updates the checksums in its manifest.
 inline void Forge(SimFiles& files, Manifest& manifest, FileEntry& entry, const std::string& path,
                   const Bytes& bytes) {
   const std::string folder = path.substr(0, path.find_last_of('/'));
@@ -313,8 +313,8 @@ inline void Forge(SimFiles& files, Manifest& manifest, FileEntry& entry, const s
                     BytesOf(test::Must(SerializeManifest(manifest))));
 }
 
-// Lets files die at each operation of `run`, which says whether it came to its end, and the power fail then,
-// in several ways. `prepare` fills the files before, and `judge` says what must hold after.
+// Crashes the files at each operation of `run` in turn, and then simulates a power failure in several ways.
+// `prepare` fills the files before, `run` returns whether it finished, and `judge` checks the result.
 inline void CrashAtAnyStep(std::uint64_t seeds, const std::function<void(SimFiles&)>& prepare,
                            const std::function<bool(SimFiles&)>& run,
                            const std::function<void(SimFiles&, bool done)>& judge) {

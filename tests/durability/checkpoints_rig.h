@@ -1,4 +1,4 @@
-// What the tests of a folder of checkpoints share.
+// Shared code of the tests of a folder of checkpoints.
 #ifndef SLOTWISE_TESTS_DURABILITY_CHECKPOINTS_RIG_H_
 #define SLOTWISE_TESTS_DURABILITY_CHECKPOINTS_RIG_H_
 
@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-// Returns a checkpoint of one small table whose rows follow from the round.
+// Returns a checkpoint of one small table whose rows depend on the round.
 inline CheckpointOfTest Small(const std::string& id, std::uint64_t round,
                               std::optional<CheckpointName> parent = {}) {
   const auto options = OptionsOf(OptimizerKind::kSgd, 1);
@@ -36,7 +36,7 @@ inline std::vector<std::string> IdsOf(const std::vector<ListedCheckpoint>& liste
 
 class CheckpointsTest : public CheckpointTest {
  protected:
-  // Saves a delta behind another, or a base.
+  // Saves a delta if `parent` is given, and else a base.
   Manifest SaveSmall(const std::string& id, std::uint64_t round, const Manifest* parent = nullptr) {
     return MustSave(files_,
                     Small(id, round, parent == nullptr ? std::nullopt : std::optional(parent->name())));
@@ -44,7 +44,7 @@ class CheckpointsTest : public CheckpointTest {
 
   std::string PathOf(const std::string& id) const { return kCheckpoints + "/" + id + "/manifest.json"; }
 
-  // Puts a manifest where it is, or elsewhere.
+  // Replaces a manifest.
   void Overwrite(const std::string& path, Manifest manifest) {
     files_.SetContents(path, BytesOf(test::Must(SerializeManifest(manifest))));
   }

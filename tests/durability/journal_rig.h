@@ -1,5 +1,5 @@
-// What the journal's tests share: journals of several ranks on simulated files, with records whose bodies
-// follow from rank and round.
+// Shared code of the journal's tests: journals of several ranks on simulated files. The bodies of records
+// depend on rank and round.
 #ifndef SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
 #define SLOTWISE_TESTS_DURABILITY_JOURNAL_RIG_H_
 
@@ -35,7 +35,7 @@ inline Bytes BodyOf(std::uint32_t rank, std::uint64_t round) {
 
 inline std::uint32_t KindOf(std::uint64_t round) { return static_cast<std::uint32_t>(round % 7); }
 
-// Returns bytes as pieces, which own them: one, or two.
+// Returns bytes as one or two pieces, which own them.
 inline std::vector<JournalPiece> PiecesOf(const Bytes& bytes) {
   const auto owner = std::make_shared<const Bytes>(bytes);
   const std::span<const std::byte> all(*owner);
@@ -43,14 +43,14 @@ inline std::vector<JournalPiece> PiecesOf(const Bytes& bytes) {
   return {{all.first(cut), owner}, {all.subspan(cut), owner}};
 }
 
-// Returns where the record of a round begins in a rank's first segment.
+// Returns the offset of a round's record in a rank's first segment.
 inline std::uint64_t RecordAt(std::uint64_t round, std::uint32_t rank = 0) {
   std::uint64_t at = kSegmentHeaderBytes;
   for (std::uint64_t before = 1; before < round; ++before) at += BytesOfRecord(BodyOf(rank, before).size());
   return at;
 }
 
-// Appends a round as an engine does. Returns what Reserve said.
+// Appends a round as an engine does. Returns the result of Reserve.
 inline Status AppendRound(Journal& journal, std::uint32_t rank, std::uint64_t round) {
   const Bytes body = BodyOf(rank, round);
   if (Status status = journal.Reserve(body.size()); !status.ok()) return status;
@@ -63,7 +63,7 @@ struct RankOfTest {
     const Status status = AppendRound(*journal, number, round);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  // Writes rounds, each by itself.
+  // Writes rounds, each in a group of its own.
   void Write(std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t round = first; round <= last; ++round) {
       Append(round);
@@ -105,7 +105,7 @@ inline Result<std::unique_ptr<RankOfTest>> StartRank(FileSystem& files, const Jo
   return rank;
 }
 
-// All rounds that a recovery sees, and whose bodies are as they were written.
+// The result of a recovery. Recover checks that the bodies of all rounds are those that were written.
 struct Recovered {
   Status status;
   JournalSet set;

@@ -1,4 +1,4 @@
-// WatchedFiles: another FileSystem's files, with hooks, and with a record of what is not durable yet.
+// WatchedFiles: wraps another FileSystem, with hooks and a record of changes that are not durable yet.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_DURABILITY_WATCHED_FILES_H_
 #define SLOTWISE_TESTS_DURABILITY_WATCHED_FILES_H_
@@ -20,20 +20,20 @@ class WatchedFiles final : public FileSystem {
  public:
   explicit WatchedFiles(FileSystem& files) : files_(files) {}
 
-  // Each may refuse what is about to happen. `before_change` gets "create", "write", "begin sync", "write
-  // back", "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
+  // Each hook may refuse the operation. `before_change` gets "create", "write", "begin sync", "write back",
+  // "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
   std::function<Status(const std::string& operation, const std::string& path)> before_change;
   std::function<Status(const std::string& path)> before_open;
 
   std::uint64_t bytes_read = 0;
-  std::vector<std::string> opened;             // to be read
-  std::vector<std::string> dropped;            // that the system's memory need not keep
-  std::map<std::string, std::uint64_t> begun;  // bytes that were begun to be synced, from the first on
-  std::map<std::string, std::vector<std::span<const std::byte>>> later;  // what WriteLater was called with
-  std::map<std::string, std::uint64_t> dropped_up_to;  // bytes of a file that is read that need not be kept
-  std::map<std::string, std::uint64_t> read_ahead;     // the end of what will be read soon
+  std::vector<std::string> opened;             // files opened to read
+  std::vector<std::string> dropped;            // files dropped from the page cache
+  std::map<std::string, std::uint64_t> begun;  // end of the bytes from 0 on whose sync was begun
+  std::map<std::string, std::vector<std::span<const std::byte>>> later;  // the pieces of WriteLater
+  std::map<std::string, std::uint64_t> dropped_up_to;  // end of the dropped bytes of a file that is read
+  std::map<std::string, std::uint64_t> read_ahead;     // end of the announced bytes
   std::set<std::string> dirty_files;                   // written, and not synced since
-  std::set<std::string> dirty_folders;  // in which a name was made or changed, and which was not synced since
+  std::set<std::string> dirty_folders;                 // with a name made or changed, and not synced since
 
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
     if (Status status = Ask("create", path); !status.ok()) return status;

@@ -1,6 +1,6 @@
-// RunningEngine: an engine of a test, on a thread of its own, with calls that wait for their answers.
+// RunningEngine: a test's engine on its own thread, with calls that wait for their answers.
 //
-// Thread-safety: as the engine's. Making and ending an EnginePlace or a RunningEngine is collective.
+// Thread-safety: as the engine's. The constructors and destructors of both classes are collective.
 #ifndef SLOTWISE_TESTS_ENGINE_RUNNING_ENGINE_H_
 #define SLOTWISE_TESTS_ENGINE_RUNNING_ENGINE_H_
 
@@ -58,14 +58,14 @@ inline BatchPart PartOf(const Bags& bags, const std::vector<float>& values = {})
   return part;
 }
 
-// One key a bag, of one slot.
+// Makes bags of one key each, for one slot.
 inline Bags UnitBags(const std::vector<std::uint64_t>& keys) {
   Bags bags{static_cast<std::uint32_t>(keys.size()), keys, {0}};
   for (std::uint32_t i = 1; i <= keys.size(); ++i) bags.offsets.push_back(i);
   return bags;
 }
 
-// Where engines run, one after another: it takes NCCL a second to connect ranks.
+// The place where engines run one after another. It is kept because NCCL takes a second to connect ranks.
 struct EnginePlace {
   EnginePlace(std::unique_ptr<Collective> ranks, std::unique_ptr<Device> of_rank)
       : collective(std::move(ranks)),
@@ -81,7 +81,7 @@ struct EnginePlace {
 
 class RunningEngine {
  public:
-  // `collective`: the engine's own, of the place's ranks. `durability`: null, or what to recover from first.
+  // `collective` is the engine's own, of the place's ranks. Recovers first unless `durability` is null.
   RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {},
                 const DurabilityOptions* durability = nullptr, EngineObserver* observer = nullptr)
       : collective_(std::move(collective)),
@@ -98,7 +98,7 @@ class RunningEngine {
   Collective& collective() { return *collective_; }
   const Result<Recovered>& recovered() const { return recovered_; }
 
-  // Creating the same table on every rank at once is fine: one of them makes it.
+  // All ranks may create the same table at once; one of them makes it.
   TableId Create(const TableOptions& options) {
     const auto created = Ask<CreatedTable>([&](auto done) {
       engine_.Submit(CreateTableRequest{options, done});

@@ -1,5 +1,5 @@
-// SetSteps: sets a table's count of steps. No server does it: it shows what an operation costs that a journal
-// has, which is this one file (CONTRIBUTING.md, To add an operation).
+// SetSteps sets a table's number of steps. No server has this operation. It shows that a journaled operation
+// takes this one file (CONTRIBUTING.md, To add an operation).
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_TESTS_ENGINE_SET_STEPS_H_
 #define SLOTWISE_TESTS_ENGINE_SET_STEPS_H_

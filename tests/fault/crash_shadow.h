@@ -14,18 +14,18 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum { kPath = PATH_MAX + 64 };  // of a buffer for a path
+enum { kPath = PATH_MAX + 64 };  // size of a buffer for a path
 
-// Ends the process with a message: a test must not go on with a shadow that is wrong.
+// Ends the process with a message, because a test must not go on with a wrong shadow.
 void CrashDie(const char* format, ...);
 
-// Call it once, first. NULL: there is no shadow.
+// Must be called once, first. NULL: there is no shadow.
 void UseShadow(const char* folder);
 bool HasShadow(void);
 
 // Notes a change of an open file before it is made: a line of dirty/<id>.
 void NoteChange(int fd, const char* format, ...);
-// Notes that an open file or folder, which lies at `path`, is on disk as it is now.
+// Notes that the current state of an open file or folder at `path` is on disk.
 void NoteSync(int fd, const char* path);
 
 #endif  // SLOTWISE_TESTS_FAULT_CRASH_SHADOW_H_

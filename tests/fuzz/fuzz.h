@@ -1,8 +1,9 @@
-// What the fuzzers share: a check that ends the program, the tables of their server, and messages in slices.
+// Shared code of the fuzzers: a check that ends the program, the tables of their server, and messages in
+// slices.
 //
-// A fuzzer is one Run(bytes), which libFuzzer calls (entry.cc) with bytes that it makes of those in
-// corpus/<name>. Run feeds a decoder, and requires of what the decoder takes all that the next room relies
-// on: a refusal is always right, a crash, a report of a sanitizer and a Require that does not hold never are.
+// A fuzzer is one function Run(bytes), which libFuzzer calls (entry.cc) with bytes that it derives from those
+// in corpus/<name>. Run feeds a decoder, and checks that decoded data has all properties that the next room
+// relies on. A refusal is always right. A crash, a sanitizer's report or a failed Require never is.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TESTS_FUZZ_FUZZ_H_
 #define SLOTWISE_TESTS_FUZZ_FUZZ_H_
@@ -30,7 +31,7 @@
 
 namespace slotwise::fuzz {
 
-// The fuzzer: tries an input.
+// Tries an input.
 void Run(std::string_view bytes);
 
 // Ends the program, which libFuzzer counts as a crash, unless `holds`.
@@ -41,7 +42,7 @@ inline void Require(bool holds, const char* what,
   std::abort();
 }
 
-// Returns `bytes` in slices of 1 to 40 bytes, as the bytes themselves say; gRPC may join the shortest ones.
+// Returns `bytes` in slices of 1 to 40 bytes, as the bytes determine; gRPC may join the shortest ones.
 inline grpc::ByteBuffer InSlices(std::string_view bytes) {
   const std::size_t sum = bytes.empty() ? 0
                                         : static_cast<unsigned char>(bytes.front()) +
@@ -49,7 +50,7 @@ inline grpc::ByteBuffer InSlices(std::string_view bytes) {
   return BufferOf(bytes, 1 + sum % 40);
 }
 
-// The tables: "ads" of two slots, "words" without a combiner, "adam" whose rows have state.
+// Returns the tables: "ads" with two slots, "words" without a combiner, and "adam", whose rows have state.
 inline const std::vector<TableInfo>& Tables() {
   static const std::vector<TableInfo> tables = [] {
     TableOptions words;
@@ -72,7 +73,7 @@ inline Result<TableInfo> FindTable(std::string_view name, Rights) {
   return NotFound("no such table");
 }
 
-// REQUIRES: a table of Tables().
+// REQUIRES: the id is that of a table in Tables().
 inline const TableOptions& OptionsOf(TableId id) {
   for (const TableInfo& table : Tables()) {
     if (table.id == id) return table.options;
@@ -93,7 +94,7 @@ inline bool Finite(std::span<const float> values) {
   return true;
 }
 
-// Requires what the engine relies on, of a batch for a table of `slots` slots.
+// Checks the properties that the engine relies on, for a batch of a table with `slots` slots.
 inline void RequireValid(const BatchPart& part, std::uint32_t slots) {
   const auto keys = part.keys.span();
   const auto offsets = part.offsets.span();

@@ -1,5 +1,5 @@
-// Makes legal options, and checks what one change makes of them: legal options, or a refusal with the field
-// and its value.
+// Makes legal options, changes one field, and checks that the result is legal or is refused with the field's
+// name and value.
 #ifndef SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 #define SLOTWISE_TESTS_INCLUDE_CHECKED_OPTIONS_H_
 

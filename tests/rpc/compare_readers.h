@@ -1,4 +1,4 @@
-// CompareWithProtobuf: whether the data path's reader and protobuf's own agree on a message.
+// CompareWithProtobuf checks that the data path's reader and protobuf's agree on a message.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TESTS_RPC_COMPARE_READERS_H_
 #define SLOTWISE_TESTS_RPC_COMPARE_READERS_H_
@@ -19,13 +19,14 @@
 namespace slotwise {
 
 struct Comparison {
-  bool taken = false;      // both readers take the message
+  bool taken = false;      // both readers accept the message
   std::string difference;  // "" if the readers agree
 };
 
-// Reads `bytes` as a v1.PushRequest, in slices of `slice` bytes, and as protobuf would. The keys and offsets
-// are read whole, the gradients piece by piece. Protobuf's parser refuses tags of more than 5 bytes, which
-// the data path's reader takes: of a message with such tags, compares the one with short tags.
+// Reads `bytes` as a v1.PushRequest, with protobuf's parser and, in slices of `slice` bytes, with the data
+// path's reader: keys and offsets whole, gradients piece by piece. Protobuf's parser refuses tags of more
+// than 5 bytes, which the data path's reader accepts. A message with such tags is compared with short tags
+// instead.
 inline Comparison CompareWithProtobuf(std::string_view bytes, std::size_t slice) {
   v1::PushRequest expected;
   const bool ok = expected.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
@@ -35,7 +36,7 @@ inline Comparison CompareWithProtobuf(std::string_view bytes, std::size_t slice)
   WireArray<std::uint32_t> offsets;
   WireArray<float> gradients;
   std::string pieces;
-  std::size_t most = 0;  // bytes that room was asked for
+  std::size_t most = 0;  // the largest room asked for, in bytes
   const ArrayField in_pieces{16,
                              [&](std::size_t size) {
                                pieces.clear();

@@ -1,5 +1,4 @@
-// Makes requests for the tests of the rpc room: a table, batches for it, and messages as byte buffers cut
-// into slices.
+// Requests for the tests of the rpc room: a table, batches for it, and messages as byte buffers in slices.
 #ifndef SLOTWISE_TESTS_RPC_MESSAGES_H_
 #define SLOTWISE_TESTS_RPC_MESSAGES_H_
 
@@ -98,7 +97,7 @@ inline v1::PushRequest SmallPush() {
   return message;
 }
 
-// Makes the whole step `number` of it, in one part.
+// Makes a whole step `number` with the same batch, in one part.
 inline v1::PushRequest WholePush(std::uint64_t number) {
   v1::PushRequest push = SmallPush();
   push.mutable_step()->set_number(number);

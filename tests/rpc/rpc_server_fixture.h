@@ -31,7 +31,7 @@ class RpcServerTest : public testing::Test {
     if (run_.joinable()) run_.join();
   }
 
-  // Listens at any free port. The engine runs, and the gate is closed.
+  // Listens at any free port. The engine runs; the gate stays closed.
   void Start(RpcOptions options = {}) {
     auto server = RpcServer::Start(options, *engine_);
     ASSERT_TRUE(server.ok()) << server.status().message();
@@ -57,7 +57,7 @@ class RpcServerTest : public testing::Test {
   using Embedding = v1::Embedding::Stub;
   using Rows = v1::Rows::Stub;
 
-  // Calls a method of a stub, and waits for the call's end. `reply`: may be null.
+  // Calls a stub's method, and waits for the call's end. `reply` may be null.
   template <class Stub, class Request, class Reply>
   static grpc::Status Ask(const std::unique_ptr<Stub>& stub,
                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
@@ -75,8 +75,8 @@ class RpcServerTest : public testing::Test {
     EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
   }
 
-  // gRPC measures a connection and opens its windows for what it finds, up to 16 MiB. Here they stay small,
-  // so that what a client does not read waits at the server, however fast this machine is.
+  // gRPC measures a connection and grows its windows to up to 16 MiB. Here they stay small, so that bytes
+  // that a client does not read wait at the server, however fast this machine is.
   static grpc::ChannelArguments SmallWindows() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);

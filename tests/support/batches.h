@@ -1,7 +1,7 @@
-// Makes batches for tests: written out, drawn at random from a seed, or made to be awkward.
+// Makes batches for tests: explicit ones, random ones from a seed, and awkward ones.
 //
-// Everything drawn here depends on the seed alone, on every machine, because only the engine of <random> is
-// used, never its distributions.
+// Random values depend on the seed alone, on every machine, because only the engine of <random> is used, and
+// not its distributions.
 // Thread-safety: plain values; a Random belongs to one thread.
 #ifndef SLOTWISE_TESTS_SUPPORT_BATCHES_H_
 #define SLOTWISE_TESTS_SUPPORT_BATCHES_H_
@@ -21,7 +21,7 @@ namespace slotwise::test {
 struct Batch {
   std::vector<Key> keys;
   std::vector<std::uint32_t> offsets{0};
-  std::vector<float> weights;  // one a key, or none
+  std::vector<float> weights;  // one for each key, or none
 
   Batch() = default;
   // Makes one bag of each inner list: Batch({{1, 2}, {}, {3}}).
@@ -50,8 +50,8 @@ Batch OneBag(const std::vector<std::uint64_t>& keys);
 // Returns keys first, first + 1, ... , first + count - 1.
 std::vector<std::uint64_t> KeyRange(std::uint64_t first, std::uint64_t count);
 
-// Returns the seed of a random test: the environment's SLOTWISE_TEST_SEED if set, to look further, else
-// `standard`. Put SeedNote(seed) into a SCOPED_TRACE, so that a failure says how to repeat it.
+// Returns the seed of a random test: SLOTWISE_TEST_SEED from the environment if set, and else `standard`. Put
+// SeedNote(seed) into a SCOPED_TRACE, so that a failure says how to repeat it.
 std::uint64_t Seed(std::uint64_t standard);
 std::string SeedNote(std::uint64_t seed);
 
@@ -100,11 +100,11 @@ std::vector<float> IntegerGradients(Random& random, std::size_t count);
 // Returns keys that a hash table might reserve for itself, and keys at an integer's limits.
 const std::vector<std::uint64_t>& SpecialKeys();
 
-// Returns the key whose mix64 is `hash`. Everybody can do that, so a test can choose who owns its keys.
+// Returns the key whose mix64 is `hash`. With it a test, like any client, can choose who owns its keys.
 std::uint64_t KeyOfHash(std::uint64_t hash);
 
 // Returns `count` keys whose hash under `secret` has the bits `wanted` where `mask` has ones, so that a test
-// who knows the secret can choose where in a hash table its keys fall. Tries 2^(ones of mask) keys for each.
+// with the secret can choose its keys' cells in a hash table. Tries 2^(ones of mask) keys for each.
 std::vector<std::uint64_t> KeysOfPlace(const HashSecret& secret, std::uint64_t mask, std::uint64_t wanted,
                                        std::size_t count);
 

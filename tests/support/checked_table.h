@@ -1,7 +1,7 @@
-// CheckedTable is a table on some backend beside its oracle. Every operation runs on both, and the results
-// are compared.
+// CheckedTable is a backend's table and its oracle. Every operation runs on both, and the results are
+// compared.
 //
-// A difference fails the running test and names the line that called.
+// A difference fails the running test and names the calling line.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
 #define SLOTWISE_TESTS_SUPPORT_CHECKED_TABLE_H_
@@ -16,11 +16,11 @@
 
 namespace slotwise::test {
 
-// Every combiner but kNone, which takes other batches.
+// All combiners but kNone, which takes other batches.
 inline constexpr std::array kEveryCombiner{Combiner::kSum, Combiner::kMean, Combiner::kSqrtn};
 inline const std::vector<OptimizerKind> kEveryOptimizer = EveryKind<OptimizerKind>();
 
-// Returns options of a table of `dim` elements with uniform initial values, for tests to change as they need.
+// Returns options with uniform initial values, which a test can change.
 TableOptions MakeOptions(std::uint32_t dim, Combiner combiner = Combiner::kSum,
                          OptimizerKind optimizer = OptimizerKind::kSgd);
 
@@ -30,18 +30,18 @@ TableOptions MakeIntegerOptions(std::uint32_t dim, Combiner combiner = Combiner:
 // Returns the oracle's rows in the layout of a shard's Read, sorted by key.
 std::vector<ExportedRow> ExportOf(const Oracle& oracle);
 
-// Fails the test unless both are the same rows, byte for byte, in the same order.
+// Fails the test unless both have the same rows, byte for byte, in the same order.
 void ExpectSameRows(const std::vector<ExportedRow>& actual, const std::vector<ExportedRow>& expected);
 
 class CheckedTable {
  public:
-  // Makes the table on `ranks` ranks of `cluster`, or on the ranks that the cluster has; an owner then counts
-  // modulo that number.
+  // Makes the table on `ranks` ranks of `cluster`, or on the number of ranks that the cluster has; owners are
+  // then taken modulo that number.
   explicit CheckedTable(Cluster& cluster, const TableOptions& options, int ranks = 1);
   CheckedTable(Cluster& cluster, const TableOptions& options, int ranks, const BucketMap& owners);
-  // Makes all shards in this process, on one device, for tests that look into a shard.
+  // Makes all shards in this process and on one device, for tests that inspect a shard.
   explicit CheckedTable(Device& device, const TableOptions& options, int ranks = 1);
-  // `partials`: the type that partial sums have when they travel between several ranks.
+  // `partials` is the type of partial sums on their way between ranks.
   CheckedTable(Device& device, const TableOptions& options, int ranks, const BucketMap& owners,
                DataType partials = DataType::kFloat32);
 
@@ -58,7 +58,7 @@ class CheckedTable {
   // Calls Import with records drawn from `random`; state, if given, has no negative squares.
   bool ImportRandom(const std::vector<std::uint64_t>& keys, bool with_state, Random& random,
                     Place place = Place::current());
-  // Returns how many of `keys` had a row.
+  // Returns the number of `keys` that had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys, Place place = Place::current());
 
   // Compares every row and optimizer state.
@@ -72,7 +72,7 @@ class CheckedTable {
   CheckedTable(Device& device, const TableOptions& options, std::unique_ptr<TableShards> shards,
                const BucketMap& owners, DataType partials);
 
-  // Gives the oracle the initial values of a normal table's keys, from an untouched table beside this one.
+  // Gives the oracle the initial values of a normal table's keys, read from an unused table.
   void TellFirstValues(const Batch& batch);
 
   TableOptions options_;

@@ -1,5 +1,5 @@
-// A Cluster is the ranks that hold a test's tables: as many as the test likes, all in this process and on one
-// device; or the ranks that mpirun started (mpi_cluster.h).
+// A Cluster is the ranks of a test's tables: any number of ranks in this process, on one device; or the ranks
+// that mpirun started (mpi_cluster.h).
 //
 // Thread-safety: one thread at a time. A cluster outlives its tables.
 #ifndef SLOTWISE_TESTS_SUPPORT_CLUSTER_H_
@@ -22,7 +22,7 @@ class Cluster {
   // Returns this process's device.
   virtual Device& device() = 0;
 
-  // Returns those numbers of ranks in `wanted` that the cluster can run, or the only number that it can run.
+  // Returns the numbers in `wanted` that the cluster can run as ranks, or else the only number that it can.
   virtual std::vector<int> RanksOf(std::vector<int> wanted) const = 0;
 
   // REQUIRES: RanksOf({ranks}) is {ranks}; `owners` has a rank for each bucket, all below `ranks`.

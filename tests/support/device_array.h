@@ -1,4 +1,4 @@
-// DeviceArray is an array in a device's memory that notices when a kernel writes past its ends.
+// DeviceArray is an array in a device's memory that detects writes past its ends.
 //
 // Thread-safety: as its device's.
 #ifndef SLOTWISE_TESTS_SUPPORT_DEVICE_ARRAY_H_
@@ -35,7 +35,7 @@ class DeviceArray {
   T* data() { return reinterpret_cast<T*>(memory_ + kGuardBytes); }
   std::span<const T> span() { return {data(), size_}; }
 
-  // Returns the values as they are now. Fails the test if the memory before or after them was written.
+  // Returns the current values. Fails the test if memory next to them was written.
   std::vector<T> Download() {
     for (const std::byte* guard : {memory_, memory_ + kGuardBytes + size_bytes()}) {
       std::vector<std::byte> found(kGuardBytes);

@@ -1,4 +1,4 @@
-// The kinds of device that tests of several ranks run on: one a rank, as a server's ranks take them.
+// The kinds of device on which tests of several ranks run, one device a rank, as in a server.
 //
 // Thread-safety: plain values.
 #ifndef SLOTWISE_TESTS_SUPPORT_DEVICE_KINDS_H_
@@ -18,14 +18,14 @@ namespace slotwise::test {
 
 struct DeviceKind {
   const char* name;
-  // By the rank's place among those of its machine; null if this machine has none.
+  // Makes the device for a rank's index on its machine; null if the machine has none.
   std::unique_ptr<Device> (*make)(int local_rank);
 };
 inline std::ostream& operator<<(std::ostream& out, const DeviceKind& kind) { return out << kind.name; }
 
 inline constexpr DeviceKind kCpu{"Cpu", [](int) { return MakeCpuDevice(1); }};
 inline constexpr DeviceKind kApart{"ApartFromTheHost", [](int) { return MakeApartDevice(); }};
-// Its work is done in an order drawn from a seed, which it prints for a test that fails.
+// Does its work in an order drawn from a seed, and prints the seed for a test that fails.
 inline constexpr DeviceKind kApartDrawn{
     "ApartInADrawnOrder", [](int local_rank) {
       const std::uint64_t seed = Seed(20261122);

@@ -1,4 +1,4 @@
-// Listens for tests at a port of this host's that the system chooses.
+// Listens at a port of this host that the system chooses.
 // Thread-safety: a free function.
 #ifndef SLOTWISE_TESTS_SUPPORT_LOOPBACK_H_
 #define SLOTWISE_TESTS_SUPPORT_LOOPBACK_H_
@@ -12,7 +12,7 @@
 
 namespace slotwise::test {
 
-// Lets a socket of IPv4 listen, and returns its address, host:port.
+// Lets an IPv4 socket listen, and returns its address, host:port.
 inline std::string ListenAtLoopback(int socket) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

@@ -1,10 +1,10 @@
-// MpiCluster is the processes that mpirun started, as the ranks of a test's tables.
+// MpiCluster is a test's ranks as the processes that mpirun started.
 //
-// Each process has a device and holds its own shard of every table. Keys, bags and gradients travel as a
-// server's do, by its Exchange and its OutputDistributor. The Collective gathers the values that a test
-// compares in host memory, so that every process sees all of them. All processes run the same test on the
-// same batches. Thread-safety: one thread at a time. Collective calls: the constructor, the destructor and
-// those of its tables.
+// Each process has a device and its own shard of every table. Keys, bags and gradients travel as in a server,
+// by its Exchange and its OutputDistributor. The Collective gathers the values that a test compares in host
+// memory, so every process sees all of them. All processes run the same test on the same batches.
+// Thread-safety: one thread at a time. The constructor, the destructor and the calls of its tables are
+// collective.
 #ifndef SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 #define SLOTWISE_TESTS_SUPPORT_MPI_CLUSTER_H_
 

@@ -1,11 +1,11 @@
-// MultiShard: the shards of one table, driven as the ranks of a server drive them, without the server.
+// MultiShard: the shards of one table, driven as a server's ranks drive them, but without a server.
 //
-// Every shard sees the whole batch; the table's bound is agreed over all of them; partial sums are added in
-// rank order; each rank divides the samples it received, and no others. Every lookup is made by all bags'
-// partial sums and by those that ranks own keys of; pushes take turns. Partial sums travel in the type that
-// they are told to. It checks on the way what shard.h promises of a healthy shard: counts of new rows that
-// hold, inputs left alone, no write outside the output, every output written.
-// Thread-safety: one thread at a time. The devices outlive it.
+// Every shard gets the whole batch. The shards agree on the table's bound, partial sums are added in rank
+// order, and each rank divides the samples that it received. Every lookup is made twice: by the partial sums
+// of all bags, and by those of owned bags; pushes take turns. Partial sums travel in the type `partials`.
+// Each call also checks shard.h's promises of a shard: true counts of new rows, unchanged inputs, no write
+// outside the output, and a whole output.
+// Thread-safety: one thread at a time. REQUIRES: the devices outlive this.
 #ifndef SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_
 #define SLOTWISE_TESTS_SUPPORT_MULTI_SHARD_H_
 
@@ -19,8 +19,8 @@ namespace slotwise::test {
 
 class MultiShard final : public TableShards {
  public:
-  // `owners` has a rank for each bucket, all below `ranks`. Shard r lives on devices[r mod devices.size()].
-  // Rank 0 has `secret`, and the other ranks have others.
+  // `owners` has a rank for each bucket, all below `ranks`. Shard r lies on devices[r mod devices.size()].
+  // Rank 0 has `secret`; each other rank has another secret.
   MultiShard(std::vector<Device*> devices, const TableOptions& options, int ranks, const BucketMap& owners,
              DataType partials = DataType::kFloat32, const HashSecret& secret = kTestSecret);
 
@@ -41,16 +41,16 @@ class MultiShard final : public TableShards {
   using OutputDistribution = std::vector<std::size_t> BagTraffic::*;
 
   void Upload(const Batch& batch);
-  // Each returns the ranks' batches.
+  // Each function returns the ranks' batches.
   std::vector<FoundBatch> Find(const Batch& batch);
   Result<std::vector<InsertedBatch>> Insert(const Batch& batch, PrepareFor purpose);
   std::uint64_t AgreeOnRows(std::vector<NewBatch>& prepared);
-  // T: what a partial sum is in memory.
+  // T is the type of a partial sum in memory.
   template <class T>
   std::vector<float> SumsOverRanks(const Batch& batch, std::vector<FoundBatch>& found);
   template <class T>
   std::vector<float> SumsOfBagsThatTravel(const Batch& batch, std::vector<FoundBatch>& found);
-  // A checked lookup's sums.
+  // Returns the sums of a lookup by both ways, which must agree.
   template <class T>
   std::vector<float> SumsBothWays(const Batch& batch, std::vector<FoundBatch>& found);
   void UpdateByGradientsThatTravel(const Batch& batch, std::vector<InsertedBatch>& inserted,
@@ -66,8 +66,8 @@ class MultiShard final : public TableShards {
   DataType partials_;
   std::vector<Device*> devices_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<std::unique_ptr<AllToAllPlan>> plans_;   // a rank's, of the batch in flight
-  std::vector<std::unique_ptr<DeviceBatch>> batches_;  // a rank's copy of the batch in flight
+  std::vector<std::unique_ptr<AllToAllPlan>> plans_;   // one for each rank, for the batch in flight
+  std::vector<std::unique_ptr<DeviceBatch>> batches_;  // each rank's copy of the batch in flight
   std::uint64_t step_ = 0;
 };
 

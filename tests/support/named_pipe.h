@@ -1,7 +1,6 @@
-// A NamedPipe brings messages to one process from threads of other processes on its machine, while MPI is
-// busy.
+// NamedPipe sends messages to one process from threads of other processes on its machine, while MPI is busy.
 //
-// Messages are short sentences. Each arrives whole; messages of different senders arrive in any order.
+// Messages are short sentences. Each arrives whole; those of different senders arrive in any order.
 // Thread-safety: any thread may Send. Errors: std::system_error.
 #ifndef SLOTWISE_TESTS_SUPPORT_NAMED_PIPE_H_
 #define SLOTWISE_TESTS_SUPPORT_NAMED_PIPE_H_
@@ -25,7 +24,7 @@ namespace slotwise::test {
 
 class NamedPipe {
  public:
-  // Makes the reader's end, and the pipe, under a name that no other pipe has.
+  // Makes the pipe, with a unique name, and its reader's end.
   NamedPipe() : path_(NewPath()), is_reader_(true) {
     Must(mkfifo(path_.c_str(), 0600), "mkfifo");
     file_ = Must(open(path_.c_str(), O_RDWR | O_CLOEXEC),
@@ -50,7 +49,7 @@ class NamedPipe {
     Must(write(file_, message.data(), message.size()), "write");
   }
 
-  // Waits for one message. Returns nothing if none came in time.
+  // Waits for one message. Returns nothing if `limit` passes first.
   std::optional<std::string> Receive(std::chrono::milliseconds limit) {
     pollfd readable{file_, POLLIN, 0};
     if (Must(poll(&readable, 1, static_cast<int>(limit.count())), "poll") == 0) return std::nullopt;
@@ -61,7 +60,7 @@ class NamedPipe {
 
  private:
   using Message = std::array<char, 256>;
-  static_assert(sizeof(Message) <= PIPE_BUF);  // so that a message is written whole
+  static_assert(sizeof(Message) <= PIPE_BUF);  // a write of this size is atomic
 
   static std::string NewPath() {
     static int made = 0;

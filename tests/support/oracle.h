@@ -1,9 +1,8 @@
 // The Oracle is one embedding table as semantics.md describes it, in plain code over a std::map.
 //
-// The oracle shares no code with kernels/, and is written without thought for speed. Every backend must equal
-// it byte for byte. The oracle also plays a table on several ranks: rows do not depend on the ranks, but
-// pooled sums do, because each rank adds its own keys first, and the ranks' partial sums are added
-// afterwards, in rank order.
+// It shares no code with kernels/, and speed does not matter. Every backend must equal it byte for byte. It
+// also models a table on several ranks. Rows do not depend on the ranks, but pooled sums do: each rank adds
+// its own keys first, and then the ranks' partial sums are added in rank order.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_H_
 #define SLOTWISE_TESTS_SUPPORT_ORACLE_H_
@@ -44,7 +43,7 @@ float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key,
 float OracleBlockedSum(std::vector<float> terms);
 
 // Rounds `value` to the nearest number with `type`'s digits and exponents, ties to even. Values past the
-// largest become infinity.
+// largest number become infinity.
 float OracleRounded(float value, DataType type);
 
 class Oracle {
@@ -54,15 +53,15 @@ class Oracle {
   // `owner_of_bucket[bucket(key)]` is the rank that holds the key; if it is empty, rank 0 holds all keys.
   explicit Oracle(const TableOptions& options, std::vector<int> owner_of_bucket = {});
 
-  // Sets the initial values of `key`'s row. REQUIRED for every key of a table with a normal initializer,
-  // because the backends decide how the quantile is rounded, and need only agree with each other.
+  // Sets the initial values of `key`'s row. It is required for every key of a table with a normal
+  // initializer, because the backends decide how the quantile is rounded and need only agree with each other.
   void GiveFirstValues(std::uint64_t key, std::vector<float> values);
 
-  // From now on, rounds each rank's partial sum of a bag to `type` before it adds the ranks' sums.
+  // From now on, rounds each rank's partial sum of a bag to `type` before the ranks' sums are added.
   void RoundPartialSums(DataType type) { partials_ = type; }
 
-  // From now on, no rank may hold more than `most` rows: the calls below refuse what would pass that as they
-  // refuse what would pass max_rows.
+  // From now on, no rank may hold more than `most` rows. The calls below refuse a batch that would exceed
+  // this, as they do for max_rows.
   void LimitRanks(std::uint64_t most) { most_rows_of_rank_ = most; }
 
   // Returns the pooled bags, float[bags][dim], or nothing if TRAIN would take the table past max_rows.
@@ -72,17 +71,17 @@ class Oracle {
   // max_rows.
   bool Push(const Batch& batch, const std::vector<float>& gradients);
 
-  // Overwrites rows with `columns` floats a key: their values, with the state of new rows; or their values
-  // and state. Returns false, with nothing changed, if the table would go past max_rows.
+  // Overwrites rows with `columns` floats a key: the values, and new rows get a new state; or values and
+  // state. Returns false, with nothing changed, if the table would go past max_rows.
   bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
 
-  // Sets the learning rate of the steps to come, which the schedule starts from if there is one.
+  // Sets the learning rate of later steps; a schedule, if there is one, starts from it.
   void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
 
   // Raises the count of steps to `step`.
   void RaiseStep(std::uint64_t step) { step_ = std::max(step_, step); }
 
-  // Erases `keys`. Returns how many of them had a row.
+  // Erases `keys`. Returns how many had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
 
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
@@ -91,7 +90,7 @@ class Oracle {
  private:
   bool InsertAbsentKeys(const Batch& batch);
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
-  // Returns the number that the combiner divides bag b by.
+  // Returns the combiner's divisor of bag b.
   float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;
   void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;

@@ -1,6 +1,6 @@
-// SameBytes says whether two float arrays are the same bytes, and if not, where they differ.
+// SameBytes compares the bytes of two float arrays, and says where they differ.
 //
-// Comparing floats would take -0 for +0, and would find a NaN unequal to itself; backends must agree on the
+// A comparison of floats would take -0 for +0, and a NaN as unequal to itself, but backends must agree on the
 // bytes.
 // Thread-safety: a pure function.
 #ifndef SLOTWISE_TESTS_SUPPORT_SAME_BYTES_H_
@@ -15,7 +15,7 @@
 
 namespace slotwise::test {
 
-// `width`: the elements of one bag or row, so that a failure names bag and element.
+// `width` is the number of elements of a bag or row, so that a failure names bag and element.
 inline ::testing::AssertionResult SameBytes(const std::vector<float>& actual,
                                             const std::vector<float>& expected, std::size_t width = 1) {
   if (actual.size() != expected.size()) {

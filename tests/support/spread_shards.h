@@ -1,11 +1,11 @@
-// SpreadShards: this process's shard of a table whose other shards the other processes of mpirun hold.
+// SpreadShards: this process's shard of a table that is spread over the processes of mpirun.
 //
-// An operation is that of server/engine: every rank brings its share of the batch, exchanges bring the
-// others', ranks agree before rows are added, bags and gradients travel by OutputDistributor. Shares are
-// even, or uneven to the point that ranks have none, in turns. Every lookup is made both ways; pushes take
-// turns between gathered gradients and travelling ones. On the way it checks what MultiShard checks of each
-// shard. A failure that only one rank has seen becomes one on all of them at the next operation, so that all
-// go on alike. Thread-safety: one thread at a time. Every call but step and shard is collective.
+// An operation works as in server/engine: every rank brings its share of the batch and exchanges bring the
+// others', ranks agree before rows are added, and the OutputDistributor sends bags and gradients. Shares are
+// even in some batches and uneven in others, where some ranks have none. Every lookup is made in both ways;
+// pushes alternate between gathered and distributed gradients. Each shard is checked as by MultiShard. A
+// failure on one rank becomes a failure on all at the next operation, so that they stay in step.
+// Thread-safety: one thread at a time. All calls but step and shard are collective.
 #ifndef SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
 #define SLOTWISE_TESTS_SUPPORT_SPREAD_SHARDS_H_
 
@@ -25,8 +25,8 @@ namespace slotwise::test {
 
 class SpreadShards final : public TableShards {
  public:
-  // All outlive it. `owners` has a rank for each bucket. Throws std::runtime_error if the device makes no
-  // such shard.
+  // `owners` has a rank for each bucket. Throws std::runtime_error if the device cannot make the shard.
+  // REQUIRES: the arguments outlive this.
   SpreadShards(Device& device, Collective& collective, Exchange& exchange, OutputDistributor& travel,
                const TableOptions& options, const BucketMap& owners);
 
@@ -38,36 +38,36 @@ class SpreadShards final : public TableShards {
   DigestSums Digest() override;
   std::uint64_t rows() const override;
   std::vector<ExportedRow> Export() override;
-  // Throws std::logic_error if it is another process's.
+  // Throws std::logic_error if the shard is in another process.
   Shard& shard(int rank) override;
 
  private:
-  // Of something that all ranks have, how many elements each rank brings.
+  // [ranks] the number of elements that each rank brings.
   using Counts = std::vector<std::size_t>;
 
   std::size_t me() const { return static_cast<std::size_t>(Value(collective_.rank())); }
   std::size_t ranks() const { return static_cast<std::size_t>(collective_.size()); }
 
   Counts SharesOf(std::size_t bags);
-  // The batch as it is when every rank has brought its bags, in device memory.
+  // Gathers the batch of all ranks in device memory.
   void Gather(const Batch& batch);
-  // OK if every rank's status is.
+  // Returns OK if every rank's status is OK.
   Status Agree(const Status& mine);
   Result<InsertedBatch> Insert(const Batch& batch, PrepareFor purpose);
-  // How many rows the table would have.
+  // Returns the number of rows that the table would have.
   std::uint64_t AgreeOnRows(NewBatch& prepared);
   DistributedBags Bags(const Batch& batch) const;
-  // This rank's bags, divided as the combiner wants.
+  // Returns this rank's bags, divided by the combiner's divisor.
   std::vector<float> Pooled(const Batch& batch, FoundBatch& found, OutputDistribution way);
   void ExpectInputsUnchanged(const Batch& batch);
 
-  // Σ over the ranks of each value.
+  // Returns the sum of each value over the ranks.
   template <std::size_t N>
   std::array<std::uint64_t, N> Sums(const std::array<std::uint64_t, N>& mine) const;
-  // An array of which this rank brings its block of `values`; the others come by the exchange.
+  // Fills an array: this rank brings its block, and the exchange brings the others'.
   template <class T>
   void Exchanged(const Counts& counts, DeviceArray<T>& array);
-  // All ranks' blocks of counts[rank] elements in rank order, in host memory.
+  // Returns all ranks' blocks of counts[rank] elements, in rank order, in host memory.
   template <class T>
   std::vector<T> Together(const std::vector<T>& mine, const Counts& counts);
 
@@ -79,10 +79,10 @@ class SpreadShards final : public TableShards {
   const TableOptions options_;
   const BucketMap owners_;
   std::unique_ptr<Shard> shard_;
-  std::unique_ptr<DeviceBatch> batch_;  // the one in flight
-  Counts bags_of_;                      // its shares
+  std::unique_ptr<DeviceBatch> batch_;  // the batch in flight
+  Counts bags_of_;                      // the shares of that batch
   std::uint64_t step_ = 0;
-  std::uint64_t turn_ = 0;  // counts batches
+  std::uint64_t turn_ = 0;  // the number of batches so far
 };
 
 }  // namespace slotwise::test

@@ -1,4 +1,4 @@
-// What tests ask of a Status or a Result.
+// Checks and unwraps a Status or a Result in tests.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TESTS_SUPPORT_STATUS_H_
 #define SLOTWISE_TESTS_SUPPORT_STATUS_H_
@@ -15,15 +15,15 @@
 
 namespace slotwise::test {
 
-// Returns what a call returned. If the call was refused, throws std::runtime_error with the status' words,
-// which ends the test.
+// Returns the call's value. If the call failed, throws std::runtime_error with the status's message, which
+// ends the test.
 template <class T>
 T Must(Result<T> result) {
   if (!result.ok()) throw std::runtime_error(result.status().message());
   return std::move(*result);
 }
 
-// Expects a status of this code, whose message has these words, and those.
+// Expects a status of this code, whose message contains `words` and `more_words`.
 inline void ExpectStatus(const Status& status, StatusCode code, std::string_view words,
                          std::string_view more_words = "",
                          std::source_location place = std::source_location::current()) {

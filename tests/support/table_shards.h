@@ -1,7 +1,7 @@
 // TableShards is one interface to all shards of a test's table, wherever the shards are.
 //
-// MultiShard has them in this process. With SpreadShards each process of mpirun has one shard: every call is
-// then collective, all processes make the same calls with the same arguments, and each gets the whole answer.
+// MultiShard has them in this process. With SpreadShards each process of mpirun has one shard. Every call is
+// then collective: all processes make the same calls with the same arguments, and each gets the whole answer.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
 #define SLOTWISE_TESTS_SUPPORT_TABLE_SHARDS_H_
@@ -21,14 +21,14 @@ struct ExportedRow {
   std::vector<float> values;
 };
 
-// Calls the shard's PrepareInsert, or PreparePush.
+// Calls the shard's PrepareInsert or PreparePush.
 Preparing PrepareRows(PrepareFor purpose, Shard& shard, const BatchView& batch);
 
-// Checks that `rows` new rows are what was said of their number.
+// Checks that `rows` new rows agree with the stated bounds.
 void ExpectHolds(const NewRows& said, std::uint64_t rows);
 
-// Erases a batch of `keys`, and checks that as many of these as had a row are said, each once. Returns how
-// many they were.
+// Erases a batch of `keys`, and checks that the call names the erased keys, each once, and no others. Returns
+// their number.
 std::uint64_t EraseSaid(ErasableBatch batch, const std::vector<std::uint64_t>& keys);
 
 // Returns every row of a shard, in no particular order.
@@ -51,16 +51,16 @@ class TableShards {
   // Overwrites the rows of `keys` with `records`, float[keys][columns] of dim or dim + state columns.
   virtual Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) = 0;
 
-  // Erases `keys`. Returns how many had a row.
+  // Erases `keys`. Returns the number that had a row.
   virtual std::uint64_t Erase(const std::vector<std::uint64_t>& keys) = 0;
 
-  // Returns the number of steps that were applied.
+  // Returns the number of applied steps.
   virtual std::uint64_t step() const = 0;
 
-  // Returns the digest of all shards' rows together.
+  // Returns the digest of all rows of all shards.
   virtual DigestSums Digest() = 0;
   virtual std::uint64_t rows() const = 0;
-  // Returns every shard's rows together, sorted by key.
+  // Returns the rows of all shards, sorted by key.
   virtual std::vector<ExportedRow> Export() = 0;
 
   // REQUIRES: the rank's shard is in this process.

@@ -1,4 +1,4 @@
-// TemporaryFolder: a new, empty folder on this machine's disk, which goes with all that is in it.
+// TemporaryFolder: a new, empty folder on disk, which is removed with its contents at the end.
 // Thread-safety: a plain value.
 #ifndef SLOTWISE_TESTS_SUPPORT_TEMPORARY_FOLDER_H_
 #define SLOTWISE_TESTS_SUPPORT_TEMPORARY_FOLDER_H_
@@ -13,7 +13,7 @@ namespace slotwise::test {
 
 class TemporaryFolder {
  public:
-  // Throws std::runtime_error if there is no place for it.
+  // Throws std::runtime_error if the folder cannot be made.
   TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "slotwise-test-XXXXXX").string()) {
     if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + path_);
   }

@@ -1,4 +1,4 @@
-// The secret of tests' hash tables, which is fixed so that a test does the same every time.
+// The secret of tests' hash tables, which is fixed so that a test does the same in every run.
 // Thread-safety: a constant.
 #ifndef SLOTWISE_TESTS_SUPPORT_TEST_SECRET_H_
 #define SLOTWISE_TESTS_SUPPORT_TEST_SECRET_H_
