@@ -1,13 +1,13 @@
-// Offers a server lookups, none of which is tried again, and counts what the server says.
+// Offers lookups to a server, repeats none of them, and counts the server's answers.
 //
 // Usage: offered_load ADDRESS best|grpc TABLE CONNECTIONS SAMPLES BAG KEYS RATE AT_ONCE
 //            PAUSE_US TIMEOUT_MS SECONDS
 //
-// A lookup has SAMPLES bags of BAG keys below KEYS, of a table of one slot. With a RATE, so many a second are
-// sent whatever becomes of them; without one, 0, AT_ONCE are under way, and each answer is followed by the
-// next, or, of one at once, PAUSE_US later. For each second it writes a line of JSON: what ended in it, by
-// code, or as STUCK; `without_hint`, how many of those that were RESOURCE_EXHAUSTED came without a time to
-// try again; what the server's hints were in ms; how long the lookups that were answered took, in ms.
+// A lookup has SAMPLES bags of BAG keys below KEYS, of a table of one slot. If RATE is above 0, so many
+// lookups a second are sent, whatever their answers. If RATE is 0, AT_ONCE are in flight, and each answer is
+// followed by the next lookup; with AT_ONCE 1, PAUSE_US later. For each second the program writes a line of
+// JSON: the lookups that ended, by code, or as STUCK; `without_hint`, the number of RESOURCE_EXHAUSTED
+// without a time to try again; the server's hints in ms; and the times of the answered lookups in ms.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

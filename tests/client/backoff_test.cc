@@ -1,4 +1,4 @@
-// How long a client waits before it sends a request again.
+// Tests how long a client waits before it sends a request again.
 #include "client/cpp/backoff.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Batches are cut to what the server takes in a message and in a round; what cannot be cut is refused by the
-// limit's name.
+// Batches are cut to the server's limits of a message and of a round. A batch that cannot be cut is refused
+// with the limit's name.
 #include "client/cpp/batches.h"
 
 #include <gtest/gtest.h>

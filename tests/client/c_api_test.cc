@@ -1,4 +1,4 @@
-// The C interface: calls, their callbacks and ends, and what must be refused, against a server that can fail.
+// Tests the C interface's calls, callbacks, ends and refusals, against a server that can fail.
 #include <gtest/gtest.h>
 
 #include <array>

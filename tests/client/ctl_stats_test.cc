@@ -1,4 +1,4 @@
-// What slotwise-ctl makes of readings of a server's counts.
+// Tests what slotwise-ctl computes from readings of a server's counts.
 #include <gmock/gmock.h>
 
 #include <cstdint>

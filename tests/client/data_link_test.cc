@@ -1,4 +1,4 @@
-// A client's connection of the data transport: what becomes of calls when memory, the peer or the call fails.
+// Tests how calls on a data connection end when memory, the peer or a call fails.
 #include "client/cpp/data_link.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A batch's distinct keys: each is there, and rows that are copied as is said lie where the batch's keys do.
+// A batch's distinct keys are complete, and rows copied as planned match the batch's keys.
 #include "client/cpp/distinct_keys.h"
 
 #include <gtest/gtest.h>

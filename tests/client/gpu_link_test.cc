@@ -1,5 +1,5 @@
-// Calls by a device's memory: in which order they are sent, what they are sent again with, and what becomes
-// of their places.
+// Tests the order of calls through a device's memory, what a resent call contains, and when their allocations
+// are freed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

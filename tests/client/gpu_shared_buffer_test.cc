@@ -1,4 +1,4 @@
-// Whose places in a device's memory are whose, and from which point of a stream on they are free.
+// Allocations in a device's memory do not overlap, and are free from the right point of a stream on.
 #include "client/cpp/gpu_shared_buffer.h"
 
 #include <gtest/gtest.h>

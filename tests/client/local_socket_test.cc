@@ -1,4 +1,4 @@
-// Whose process answers at a Unix socket, and what a client brings it.
+// Tests which process a client accepts at a Unix socket, and what the client sends to it.
 #include "client/cpp/local_socket.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Pushes steps whose batches depend on a seed alone, so that a test can push the same batches from Python and
-// compare the tables.
+// Pushes steps whose batches depend on a seed alone. A test can push the same batches from Python and compare
+// the tables.
 //
 // Usage: push_batches ADDRESS TABLE SEED STEPS SAMPLES SLOTS DIM plain|weighted|float16.
 // tests/e2e/test_cpp_client.py writes the same batches.

@@ -1,4 +1,4 @@
-// A key that a file has twice is found, in however many parts the file is looked at.
+// A key that a file has twice is found, in however many parts the file is read.
 #include "client/ctl/repeated_key.h"
 
 #include <gtest/gtest.h>

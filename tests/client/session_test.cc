@@ -1,4 +1,4 @@
-// Two pushes never share a step by accident, and trainers' shares of one step do on purpose.
+// Two pushes never share a step by accident, while trainers' shares of one step do so on purpose.
 #include "slotwise/session.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Whose places in a shared buffer are whose.
+// Allocations in a shared buffer do not overlap.
 #include "client/cpp/shared_buffer.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A client notices when a table no longer has what the client saw acknowledged, and only then; and it knows
-// what its lookups have read.
+// A client notices when a table has lost a state that the client saw acknowledged, and only then. It also
+// knows which state its lookups have read.
 #include "client/cpp/table_states.h"
 
 #include <gtest/gtest.h>

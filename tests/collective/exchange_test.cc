@@ -1,4 +1,4 @@
-// Exchanges over as many ranks as mpirun starts, each way that this machine has. Every rank runs every test
+// Tests every kind of exchange of this machine over the ranks that mpirun starts. Every rank runs every test
 // and checks its own part.
 #include "server/collective/exchange.h"
 

@@ -1,4 +1,4 @@
-// Tests meetings of ranks that are threads of one process: the memory that they share is ordinary memory.
+// Tests meetings of ranks that are threads of one process, so their shared memory is ordinary memory.
 #include "server/collective/host_meeting.h"
 
 #include <gtest/gtest.h>

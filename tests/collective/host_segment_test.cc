@@ -1,4 +1,4 @@
-// Tests memory that processes of a host share: here one process maps it twice.
+// Tests the memory that processes of a host share. Here one process maps it twice.
 #include "server/collective/host_segment.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which operations of a stream are timed, and when their times are counted.
+// Tests which operations of a stream are timed, and when their times are counted.
 #include "server/collective/sampled_times.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Plans of traffic between ranks: each holds all that its batch needs, however many are in use at once.
+// Each all-to-all plan holds all that its batch needs, however many plans are in use at once.
 #include <cstddef>
 #include <limits>
 #include <memory>

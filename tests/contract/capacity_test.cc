@@ -1,4 +1,4 @@
-// A full table refuses the whole batch, with nothing changed, and goes on serving.
+// A full table refuses the whole batch, changes nothing, and continues to serve.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,5 +1,5 @@
-// Conversion between float32 and 16 bits on the device gives the bits that the host's functions give,
-// wherever the arrays begin and however long they are.
+// A device converts between float32 and 16 bits to the same bits as the host's functions, for arrays of any
+// begin and length.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A device: memory that is aligned and arrives as it was sent, and shards of legal options only.
+// A device's memory is aligned and holds what was uploaded, and its shards have legal options only.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Digest: the same for the same table, however it came about, and another for any table that differs
-// anywhere.
+// Equal tables have the same digest, however they came about, and tables that differ anywhere have different
+// digests.
 #include <algorithm>
 #include <set>
 

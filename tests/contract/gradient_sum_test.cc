@@ -1,5 +1,5 @@
-// A row's gradient: summed over its occurrences in batch order, in blocks of 32, and those in blocks of 32
-// again.
+// A row's gradient is summed over its occurrences in batch order, in blocks of 32, whose sums are again
+// summed in blocks of 32.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,4 +1,4 @@
-// A table that grows: from no room at all to a hundred thousand rows, and every row keeps its key, values and
+// A table grows from no room at all to a hundred thousand rows, and every row keeps its key, values and
 // state.
 #include "tests/contract/contract_test.h"
 #include "tests/support/device_batch.h"

@@ -1,5 +1,4 @@
-// IngestCopy: arrays that somebody else may write are read once, and what is said of them is said of the
-// copies.
+// IngestCopy reads arrays that another process may write once, and all its results are about the copies.
 #include "kernels/ingest_copy.h"
 
 #include <algorithm>

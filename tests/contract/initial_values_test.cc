@@ -1,4 +1,4 @@
-// Initial values: from (seed, key, element) alone, whichever batch, order, rank or thread brings the key.
+// Initial values depend on (seed, key, element) alone, and not on batch, order, rank or thread.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,4 +1,4 @@
-// Batches so large that a device gives each of its tiles several bags and rows to work on.
+// Tests batches so large that each tile of a device gets several bags and rows.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,4 +1,4 @@
-// Lookup: rows pooled bag by bag, in key order; TRAIN inserts, EVAL never does.
+// A lookup pools rows bag by bag, in key order. TRAIN inserts absent keys; EVAL never does.
 #include <cmath>
 #include <set>
 

@@ -1,4 +1,4 @@
-// main() of the suite: MPI around GoogleTest if mpirun started it.
+// Runs the suite, and initialises MPI around GoogleTest if mpirun started it.
 #include <gtest/gtest.h>
 
 #include <optional>

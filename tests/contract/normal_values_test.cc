@@ -1,5 +1,5 @@
-// Normal initial values: the quantiles of Philox's words, held to std::erfc in double, and the same bytes
-// everywhere.
+// Normal initial values are the quantiles of Philox's words, within the error of std::erfc in double, and
+// have the same bytes on every backend.
 #include <cmath>
 
 #include "tests/contract/contract_test.h"

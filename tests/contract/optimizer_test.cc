@@ -1,4 +1,4 @@
-// Push: one update a touched row a step, by the optimizer's formula; untouched rows do not move.
+// A push updates each touched row once a step, by the optimizer's formula. Untouched rows do not change.
 #include <cmath>
 
 #include "tests/contract/contract_test.h"

@@ -1,5 +1,6 @@
-// A batch's calls have an order, which its handles' types keep. What types cannot say is refused with nothing
-// changed: the use of a batch that was spent, or after the shard has prepared the next one.
+// A batch's calls have an order, which the types of its handles enforce. A wrong use that types cannot
+// prevent is refused and changes nothing: the use of a spent batch, or of one after the shard has prepared
+// the next.
 #include <memory>
 #include <span>
 #include <stdexcept>

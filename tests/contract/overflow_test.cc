@@ -1,5 +1,5 @@
-// A step that would make a weight or a state infinite or NaN leaves that element as it was, so that rows are
-// finite whatever finite gradients come, and what was exported can be imported.
+// A step leaves an element as it was if its weight or state would become infinite or NaN. So rows stay finite
+// for all finite gradients, and exported rows can be imported.
 #include <cmath>
 #include <limits>
 #include <vector>

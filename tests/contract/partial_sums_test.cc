@@ -1,5 +1,4 @@
-// Partial sums that travel between ranks as 16-bit numbers: each is rounded once, and what comes is added as
-// float32.
+// Partial sums that travel between ranks in 16 bits are each rounded once, and added as float32 on arrival.
 #include <bit>
 #include <cmath>
 #include <limits>

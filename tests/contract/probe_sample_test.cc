@@ -1,5 +1,5 @@
-// How far searches of a shard's hash table go, of the batches that are sampled: as a plain table says that is
-// filled in the same order.
+// The sampled probe lengths of a shard's hash table are those of a plain table that is filled in the same
+// order.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Random operations: long mixed sequences on table and oracle, of every kind of table, with every answer
-// compared.
+// Runs long mixed sequences of operations on table and oracle, for every kind of table, and compares every
+// answer.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

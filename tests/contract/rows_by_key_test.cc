@@ -1,4 +1,4 @@
-// Rows by key: import overwrites, erase forgets, and what was erased comes back as new.
+// An import overwrites rows, an erase removes them, and erased keys come back as new rows.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,5 +1,5 @@
-// RowWiseAdaGrad: one s a row, of the mean of the row's squared gradient, however long the row or its segment
-// is.
+// RowWiseAdaGrad has one s for each row, from the mean of the row's squared gradient, however long the row or
+// its segment is.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,4 +1,4 @@
-// The law of sharding: a table cut into any number of shards and merged again is the same table.
+// A table that is cut into any number of shards and merged again is the same table.
 #include <algorithm>
 #include <memory>
 #include <vector>

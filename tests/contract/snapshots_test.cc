@@ -1,5 +1,5 @@
-// A snapshot reads as the shard was when it began, whatever batches do meanwhile; deltas rebuild a table; a
-// shard with snapshots moves its rows as one without does.
+// A snapshot reads the shard as it was when the snapshot began, whatever batches do meanwhile. Deltas rebuild
+// a table. Snapshots do not change how a shard moves its rows.
 #include <algorithm>
 #include <limits>
 #include <map>

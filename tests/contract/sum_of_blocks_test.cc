@@ -1,5 +1,4 @@
-// The sum over ranks, of blocks that all came to one: in rank order, from +0, in float32, whatever they
-// travelled as.
+// Blocks of several ranks are summed in rank order, from +0, in float32, in whatever type they travelled.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Threads: how many there are never shows in a byte.
+// The number of threads never changes a byte of a result.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

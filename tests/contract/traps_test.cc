@@ -1,4 +1,4 @@
-// The traps that semantics.md says others fell into, and the batches at the edge of being one.
+// Tests the mistakes of other systems that semantics.md lists, and the batches closest to them.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,5 +1,4 @@
-// Weights: a row counts w times, mean divides by Σ w and sqrtn by √Σ w², and a gradient comes back the same
-// way.
+// A row counts w times; mean divides by Σ w and sqrtn by √Σ w². Gradients are weighted and divided alike.
 #include "tests/contract/contract_test.h"
 
 namespace slotwise::test {

@@ -1,5 +1,5 @@
-// Nothing comes of a pushed bag whose weights make the divisor 0. Its keys get no rows through it, and a row
-// that occurs in such bags only is not touched, whatever its optimizer does with a gradient of 0.
+// A pushed bag whose divisor is 0 has no effect. Its keys get no rows through it, and a row that occurs only
+// in such bags is not touched, whatever its optimizer does with a gradient of 0.
 #include <algorithm>
 #include <array>
 #include <vector>

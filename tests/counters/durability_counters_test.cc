@@ -1,4 +1,4 @@
-// What a rank counts of its journal and of checkpoints.
+// Tests a rank's counts of its journal and of checkpoints.
 #include "server/counters/durability_counters.h"
 
 #include <gtest/gtest.h>

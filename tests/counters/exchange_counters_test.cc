@@ -1,4 +1,4 @@
-// How long exchanges between ranks took.
+// Tests the times of exchanges between ranks.
 #include "server/counters/exchange_counters.h"
 
 #include <gtest/gtest.h>

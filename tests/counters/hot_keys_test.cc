@@ -1,4 +1,4 @@
-// Which keys come most often.
+// Tests which keys are counted as the most frequent.
 #include "server/counters/hot_keys.h"
 
 #include <gtest/gtest.h>

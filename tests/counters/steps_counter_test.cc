@@ -1,4 +1,4 @@
-// How often something was how many steps.
+// Tests the histogram of numbers of steps.
 #include "server/counters/steps_counter.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a rank counts of a table.
+// Tests a rank's counts of a table.
 #include "server/counters/table_counters.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What calls of the data transport may take of a server's memory.
+// Tests the limits of a server's memory that calls of the data transport take.
 #include <gmock/gmock.h>
 #include <malloc.h>
 #include <sys/resource.h>

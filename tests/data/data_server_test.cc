@@ -1,4 +1,4 @@
-// The data transport's server, called byte by byte beside gRPC.
+// Tests the data transport's server, byte by byte, and compares it with gRPC.
 #include "server/data/data_server.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The data transport with memory that a client on the server's host shares with it.
+// Tests the data transport with memory that a client on the server's host shares with the server.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// When a file that is written or read once goes to disk, is read ahead, and leaves the system's memory.
+// Tests when a streamed file goes to disk, is read ahead, and leaves the page cache.
 #include "server/durability/block_file.h"
 
 #include <gmock/gmock.h>

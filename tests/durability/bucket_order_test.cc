@@ -1,4 +1,4 @@
-// Items come out by bucket and by key, whatever keys and sizes, and in whatever steps they are sorted.
+// Items are sorted by bucket and by key, for all keys and sizes, in sorting steps of any size.
 #include "server/durability/bucket_order.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Files of checkpoints that are not what was written: each is refused, and named.
+// A checkpoint with a damaged file is refused, and the message names the file.
 #include <gmock/gmock.h>
 
 #include <algorithm>

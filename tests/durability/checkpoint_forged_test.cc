@@ -1,5 +1,4 @@
-// Files of a checkpoint that no server has written, under checksums that are right: each is refused, by its
-// name and by the place.
+// A forged file of a checkpoint is refused even with right checksums, and the message names file and place.
 #include <gmock/gmock.h>
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// What ranks write of a checkpoint, and what any number of ranks reads back.
+// Any number of ranks reads back the checkpoint that any number of ranks has written.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a writer refuses, when it syncs what, and what a crash or an error leaves of a checkpoint.
+// Tests a checkpoint writer's refusals and syncs, and the remains of a checkpoint after a crash or an error.
 #include "server/durability/checkpoint_writer.h"
 
 #include <gmock/gmock.h>

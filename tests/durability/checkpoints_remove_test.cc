@@ -1,4 +1,4 @@
-// Which checkpoints may go, and that they go whole.
+// Tests which checkpoints may be removed, and that they are removed whole.
 #include <gmock/gmock.h>
 
 #include <filesystem>

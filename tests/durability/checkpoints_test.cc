@@ -1,4 +1,4 @@
-// Which checkpoints there are, which belong together, and which is the newest.
+// Tests which checkpoints are listed, which form a chain, and which is the newest.
 #include "server/durability/checkpoints.h"
 
 #include <gmock/gmock.h>

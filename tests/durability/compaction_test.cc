@@ -1,4 +1,4 @@
-// A chain that was folded into one base.
+// A chain can be folded into one base.
 #include "server/durability/compaction.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What both the system's files and the simulated ones do; and what only those that forget do.
+// Tests what the system's files and the simulated ones have in common, and how the simulated ones forget.
 #include "server/durability/file_system.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-// One program holds a folder, and learns if the file that it has locked is no longer the one that others
-// would lock.
+// One program holds a folder, and notices when another file has taken the place of the locked file.
 #include "server/durability/folder_lock.h"
 
 #include <gmock/gmock.h>

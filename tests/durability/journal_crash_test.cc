@@ -1,4 +1,4 @@
-// Runs of a server that crash at every operation on files, one after the other, and go on from what is left.
+// Runs of a server crash at each file operation in turn, and each continues from the files of the one before.
 #include <algorithm>
 
 #include "tests/durability/journal_rig.h"

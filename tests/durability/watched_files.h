@@ -20,7 +20,7 @@ class WatchedFiles final : public FileSystem {
  public:
   explicit WatchedFiles(FileSystem& files) : files_(files) {}
 
-  // Each hook may refuse the operation. `before_change` gets "create", "write", "begin sync", "write back",
+  // Each hook may refuse the operation. `before_change` gets "create", "write", "begin sync", "write later",
   // "sync", "rename" (with the old path), "remove", "remove folder", "make folder" or "sync folder".
   std::function<Status(const std::string& operation, const std::string& path)> before_change;
   std::function<Status(const std::string& path)> before_open;

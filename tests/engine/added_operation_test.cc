@@ -1,4 +1,4 @@
-// An operation that the engine's own files do not know is run by all, journaled, and applied again.
+// An operation that the engine's files do not name is run by all ranks, journaled, and replayed.
 #include <gtest/gtest.h>
 
 #include <array>

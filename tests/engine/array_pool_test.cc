@@ -1,4 +1,4 @@
-// Arrays come back to their pool.
+// Arrays return to their pool.
 #include "server/engine/array_pool.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A batch means the same wherever its arrays lie; an engine takes none that its client may still write.
+// A batch means the same wherever its arrays lie. An engine takes no batch that its client may still write.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A budget bounds the bytes that are in use at a time, and a reservation gives its own back, once.
+// A budget bounds the bytes in use, and a reservation returns its bytes once.
 #include "server/engine/budget.h"
 
 #include <gtest/gtest.h>

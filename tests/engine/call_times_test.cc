@@ -1,4 +1,4 @@
-// A call's time, by stages.
+// Tests the stages of a call's time.
 #include "server/engine/call_times.h"
 
 #include <gtest/gtest.h>

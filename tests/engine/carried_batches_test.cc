@@ -1,4 +1,4 @@
-// Tests that what a header carries is what its lookups bring, on whichever rank it is read.
+// The batch that a header carries is that of its lookups, on every rank that reads it.
 #include "server/engine/carried_batches.h"
 
 #include <gtest/gtest.h>

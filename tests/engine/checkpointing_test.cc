@@ -1,4 +1,4 @@
-// What checkpoints of a running server build on, once the disk has lost what they were to build on.
+// Tests which checkpoint a running server builds on after the disk has lost some of them.
 #include "server/engine/checkpointing.h"
 
 #include <gmock/gmock.h>

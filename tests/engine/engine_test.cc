@@ -1,5 +1,5 @@
-// The engine on as many ranks as mpirun starts, on each kind of device that this machine has: each rank
-// submits its own requests and checks its own answers.
+// Tests the engine on the ranks that mpirun starts, on each kind of device of this machine. Each rank submits
+// its own requests and checks its own answers.
 #include "server/engine/engine.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What a small request waits for beside the large ones of many callers, counted in rounds; and what is done
-// for callers who are gone.
+// Tests how many rounds a small request waits for the large ones of many callers, and how requests of callers
+// who are gone are treated.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A follower has no part in the rounds of a server, and only reads what their journal has of them: it applies
-// each by what a recovery applies it by, and has the server's tables.
+// A follower takes no part in a server's rounds and reads them only from the journal. It applies each round
+// as a recovery does, and then has the server's tables.
 #include <gtest/gtest.h>
 
 #include <cstddef>

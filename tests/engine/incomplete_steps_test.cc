@@ -1,4 +1,4 @@
-// Steps with missing parts are found by name and leave in the order in which they came.
+// Steps with missing parts are found by name and leave in order of arrival.
 #include "server/engine/schedule/incomplete_steps.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Both ways in which bags travel, over as many ranks as mpirun starts and on each kind of device that this
-// machine has: every rank holds the same batch and checks its own bags and rows.
+// Tests both output distributions, over the ranks that mpirun starts and on each kind of device of this
+// machine. Every rank holds the same batch and checks its own bags and rows.
 #include "server/engine/output_distributor.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A rank's limit leaves keys alone that were not chosen, and bounds all others.
+// A rank's limit does not affect keys of ordinary batches, and bounds chosen ones.
 #include "server/engine/rank_limit.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What was read by another thread comes in order, and either side's error ends both.
+// Items that another thread reads come in order, and an error on either side ends both.
 #include "server/engine/read_beside.h"
 
 #include <gtest/gtest.h>

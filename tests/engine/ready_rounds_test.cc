@@ -1,4 +1,4 @@
-// Ready rounds leave in the order in which they became ready, but for lookups that share a round.
+// Ready rounds leave in the order in which they became ready, except that lookups share a round.
 #include "server/engine/schedule/ready_rounds.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a journal has of a round comes back as it was, and bytes that are no record are refused.
+// A journaled round is read back as it was, and bytes that are no record are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>

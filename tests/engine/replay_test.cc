@@ -1,5 +1,5 @@
-// A journal's rounds are applied again as they were, and records that no server writes are refused, whatever
-// their checksums say: each of them would have been refused of a client, or does not follow the state.
+// A replay applies a journal's rounds as the engine did. It refuses records that no server writes, even with
+// right checksums: records of requests that a server refuses, or that do not follow from the state.
 #include "server/engine/operations/replay.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The request queue: any thread adds, the engine takes.
+// Any thread adds to the request queue, and the engine takes from it.
 #include "server/engine/schedule/request_queue.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Between the ranks' agreement and the insertion a round may get a full table room; and a round says which
-// keys it has removed, on as many ranks as mpirun starts.
+// Between the ranks' agreement and the insertion, a round may make room in a full table. The round names the
+// keys that it has removed, on the ranks that mpirun starts.
 #include <gtest/gtest.h>
 
 #include <algorithm>

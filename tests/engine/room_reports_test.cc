@@ -1,4 +1,4 @@
-// What the log says of a journal that gets no room.
+// Tests the log messages about a journal that finds no space.
 #include "server/engine/room_reports.h"
 
 #include <gmock/gmock.h>

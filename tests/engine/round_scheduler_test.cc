@@ -1,4 +1,4 @@
-// The scheduler picks rounds from proposals alone. Here a few lines stand for the ranks.
+// The scheduler picks rounds from proposals alone. A few lines of this file stand for the ranks.
 #include "server/engine/schedule/round_scheduler.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tables that were used longest ago give back what they keep to work in.
+// The least recently used tables free their scratch memory.
 #include "server/engine/scratch_budget.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A round of several tables waits for its device and for the other ranks as often as a round of one table,
-// and takes as many arrays of host memory; small arrays go to the device together.
+// A round of several tables waits for its device and for other ranks as often as a round of one table, and
+// takes as many arrays of host memory. Its small arrays go to the device together.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A stage ends a round when the device has done it, and not before: on a device that does its work as late as
-// it may.
+// A stage ends a round when the device has finished it, and not before. The test's device works as late as it
+// may.
 #include "server/engine/stage.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A worker does its tasks in their order, and gives way to the thread that gave them.
+// A worker runs its tasks in order, and yields to the thread that submitted them.
 #include "server/engine/worker.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The server's configuration file.
+// Fuzzes the server's configuration file.
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Calls of the data transport as the server reads them: a v1.DataCall of so many bytes as the input's first
-// two say, and behind it the body, which is that of a frame and that of a shared buffer in device memory.
+// Fuzzes calls of the data transport as the server reads them. The input's first two bytes give the size of a
+// v1.DataCall, which follows; the rest is the body, of a frame and of a shared buffer in device memory.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

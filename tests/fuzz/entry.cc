@@ -1,4 +1,4 @@
-// What libFuzzer calls. Protobuf is kept from writing a line about each name that is not UTF-8: a fuzzer
+// The entry point for libFuzzer. It stops Protobuf from logging each name that is not UTF-8, because a fuzzer
 // tries thousands a second.
 #include <google/protobuf/stubs/common.h>
 

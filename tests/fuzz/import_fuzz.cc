@@ -1,4 +1,4 @@
-// Imports as the server decodes them: a stream of v1.ImportRequest, which are field 1 of the input.
+// Fuzzes imports as the server decodes them: a stream of v1.ImportRequest, each field 1 of the input.
 #include "server/rpc/decode_rows.h"
 #include "slotwise/v1/rows.pb.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,5 @@
-// Erases and exports as the server decodes them: the same bytes as v1.EraseRequest and as v1.ExportRequest.
+// Fuzzes erases and exports as the server decodes them: the bytes as a v1.EraseRequest and a
+// v1.ExportRequest.
 #include "server/rpc/decode_rows.h"
 #include "slotwise/v1/rows.pb.h"
 #include "tests/fuzz/fuzz.h"

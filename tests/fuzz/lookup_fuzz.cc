@@ -1,4 +1,4 @@
-// Lookups as the server decodes them: v1.LookupRequest.
+// Fuzzes lookups as the server decodes them: v1.LookupRequest.
 #include "client/cpp/batch_exchange.h"
 #include "server/intake/check.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// SplitMessages, against protobuf's own reader, and JoinMessages as its inverse.
+// Compares SplitMessages with protobuf's own reader, and checks that JoinMessages inverts it.
 #include <google/protobuf/unknown_field_set.h>
 
 #include <string>

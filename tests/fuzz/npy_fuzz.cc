@@ -1,4 +1,4 @@
-// .npy files as slotwise-ctl reads them.
+// Fuzzes .npy files as slotwise-ctl reads them.
 #include <sys/mman.h>
 #include <unistd.h>
 

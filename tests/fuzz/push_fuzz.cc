@@ -1,4 +1,4 @@
-// Pushes as the server decodes them: v1.PushRequest.
+// Fuzzes pushes as the server decodes them: v1.PushRequest.
 #include <cmath>
 
 #include "client/cpp/batch_exchange.h"

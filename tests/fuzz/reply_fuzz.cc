@@ -1,4 +1,4 @@
-// Replies as the client reads them: the same bytes as a v1.LookupReply of each type, a v1.ExportReply and a
+// Fuzzes replies as the client reads them: the bytes as a v1.LookupReply of each type, a v1.ExportReply and a
 // v1.DescribeTableReply.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// The data path's reader against protobuf's own, as tests/rpc/wire_fuzz_test.cc compares them.
+// Compares the data path's reader with protobuf's own, like tests/rpc/wire_fuzz_test.cc.
 #include "tests/fuzz/fuzz.h"
 #include "tests/rpc/compare_readers.h"
 

@@ -1,4 +1,4 @@
-// Checks half precision against its definition: the nearest number that 16 bits can express, ties to even.
+// Half precision is the nearest number that 16 bits can represent, ties to even.
 #include "slotwise/data_type.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A rank's memory is divided so that nothing is promised twice, on any machine and with any limits.
+// A plan of a rank's memory promises no byte twice, on any machine and with any limits.
 #include "slotwise/memory_plan.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// An optimizer's and an initializer's constants are refused where they cannot be used, and ignored if they
+// Constants of an optimizer or an initializer are refused where they cannot be used, and ignored if they
 // belong to another kind.
 #include <initializer_list>
 #include <string>

@@ -1,4 +1,4 @@
-// Histograms of durations, and differences of readings.
+// Tests histograms of durations, and differences of readings.
 #include "slotwise/server_stats.h"
 
 #include <gtest/gtest.h>

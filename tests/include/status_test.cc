@@ -1,4 +1,4 @@
-// A Status says what went wrong, and a Result has the value or the Status.
+// A Status has the reason of a failure, and a Result has a value or a Status.
 #include "slotwise/status.h"
 
 #include <memory>

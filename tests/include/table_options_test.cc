@@ -1,4 +1,4 @@
-// Options that cannot make a table are refused with the field and its value.
+// Illegal table options are refused with the field and its value.
 #include "slotwise/table_options.h"
 
 #include <cmath>

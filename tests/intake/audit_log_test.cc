@@ -1,4 +1,4 @@
-// The audit log has a bound for each principal and kind of deed, and counts what was beyond it.
+// The audit log is bounded for each principal and kind of action, and counts the entries that it left out.
 #include "server/intake/audit_log.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What calls are counted as.
+// Tests how calls are counted.
 #include "server/intake/call_stats.h"
 
 #include <gtest/gtest.h>

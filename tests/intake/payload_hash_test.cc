@@ -1,4 +1,4 @@
-// Two bodies under one name are told apart by a hash that does not depend on how their numbers travelled.
+// A hash distinguishes two bodies under one name, and does not depend on the transport of their numbers.
 #include "server/intake/payload_hash.h"
 
 #include <gtest/gtest.h>

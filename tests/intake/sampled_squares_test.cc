@@ -1,4 +1,4 @@
-// A sample of an array's numbers, compared with one that is taken number by number.
+// A sample of an array's numbers equals one that is taken number by number.
 #include "server/intake/sampled_squares.h"
 
 #include <gtest/gtest.h>

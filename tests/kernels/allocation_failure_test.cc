@@ -1,4 +1,5 @@
-// A shard that can get no memory says so and stays as it was; a batch that was prepared is inserted without.
+// A shard that gets no memory reports this and stays unchanged. A prepared batch is inserted without new
+// memory.
 //
 // This program's aligned operator new, from which the CPU backend takes its arrays, fails when told to.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The small functions that every backend is made of, against published vectors and the oracle.
+// Tests the small functions that all backends share, against published vectors and the oracle.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
-// The CPU backend's algorithms, against the standard library's, for sizes around every cut and for any
-// threads.
+// Tests the CPU backend's algorithms against the standard library's, for sizes around every cut and for any
+// number of threads.
 #include <malloc.h>
 #include <tbb/global_control.h>
 

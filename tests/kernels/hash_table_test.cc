@@ -1,5 +1,5 @@
-// The hash table's own promises: searches that wrap and end, one winner a key, and a legal key for its free
-// mark.
+// Tests the hash table's own promises: searches wrap and end, each key has one winner, and the mark of a free
+// cell is a legal key, too.
 #include "kernels/body/hash_table.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a process may have of the host's memory: the machine's, within the limits of its control groups.
+// A process may use the host's memory within the limits of its control groups.
 #include "kernels/backend/host_memory.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// Which NUMA node new memory comes from, as long as the scope says so.
+// Tests from which NUMA node new memory comes within a scope.
 #include "kernels/numa.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who owns a key is asked of one function, with the key's own bag, by all who have to know.
+// All code that needs a key's owner calls one function, with the key's own bag.
 #include "kernels/body/owner.h"
 
 #include <numeric>

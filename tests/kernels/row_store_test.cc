@@ -1,4 +1,4 @@
-// A shard's keys and rows: what room there is for, and who may take memory.
+// Tests a shard's keys and rows: their room, and which calls may allocate memory.
 #include "kernels/row_store.inl"
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// Rows of 16-bit numbers are pooled as the rows of floats are that they stand for.
+// Rows of 16-bit numbers are pooled like rows of the floats that they represent.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A shard puts keys into its hash table by the secret of its place. No answer shows where keys lie, so the
-// test counts the cells that inserting looks at.
+// A shard places keys in its hash table by the secret of its place. No answer shows the keys' cells, so the
+// test counts the cells that an insert visits.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The launcher knows whether its program runs, is stopped or has ended, and says why one does not start.
+// The launcher knows whether its program runs, is stopped or has ended, and reports why one does not start.
 #include "server/launch/process.h"
 
 #include <gtest/gtest.h>

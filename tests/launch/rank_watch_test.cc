@@ -1,5 +1,5 @@
-// An mpirun that does not end though its ranks have is woken, and later killed; one that starts none is
-// killed too.
+// An mpirun that does not end after its ranks is woken, and later killed. One that starts no ranks is killed,
+// too.
 #include "server/launch/rank_watch.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// When a server that has ended is started again.
+// Tests when a server that has ended is started again.
 #include "server/launch/restarts.h"
 
 #include <gtest/gtest.h>

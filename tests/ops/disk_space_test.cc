@@ -1,4 +1,4 @@
-// The room that a folder's file system has.
+// Tests the reading of a file system's free space.
 #include "server/ops/disk_space.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Limits that are not set follow the memory, and those that are set have to fit into it.
+// Unset limits follow the memory, and set limits must fit into it.
 #include "server/ops/fit_limits.h"
 
 #include <gtest/gtest.h>

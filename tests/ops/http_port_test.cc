@@ -1,4 +1,4 @@
-// What ranks say over HTTP: the metrics' port, and the health's.
+// Tests the ranks' HTTP ports for metrics and for health.
 #include "server/ops/http_port.h"
 
 #include <arpa/inet.h>

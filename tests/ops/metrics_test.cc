@@ -1,4 +1,4 @@
-// Metrics as Prometheus reads them.
+// Tests the metrics in Prometheus's format.
 #include "server/ops/metrics.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a process says that it uses.
+// Tests the reported resource usage of a process.
 #include "server/ops/process_usage.h"
 
 #include <fcntl.h>

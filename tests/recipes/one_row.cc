@@ -1,4 +1,4 @@
-// Trains one row of a table on the CPU, for tests of optimizers by their formulas:
+// Trains one row of a table on the CPU, so that tests can check an optimizer's formula:
 //
 //     one_row OPTIONS STEPS GRADIENT...     OPTIONS: protobuf's JSON of TableOptions
 //

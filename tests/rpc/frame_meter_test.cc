@@ -1,5 +1,5 @@
-// What a client may send in earnest passes the meter, however much of it; floods of frames that carry no
-// message, and headers without end, do not. How bytes are cut into reads makes no difference.
+// The meter passes any amount of useful frames, but no floods of frames without a message and no endless
+// headers. The cuts between reads do not matter.
 #include "server/rpc/frame_meter.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The health service's streams hear what changes, and there are not too many of them.
+// The health service's streams report changes, and their number is limited.
 #include "server/rpc/health_service.h"
 
 #include <grpcpp/grpcpp.h>

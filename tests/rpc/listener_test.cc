@@ -1,5 +1,5 @@
-// A listener takes connections up to its limit, closes those beyond it, and goes on when there is room again,
-// also after the process has run out of file descriptors.
+// A listener accepts connections up to its limit, closes further ones, and continues when there is room
+// again, even after the process ran out of file descriptors.
 #include "server/rpc/listener.h"
 
 #include <arpa/inet.h>

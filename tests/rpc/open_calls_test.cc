@@ -1,5 +1,5 @@
-// A client that takes all calls it can leaves every connection its first ones, and a part of the others to
-// each newcomer.
+// Even if one client opens all calls that it can, every connection gets its first ones, and each newcomer a
+// share of the others.
 #include "server/rpc/open_calls.h"
 
 #include <gtest/gtest.h>

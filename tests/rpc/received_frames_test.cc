@@ -1,5 +1,5 @@
-// recvmsg shows the meter what a client's connection receives, and nothing else, until close; a real server's
-// connections are metered.
+// recvmsg shows the meter the bytes that a client's connection receives, and no others, until close. A real
+// server's connections are metered.
 #include "server/rpc/received_frames.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Tests one rank's server over real gRPC, on this machine's CPU: the gate, the health service, calls that
-// no client waits for.
+// Tests one rank's server over real gRPC, on this machine's CPU: the gate, the health service, and abandoned
+// calls.
 #include "server/rpc/rpc_server.h"
 
 #include <grpcpp/grpcpp.h>

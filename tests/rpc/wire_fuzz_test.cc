@@ -1,5 +1,5 @@
-// Compares the data path's reader with protobuf's own, on messages damaged at random: both or neither take a
-// message, and both read the same from it.
+// Compares the data path's reader with protobuf's own on randomly damaged messages. Both or neither accept a
+// message, and both read the same.
 #include <gtest/gtest.h>
 
 #include <string>

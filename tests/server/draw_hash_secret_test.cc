@@ -1,4 +1,4 @@
-// A server's secret is all of what the kernel's random numbers gave, or there is none.
+// A server's secret consists of all the kernel's random bytes, or there is no secret.
 #include "server/draw_hash_secret.h"
 
 #include <gtest/gtest.h>

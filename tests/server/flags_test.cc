@@ -1,4 +1,4 @@
-// Flags take the place of what the file says, before anything of it is checked.
+// Flags override the file's values before any value is checked.
 #include "server/flags.h"
 
 #include <gtest/gtest.h>

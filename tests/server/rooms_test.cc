@@ -1,4 +1,4 @@
-// Ranks connect, or are all told the same reason why not.
+// All ranks connect, or all get the same reason for the failure.
 #include "server/rooms.h"
 
 #include <gtest/gtest.h>

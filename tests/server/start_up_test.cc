@@ -1,4 +1,4 @@
-// Ranks tell each other what each has to know before they serve.
+// Ranks exchange the facts that each needs before it serves.
 #include "server/start_up.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// slotwise-sim: runs seeds of the simulation; what `./dev sim` starts.
+// slotwise-sim runs seeds of the simulation. `./dev sim` starts it.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,7 +1,5 @@
-// Memory that was given back, or was never written, shows as wrong bytes: every delete overwrites it, every
-// new fills it.
-//
-// The sanitizers have better means, so their builds keep their own.
+// Every delete overwrites its memory and every new fills it, so that a use of freed or unwritten memory shows
+// as wrong bytes. The sanitizers have better means, so their builds keep their own.
 #include <malloc.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The referee's calls: requests that are answered together, or not at all.
+// The referee's calls: requests that are answered together or not at all.
 #include <algorithm>
 #include <string>
 

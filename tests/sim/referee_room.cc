@@ -1,4 +1,4 @@
-// The referee's request queues: what is charged to each, and whether a request had to be let in or refused.
+// The referee's request queues: the charges of each, and whether a request had to be accepted or refused.
 #include <algorithm>
 #include <map>
 #include <set>

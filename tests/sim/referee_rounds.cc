@@ -1,4 +1,4 @@
-// The referee's rounds: what each does to the model tables, and so how its requests have to end.
+// The referee's rounds: the effect of each on the model tables, and so the required end of its requests.
 #include <algorithm>
 #include <bit>
 #include <utility>

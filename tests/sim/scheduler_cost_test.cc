@@ -1,4 +1,4 @@
-// What a round of the scheduler costs: it grows no faster than the ranks, and hardly by steps that wait for
+// The cost of a scheduler's round grows at most linearly with the ranks, and hardly with steps that wait for
 // their parts.
 #include "tests/sim/scheduler_cost.h"
 

@@ -1,5 +1,5 @@
-// What a call by a shared buffer may be answered at once, what its requests have to be, and the answer's way
-// to the referee.
+// Judges the immediate answers to calls through a shared buffer and the requests made of them, and passes
+// their answers to the referee.
 #include <algorithm>
 #include <memory>
 #include <utility>

@@ -1,6 +1,6 @@
-// Engines of several ranks under a scheduler with a seed: whatever the order of events, no invariant is
-// broken. Servers that die at any step and come back on other numbers of ranks: nothing that was promised is
-// lost, doubled or halved.
+// Runs engines of several ranks under a seeded scheduler: no order of events breaks an invariant. Runs
+// servers that die at any step and come back on other numbers of ranks: no promised update is lost, doubled
+// or halved.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Runs the tests that need several ranks: initialises MPI around GoogleTest.
+// Runs the tests that need several ranks, and initialises MPI around GoogleTest.
 #include <gtest/gtest.h>
 
 #include "server/collective/collective.h"

@@ -1,4 +1,4 @@
-// Checks the oracle itself against published vectors, and against sums small enough for pencil and paper.
+// Tests the oracle itself against published vectors, and against sums small enough for pencil and paper.
 #include "tests/support/oracle.h"
 
 #include <algorithm>

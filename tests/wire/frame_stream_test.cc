@@ -1,4 +1,4 @@
-// Two ends of a connection, over a pair of sockets of this machine.
+// Tests the two ends of a connection over a socket pair.
 #include "wire/frame_stream.h"
 
 #include <gmock/gmock.h>

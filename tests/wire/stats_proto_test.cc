@@ -1,4 +1,4 @@
-// What a rank counts, to the wire and back.
+// A rank's counts survive the way to the wire and back.
 #include "wire/stats_proto.h"
 
 #include <gtest/gtest.h>
