@@ -387,7 +387,7 @@ class RpcBench {
     report.lines.push_back(line);
   }
 
-  // A pooled lookup by sockets takes the time of the shard and that of the bytes, if the two do not overlap.
+  // A pooled lookup by sockets takes the shard's time and the bytes' time, if the two do not overlap.
   void AddPooled(Report& report) const {
     const auto tcp = std::ranges::find_if(
         compared_, [](const Comparison& with) { return with.name == "bare TCP" && !with.push; });

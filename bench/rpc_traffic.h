@@ -1,4 +1,4 @@
-// RpcTraffic: lookups and pushes of one table by the C++ client, a number of them in flight at any time.
+// RpcTraffic: lookups and pushes of one table by the C++ client, `in_flight` of them at any time.
 // Thread-safety: one thread at a time. Throws std::runtime_error if a call is refused or a result is wrong.
 #ifndef SLOTWISE_BENCH_RPC_TRAFFIC_H_
 #define SLOTWISE_BENCH_RPC_TRAFFIC_H_

@@ -92,9 +92,9 @@ class Checkpoints {
   Result<ReadBack> ReadBackOf(const std::string& id) const;
 
   // Removes checkpoints that are older than the newest `keep` chains, and returns their ids. A checkpoint
-  // stays if it belongs to one of these chains, or to the chain of a pinned checkpoint. Chains with the same
-  // base count as one. Broken checkpoints stay for a person to see. Removes nothing if a manifest could not
-  // be read. REQUIRES: keep > 0.
+  // stays if it belongs to one of these chains, or to the chain of a checkpoint that Pin or KeepForLoad
+  // protects. Chains with the same base count as one. Broken checkpoints stay for a person to see. Removes
+  // nothing if a manifest could not be read. REQUIRES: keep > 0.
   Result<std::vector<std::string>> RemoveOld(std::size_t keep) const;
 
   // Protects a checkpoint and its chain from every process's RemoveOld. OK: the checkpoint is there, and

@@ -12,8 +12,8 @@
 namespace slotwise {
 namespace {
 
-// The contents of one link in a range of buckets. The range's i-th bucket has the keys [starts[i], starts[i +
-// 1]), and the erased keys likewise.
+// The contents of one link in a range of buckets. The range's i-th bucket has the keys
+// [starts[i], starts[i + 1]), and the erased keys that erased_starts names in the same way.
 struct Slice {
   std::vector<Key> keys;
   std::vector<Key> erased;

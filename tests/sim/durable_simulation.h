@@ -1,6 +1,6 @@
 // DurableSimulation runs one seed: several lives of a server, one after the other, on files that forget bytes
-// that were not synced. After each recovery, on any number of ranks, the state must be that of plain code
-// that did exactly the operations that clients were told of, none of them twice or in part.
+// that were not synced. After each recovery, on any number of ranks, the state must equal that of plain code.
+// It must have every operation that clients were told of, and no operation twice or in part.
 //
 // Thread-safety: RunDurableSeed may run on several threads at once, each with a seed of its own.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_SIMULATION_H_
