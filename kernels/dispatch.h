@@ -1,7 +1,7 @@
-// From values that are known when the program runs to types that the compiler knows: each backend compiles a
-// body once for each type, and a batch chooses once.
+// These functions turn values that are known at run time into types that the compiler knows: each backend
+// compiles a body once for each type, and a batch chooses once.
 //
-// Included by kernels' .inl and backend files alone. Thread-safety: free functions.
+// Only .inl and backend files of kernels/ include this header. Thread-safety: free functions.
 #ifndef SLOTWISE_KERNELS_DISPATCH_H_
 #define SLOTWISE_KERNELS_DISPATCH_H_
 
@@ -13,7 +13,7 @@
 
 namespace slotwise {
 
-// Calls use(elements): `numbers` as a pointer to float, body::Float16 or body::BFloat16.
+// Calls use(elements) with `numbers` as a pointer to float, body::Float16 or body::BFloat16.
 template <class Use>
 void WithElements(ConstNumbers numbers, Use use) {
   switch (numbers.type) {
@@ -26,7 +26,7 @@ void WithElements(ConstNumbers numbers, Use use) {
   }
 }
 
-// Whether four neighbouring numbers can be loaded and stored at once, wherever in the array they begin at a
+// Returns whether four neighbouring numbers can be loaded and stored at once, from every index that is a
 // multiple of four.
 inline bool LiesByFours(ConstNumbers numbers) {
   return reinterpret_cast<std::uintptr_t>(numbers.data) % (4 * BytesOf(numbers.type)) == 0;

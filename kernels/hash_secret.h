@@ -1,10 +1,10 @@
-// HashSecret: the 128 bits under which a rank hashes keys to places of its hash tables.
+// A HashSecret is the 128 bits under which a rank hashes keys to cells of its hash tables.
 //
-// Who knows the secret can choose keys that all want one place of a table, so that every search for them is
-// as long as the table is full. A server draws its secret as it starts and tells no other process: the type
-// has no default that could be taken by accident, and is not trivially copyable, so that the functions that
-// send values to other ranks do not compile with it. Ranks may have different secrets, because places show in
-// no answer.
+// An attacker who knew the secret could choose keys that all want one cell, so that a search for one of them
+// passes the cells of all the others. A server draws its secret when it starts and tells it to no other
+// process: the type has no default that could be taken by accident, and is not trivially copyable, so that
+// the functions that send values to other ranks do not compile with it. Ranks may have different secrets,
+// because no answer depends on the cells of keys.
 // Thread-safety: a plain value.
 #ifndef SLOTWISE_KERNELS_HASH_SECRET_H_
 #define SLOTWISE_KERNELS_HASH_SECRET_H_

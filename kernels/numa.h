@@ -1,4 +1,4 @@
-// Host memory near a device: copies across a machine's sockets are slower.
+// Takes host memory near a device, because copies across a machine's sockets are slower.
 // Thread-safety: a free function; a scope belongs to the thread that made it.
 #ifndef SLOTWISE_KERNELS_NUMA_H_
 #define SLOTWISE_KERNELS_NUMA_H_
@@ -7,11 +7,11 @@
 
 namespace slotwise {
 
-// The NUMA node of a PCI device, named as CUDA names it ("0000:1B:00.0"); -1 if the system does not say.
+// Returns the NUMA node of the PCI device that CUDA calls `bus_id` ("0000:1B:00.0"); -1 if it is unknown.
 int NumaNodeOfPciDevice(const std::string& bus_id);
 
-// While it lives, this thread's new memory comes from `node` as long as there is some. No change with -1, and
-// where the system does not let processes choose (containers often do not).
+// While a PreferNumaNode exists, this thread's new memory comes from `node` as long as the node has some.
+// Nothing changes if `node` is -1, or if the system does not let processes choose (as often in containers).
 class PreferNumaNode {
  public:
   explicit PreferNumaNode(int node);
@@ -21,8 +21,7 @@ class PreferNumaNode {
 
  private:
   static constexpr unsigned long kMostNodes = 1024;
-  static constexpr unsigned long kMaxNode =
-      kMostNodes + 1;  // of these calls, which take one more than they use
+  static constexpr unsigned long kMaxNode = kMostNodes + 1;  // the system calls take one more than they use
   static constexpr unsigned long kWordBits = 8 * sizeof(unsigned long);
 
   bool changed_ = false;

@@ -1,22 +1,20 @@
-// Shard: one table's slice on one device, and Device: the memory, the threads and the streams of work it
-// lives on.
+// A Shard is one table's slice on one device. A Device has the memory, the threads and the streams that its
+// shards use.
 //
-// This header is all that the rest of Slotwise knows of the kernels. Calls are virtual, once a batch and
-// never once a key; the same algorithms (kernels/body) run behind them on every backend, and give the same
-// bytes.
+// The rest of Slotwise knows the kernels by this header alone. Virtual calls happen once a batch and never
+// once a key. The same algorithms (kernels/body) run on every backend, and give the same bytes.
 //
-// Shard prepares batches, for which there are handles in shard_batch.h, and begins snapshots (snapshot.h);
-// Keys, Read and Load need neither.
+// A Shard prepares batches, whose handles are in shard_batch.h, and begins snapshots (snapshot.h). Keys, Read
+// and Load need neither.
 //
 // Several shards of one device may each be in the middle of a batch.
 // Pointers into "device memory" come from Device::Allocate of the same device (on the CPU, any host memory
 // will do). Arrays of floats, and Numbers, begin at a multiple of 16 bytes where dim is a multiple of 4.
-// Thread-safety: a Device, its streams and its shards belong to one thread at a time, but for AllocateHost,
-// MakeIngestCopy and MakeSharedBuffer.
+// Thread-safety: a Device, its streams and its shards belong to one thread at a time, except for calls whose
+// comment says that any thread may make them.
 // Device outlives its streams and shards.
-// Errors: a Status for what can happen to a healthy program (no room for rows); std::runtime_error for a
-// broken device, and std::bad_alloc where a call below says so: a rank that sees either of those cannot go
-// on.
+// Errors: a Status for errors that a healthy program can meet (no room for rows); std::runtime_error for a
+// broken device; std::bad_alloc where a call below says so. A rank cannot go on after either exception.
 #ifndef SLOTWISE_KERNELS_SHARD_H_
 #define SLOTWISE_KERNELS_SHARD_H_
 
@@ -48,9 +46,9 @@
 namespace slotwise {
 
 // While an ExactGrowth exists, tables take memory for the rows that they get, and for none ahead. A server
-// that starts again has to hold what it held before in the same memory, and what one table took ahead might
-// be what another one's rows need.
-// Thread-safety: safe from any thread. Concerns all devices of the process.
+// that starts again has to fit the same rows into the same memory, and memory that one table took ahead could
+// be missing for another table's rows.
+// Thread-safety: safe from any thread. The scope covers all devices of the process.
 class ExactGrowth {
  public:
   ExactGrowth() { ++scopes_; }
@@ -71,16 +69,16 @@ using BucketMap = std::array<std::uint16_t, kBuckets>;
 // Returns the bucket of a key (docs/semantics.md).
 std::uint32_t BucketOf(Key key);
 
-// Bucket b of `ranks` ranks belongs to rank b · ranks / kBuckets. REQUIRES: 1 <= ranks <= kBuckets.
+// Returns the map in which bucket b belongs to rank b · ranks / kBuckets. REQUIRES: 1 <= ranks <= kBuckets.
 BucketMap EvenBucketMap(int ranks);
 
-// The rank that a slice belongs to, among how many, and which keys each of them owns.
+// Says which rank a slice belongs to, how many ranks there are, and which keys each of them owns.
 struct ShardPlace {
   Rank rank{0};
   int ranks = 1;
   BucketMap bucket_map = EvenBucketMap(1);
   HashSecret secret;                          // of this rank's hash tables; never shows in an answer
-  std::uint64_t max_rows = kMaxRowsPerShard;  // the most that the rank may hold, beside the table's max_rows
+  std::uint64_t max_rows = kMaxRowsPerShard;  // the rank's own limit, in addition to the table's max_rows
 };
 
 // Sums (modulo 2^64) over rows of two independent hashes of (key, row, optimizer state).
@@ -94,13 +92,13 @@ struct ShardUsage {
   std::uint64_t rows = 0;
   std::uint64_t cells = 0;  // places of the hash table, taken or free
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
-  // Of optimizer steps since the shard was made: this rank's keys, each as often as it occurred, and the rows
-  // that a step updated.
+  // These count, over all optimizer steps since the shard was made, this rank's keys, each as often as it
+  // occurred, and the rows that a step updated.
   std::uint64_t step_keys = 0;
   std::uint64_t step_rows = 0;
 };
 
-// Rows as they are kept, in host memory: dim values, then the optimizer's StateFloats(kind, dim).
+// Rows as they are stored, in host memory: dim values, then the optimizer's StateFloats(kind, dim) floats.
 struct RowRecords {
   std::vector<Key> keys;
   std::vector<float> records;  // [keys][dim + state]
@@ -108,15 +106,15 @@ struct RowRecords {
 
 class Shard {
  public:
-  // Update keeps at most one partial sum, a row of floats, for so many keys of the batch: a row of n > 32
-  // occurrences takes one for each block of its tree (docs/semantics.md), and 33 occurrences make 3 blocks.
+  // Update keeps at most one partial sum (a row of floats) for this many keys of the batch: a row of n > 32
+  // occurrences has one for each block of its tree (docs/semantics.md), and 33 occurrences make 3 blocks.
   static constexpr std::uint64_t kKeysAPartialSum = sizing::kKeysAPartialSum;
 
   virtual ~Shard() = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Takes the keys of `batch` that this rank owns and finds their rows; keys without a row stay so. The
+  // Takes the keys of `batch` that this rank owns and finds their rows; keys without a row get none. The
   // batch's arrays lie in device memory and must stay there as long as the prepared batch is used. Does not
   // wait. RESOURCE_EXHAUSTED: no memory for the batch.
   Result<FoundBatch> PrepareFind(const BatchView& batch) {
@@ -127,20 +125,20 @@ class Shard {
   // of a push to a table that divides by them; Preparing::Finish waits for the device.
   Preparing PrepareInsert(const BatchView& batch) { return Begin(batch, PrepareFor::kInsert); }
 
-  // Works as PrepareInsert, but that the keys of a bag whose divisor is 0 (docs/semantics.md) do not count as
-  // occurrences. Such a bag is empty for all calls that follow; what is pooled is pooled without it.
+  // Works as PrepareInsert, but leaves out the keys of zero-divisor bags (docs/semantics.md). Such a bag
+  // counts as empty in all calls that follow, pooling included.
   Preparing PreparePush(const BatchView& batch) { return Begin(batch, PrepareFor::kPush); }
 
-  // Works as PrepareFind, and also makes room to remember the rows that ErasableBatch::Erase sets free.
-  // Waits. RESOURCE_EXHAUSTED: no memory for the batch, or for the rows to remember.
+  // Works as PrepareFind, and also makes room to remember the rows that ErasableBatch::Erase frees. Waits.
+  // RESOURCE_EXHAUSTED: no memory for the batch, or for the rows to remember.
   Result<ErasableBatch> PrepareErase(const BatchView& batch) {
     return Prepare<ErasableBatch>(batch, PrepareFor::kErase);
   }
 
-  // Does the combiner's last step, over bags whose partial sums of all ranks are added: divides values[b][j]
+  // Does the combiner's last step on bags whose partial sums of all ranks are added up: divides values[b][j]
   // by the divisor of mean or sqrtn of bag b (docs/semantics.md), and does nothing for the other combiners.
-  // `offsets` are those bags', counted from the keys that `weights` belong to (null: all 1); all arrays lie
-  // in device memory. Takes its place in the order of `stream`, whatever batch is prepared.
+  // `offsets` are those bags' offsets into the keys that `weights` belong to (null: all 1); all arrays lie in
+  // device memory. Enqueues the work on `stream`, whatever batch is prepared.
   virtual void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                           float* values) = 0;
 
@@ -148,11 +146,11 @@ class Shard {
   virtual DigestSums Digest() = 0;
   virtual ShardUsage Usage() const = 0;
 
-  // Returns how far searches for keys of this rank went, as a histogram that only grows. At most 256 keys, at
-  // even distances, are sampled of the first batch that brings keys, of the first after each time that the
-  // hash table was made anew, and of every 1024th after a sample. Keys are searched for as Prepare finds the
-  // table: new ones are absent, and erased ones end a search while their cells are dead. Does not wait: what
-  // has not come to the host yet, as all has after Device::Wait, is counted in a later call.
+  // Returns the lengths of searches for keys of this rank, as a histogram that only grows. A sample is at
+  // most 256 keys of a batch, at even distances. The first batch with keys is sampled, the first after each
+  // rehash, and every 1024th after a sample. Searches see the table as Prepare finds it: new keys are absent,
+  // and the search for an erased key ends at its dead cell. Does not wait: lengths that have not come to the
+  // host yet are counted in a later call. After Device::Wait all have come.
   virtual const ProbeLengths& SampledProbes() = 0;
 
   // Returns every key, in no order. Throws std::bad_alloc.
@@ -162,40 +160,40 @@ class Shard {
   // std::bad_alloc.
   virtual RowRecords Read(std::span<const Key> keys) = 0;
 
-  // From now on remembers which rows change and which keys are erased, for snapshots of changes: none have,
-  // as yet. Takes a byte of device memory a row, and 8 bytes of host memory an erased key; past `max_erased`
-  // of those, snapshots of changes are refused until one of all rows is kept. REQUIRES: no snapshot is open.
-  // RESOURCE_EXHAUSTED: no memory, and what was remembered still is.
+  // Remembers which rows change and which keys are erased from now on, for snapshots of changes. Takes a byte
+  // of device memory a row, and 8 bytes of host memory an erased key; after more than `max_erased` of those,
+  // snapshots of changes are refused until one of all rows is kept. REQUIRES: no snapshot is open.
+  // RESOURCE_EXHAUSTED: no memory; changes that were remembered before still are.
   virtual Status TrackChanges(std::uint64_t max_erased) = 0;
 
-  // Begins a snapshot: the rows as they are now, between two batches, to be read piece by piece while later
-  // batches change them. Takes four bytes of device memory a row, and options.max_copy_on_write_bytes or
-  // less, which the shard keeps for the next snapshot. Waits. REQUIRES: no snapshot is open.
-  // FAILED_PRECONDITION: options.changed_only, and changes are not known. RESOURCE_EXHAUSTED: no memory. In
-  // both cases nothing has changed.
+  // Begins a snapshot of the rows as they are now, between two batches. The snapshot is read piece by piece
+  // while later batches change the rows. Takes four bytes of device memory a row, and
+  // options.max_copy_on_write_bytes or less, which the shard keeps for the next snapshot. Waits. REQUIRES: no
+  // snapshot is open. FAILED_PRECONDITION: options.changed_only is set, and the changes are not known.
+  // RESOURCE_EXHAUSTED: no memory. In both cases nothing has changed.
   virtual Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) = 0;
 
   // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.
   virtual Status Reserve(std::uint64_t rows) = 0;
 
-  // REQUIRES: `keys` are distinct and this rank's; no snapshot is open. Gives each key the record of its
-  // place in `host_records`, float[keys][dim + state], whether it had a row or not. Both arrays lie in host
-  // memory. Forgets the prepared batch. Waits. RESOURCE_EXHAUSTED, with no row changed: no memory, or more
-  // rows than this rank may hold.
+  // REQUIRES: `keys` are distinct and this rank's; no snapshot is open. Gives each key the record at its
+  // index in `host_records`, float[keys][dim + state], whether the key had a row or not. Both arrays lie in
+  // host memory. Forgets the prepared batch. Waits. RESOURCE_EXHAUSTED, with no row changed: no memory, or
+  // more rows than this rank may hold.
   Status Load(std::span<const Key> keys, const float* host_records) {
     ++newest_;
     return LoadRecords(keys, host_records);
   }
 
-  // Gives back the memory that batches were worked on in, which is kept for the next one. Forgets the
-  // prepared batch. REQUIRES: the work of the last batch is done.
+  // Frees the scratch memory of batches, which is otherwise kept for the next batch. Forgets the prepared
+  // batch. REQUIRES: the work of the last batch is done.
   void FreeScratch() {
     ++newest_;
     FreeMemoryOfBatches();
   }
 
-  // The two halves of the calls above that prepare a batch, for a shard that stands in front of another one.
-  // BeginPrepare waits for what PrepareInsert waits for. FinishPrepare comes next, and waits unless the
+  // These are the two halves of the calls above that prepare a batch, for a Shard that wraps another one.
+  // BeginPrepare waits only for what PrepareInsert waits for. FinishPrepare comes next, and waits unless the
   // purpose is kFind.
   virtual void BeginPrepare(const BatchView& batch, PrepareFor purpose) = 0;
   virtual Result<PreparedRows> FinishPrepare() = 0;
@@ -203,7 +201,7 @@ class Shard {
  protected:
   Shard() = default;
 
-  // Do what Load and FreeScratch do beside forgetting the prepared batch.
+  // Do the work of Load and FreeScratch, except that they do not forget the prepared batch.
   virtual Status LoadRecords(std::span<const Key> keys, const float* host_records) = 0;
   virtual void FreeMemoryOfBatches() = 0;
 
@@ -240,7 +238,7 @@ inline Result<InsertedBatch> Preparing::Insert() && {
   return std::move(*batch).Insert();
 }
 
-// Host memory of a device's choice. It may outlive the device, and be freed by any thread.
+// Frees host memory of Device::AllocateHost. The memory may outlive the device, and any thread may free it.
 struct FreeHost {
   void (*free)(void* memory, int ordinal) noexcept = nullptr;
   int ordinal = -1;  // the device's
@@ -262,35 +260,33 @@ class Device {
 
   // Returns device memory for `bytes` bytes, aligned to 64. Throws std::bad_alloc.
   virtual void* Allocate(std::size_t bytes) = 0;
-  // Waits for all that was asked of the device and its streams, because that may be about the memory.
+  // Frees memory of Allocate. Waits for all work of the device and its streams, which may use the memory.
   virtual void Free(void* memory) noexcept = 0;
 
   // Returns host memory for `bytes` bytes, aligned to 64, that this device reads and writes fastest: with
-  // large pages on the CPU, for CUDA pinned and on the device's NUMA node. Making such memory takes long:
-  // keep it. Any thread may ask for it, at any time.
-  // Throws std::bad_alloc.
+  // large pages on the CPU, for CUDA pinned and on the device's NUMA node. Such memory takes long to make, so
+  // callers keep it. Any thread may call this, at any time. Throws std::bad_alloc.
   virtual HostMemory AllocateHost(std::size_t bytes) = 0;
 
-  // Makes what brings arrays here that others may write. Any thread may ask for it, at any time. Throws
-  // std::bad_alloc.
+  // Makes an IngestCopy to this device. Any thread may call this, at any time. Throws std::bad_alloc.
   virtual std::unique_ptr<IngestCopy> MakeIngestCopy() = 0;
-  // Returns device memory of zeros, rounded up to what the device makes, that other processes of the host can
-  // map. Null: the device has none to spare, leaves a sixteenth of its memory to batches, or cannot share
-  // it. Any thread may ask for it, at any time.
+  // Returns zeroed device memory, rounded up to the device's granularity, that other processes of the host
+  // can map. Returns null if the device cannot share memory, or if less than a sixteenth of its memory, which
+  // is for batches, would be left. Any thread may call this, at any time.
   virtual std::unique_ptr<DeviceSharedBuffer> MakeSharedBuffer(std::size_t bytes) = 0;
-  // Returns what names the device among all there are: a GPU's UUID, as 32 hexadecimal digits; "host": the
+  // Returns a name that no other device has: a GPU's UUID, as 32 hexadecimal digits; or "host" if the
   // device's memory is the host's.
   virtual std::string Uuid() const = 0;
 
-  // Whether device memory is the host's own, so that what a copy would bring is there already.
+  // Returns whether device memory is the host's own, so that no copies between the two are needed.
   virtual bool SharesHostMemory() const = 0;
   // Returns how much memory the device has in all, in bytes; other processes may have some of it.
   virtual std::uint64_t MemoryBytes() const = 0;
-  // Returns how much of it can still be taken, in bytes. Any thread may ask, at any time.
+  // Returns how much of that memory can still be taken, in bytes. Any thread may call this, at any time.
   virtual std::uint64_t FreeMemoryBytes() const = 0;
 
-  // Returns how much of it tables can still take, in bytes: the rest is for batches and all else. Any thread
-  // may ask, at any time.
+  // Returns how much of that memory tables can still take, in bytes: the rest is for batches and everything
+  // else. Any thread may call this, at any time.
   virtual std::uint64_t MemoryForTables() const {
     const std::uint64_t free = FreeMemoryBytes();
     return free - std::min(free, MemoryBytes() / sizing::kKeptFromTables);
@@ -310,7 +306,7 @@ class Device {
   void Upload(void* device, const void* host, std::size_t bytes) { CopyNow(device, host, bytes); }
   void Download(void* host, const void* device, std::size_t bytes) { CopyNow(host, device, bytes); }
 
-  // A thread other than the one that made the device calls this before it uses it.
+  // Every thread but the one that made the device calls this before it uses the device.
   virtual void UseOnThisThread() = 0;
   // Returns the device's CUDA ordinal, for libraries that work on the device too; -1 on the CPU.
   virtual int Ordinal() const = 0;
@@ -325,9 +321,9 @@ class Device {
   }
 };
 
-// Makes a device of the host's processors. `threads` = 0: as many as this process may run on. `processes`: so
-// many of this host make one for the same server; the tables of each get an even share of the memory that is
-// there now.
+// Makes a device of the host's processors. `threads` = 0 means as many as this process may run on.
+// `processes` counts the processes of this host that make one for the same server: the tables of each get an
+// even share of the memory that is available now.
 std::unique_ptr<Device> MakeCpuDevice(int threads, int processes = 1);
 
 // Makes CUDA device `ordinal`. FAILED_PRECONDITION if this build has no CUDA, or there is no such device.
@@ -340,10 +336,10 @@ int CudaDeviceCount();
 // (a container's, a service's); other processes may have some of it.
 std::uint64_t HostMemoryBytesInAll();
 
-// Keeps so much of this process's share of the host's memory from the tables of its CPU devices, for all else
-// that the process takes and has taken, and `bytes_a_row` beside each row for lists of a table's keys and
-// rows. A sixteenth is kept until then. REQUIRES: the devices that MakeCpuDevice makes are made, and have no
-// tables.
+// Keeps `bytes` of this process's share of the host's memory from the tables of its CPU devices, for
+// everything else that the process takes and has taken, and `bytes_a_row` more for each row, for lists of a
+// table's keys and rows. Until this call a sixteenth is kept. REQUIRES: MakeCpuDevice has made the devices,
+// and they have no tables.
 void KeepHostMemoryFromTables(std::uint64_t bytes, std::uint64_t bytes_a_row);
 
 }  // namespace slotwise

@@ -1,5 +1,5 @@
-// ShardBatch: what a shard does with the batch that it has prepared; and handles of such a batch, whose types
-// say how far the batch has come. All but shards themselves use the handles.
+// A ShardBatch is the batch that a shard has prepared. Handles of the batch have types that say how far the
+// batch has come. All code but the shards themselves uses the handles.
 //
 //     PrepareFind ─────► FoundBatch, which pools
 //     PrepareErase ────► ErasableBatch ─► Erase
@@ -7,19 +7,19 @@
 //     PreparePush ───┘                                         which pools    ├─► UpdateFromReceived
 //                                                                             └─► GroupedBatch ─► Update
 //
-// Nothing changes before Inserting; ranks agree while they have a NewBatch. Preparing and Inserting wait for
-// the device only as they finish: a caller that begins what several tables do, and then finishes all of it,
-// waits about once.
+// The table does not change before Inserting; ranks agree on a batch while they have a NewBatch. Preparing
+// and Inserting wait for the device only when they finish: a caller that begins the work of several tables,
+// and then finishes all of it, waits about once.
 //
 // With several ranks, PlanAllToAll(bags_of, plan) lets only those bags travel that a rank has keys of:
 //
 //     PoolToSend(plan, out), then plan.AddReceived(stream, received, mine) of what all ranks sent
 //     GradientsToSend(plan, gradients, out), then UpdateFromReceived(plan, received, scalars)
 //
-// A handle is moved, not copied, may be left at any stage, and does not keep its shard. A call on && spends
-// the handle, even if the call throws. What types cannot say is checked: a handle that was spent, or whose
-// shard has prepared another batch since or has forgotten this one, throws std::logic_error.
-// Thread-safety: the device's.
+// A handle is moved, not copied, may be dropped at any stage, and does not keep its shard alive. A call on &&
+// spends the handle, even if the call throws. Calls check what types cannot: they throw std::logic_error if
+// the handle was spent, or if its shard has prepared another batch since or has forgotten this one.
+// Thread-safety: same as the device.
 #ifndef SLOTWISE_KERNELS_SHARD_BATCH_H_
 #define SLOTWISE_KERNELS_SHARD_BATCH_H_
 
@@ -41,17 +41,17 @@ namespace slotwise {
 
 class Shard;
 
-// Lent<T> points to what a shard owns: it moves as a unique_ptr does, and its end does nothing.
+// A Lent<T> does not own its object: it moves as a unique_ptr does, and its destructor does nothing.
 struct LetBe {
   void operator()(const void* /*of_shard*/) const {}
 };
 template <class T>
 using Lent = std::unique_ptr<T, LetBe>;
 
-// What a batch is prepared for: keys without a row stay so, or get one; for a push; or to be erased.
+// Says what a batch is prepared for: to find rows, to insert missing ones, for a push, or to erase keys.
 enum class PrepareFor : std::uint8_t { kFind, kInsert, kPush, kErase };
 
-// How many rows an insert would add: exactly, or at most.
+// Says how many rows an insert would add: exactly, or at most.
 struct NewRows {
   std::uint64_t count = 0;
   bool exact = true;
@@ -63,8 +63,8 @@ struct BagRange {
   std::uint32_t last = std::numeric_limits<std::uint32_t>::max();
 };
 
-// The calls of all handles, as a shard answers them: the handles say what each does. With a plan, Update does
-// what InsertedBatch::UpdateFromReceived does. Update groups rows if GroupRows has not.
+// A shard implements the calls of all handles here; the handles say what each call does. With a plan, Update
+// does what InsertedBatch::UpdateFromReceived does. Update groups rows if GroupRows has not.
 class ShardBatch {
  public:
   virtual ~ShardBatch() = default;
@@ -90,7 +90,7 @@ class ShardBatch {
   ShardBatch() = default;
 };
 
-// What a shard has prepared.
+// The batch that a shard has prepared.
 struct PreparedRows {
   ShardBatch* batch = nullptr;
   NewRows new_rows;
@@ -99,7 +99,7 @@ struct PreparedRows {
 // Throws std::logic_error.
 [[noreturn]] void ThrowOldBatch();
 
-// What all handles are made of.
+// The base class of all handles.
 class BatchHandle {
  public:
   // `newest` is the number of the shard's newest batch, which is this one.
@@ -120,12 +120,12 @@ class BatchHandle {
   }
 
  private:
-  Lent<ShardBatch> batch_;  // null: spent, or moved from
+  Lent<ShardBatch> batch_;  // null if the handle was spent or moved from
   const std::uint64_t* newest_;
   std::uint64_t number_;
 };
 
-// A batch whose keys' rows are found. A key without a row counts as zeros.
+// A batch whose rows are found. A key without a row counts as zeros.
 class FoundBatch : protected BatchHandle {
  public:
   explicit FoundBatch(BatchHandle&& prepared) : BatchHandle(std::move(prepared)) {}
@@ -137,7 +137,7 @@ class FoundBatch : protected BatchHandle {
 
   // REQUIRES: `bags_of` are the ranks' bags of the batch, in rank order; there are at most
   // AllToAllPlan::kMostRanks ranks; ranks times the most bags of a rank fits in 32 bits. Begins to fill
-  // `plan` with the traffic of the batch: does nothing if `plan` is the batch's already. Throws
+  // `plan` with the traffic of the batch; does nothing if `plan` is the batch's already. Throws
   // std::bad_alloc.
   void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) {
     batch().PlanAllToAll(bags_of, plan);
@@ -146,11 +146,11 @@ class FoundBatch : protected BatchHandle {
   // keys: [Σ with_keys_here][dim], at most all bags.
   void PoolToSend(AllToAllPlan& plan, Numbers partial) { batch().PoolToSend(plan, partial); }
 
-  // If a snapshot is open: saves those of the batch's rows that the snapshot still has to read, so that the
-  // batch may change them. Returns how many rows more would have to have room: if any, none were saved, and
-  // the caller reads more of the snapshot, whose rows make room or need no more, and asks again. Reading all
-  // of it always helps. What changes rows does this itself, and throws std::logic_error, with nothing
-  // changed, if there is no room. Waits if a snapshot is open. Throws std::bad_alloc.
+  // Saves those of the batch's rows that an open snapshot still has to read, so that the batch may change
+  // them. Returns 0, or how many rows lack room in the copy-on-write buffer. Then no row was saved; the
+  // caller reads more of the snapshot, so that rows free their room or need none, and asks again. Reading the
+  // whole snapshot always suffices. Calls that change rows do this first, and throw std::logic_error, with
+  // nothing changed, if there is no room. Waits if a snapshot is open. Throws std::bad_alloc.
   std::uint64_t CopyBeforeWrite() { return batch().CopyBeforeWrite(); }
 };
 
@@ -159,8 +159,8 @@ class ErasableBatch : public FoundBatch {
  public:
   using FoundBatch::FoundBatch;
 
-  // Forgets the batch's keys; returns how many of them had a row, and adds these to `removed`, if it is not
-  // null, in no order: then waits. Throws std::bad_alloc, before any row is forgotten.
+  // Erases the batch's keys and returns how many of them had a row. Adds these to `removed`, in no order, if
+  // it is not null. Waits. Throws std::bad_alloc, before any key is erased.
   std::uint64_t Erase(std::vector<Key>* removed = nullptr) && { return Take().Erase(removed); }
 };
 
@@ -169,15 +169,15 @@ class GroupedBatch : protected BatchHandle {
  public:
   explicit GroupedBatch(BatchHandle&& grouped) : BatchHandle(std::move(grouped)) {}
 
-  // Plans how sums over many occurrences are made. Update would do so first, and wait for GroupRows; this
-  // waits for GroupRows, and Update then for this: so Update of several shards waits about as often as of
-  // one. Throws std::bad_alloc.
+  // Plans the sums over many occurrences. Waits for GroupRows; Update then waits for the plan. Update would
+  // do this itself, but a caller that plans for several shards first, and then updates them, waits about as
+  // often as for one shard. Throws std::bad_alloc.
   void PlanSums() { batch().PlanSums(); }
 
-  // REQUIRES: the batch is of PreparePush, or no bag that has keys has the divisor 0. `gradients`,
+  // REQUIRES: PreparePush prepared the batch, or no bag that has keys has the divisor 0. `gradients`,
   // float[bags][dim] in device memory, are those of the loss by the pooled values. Weighs and divides
-  // gradients as the combiner did, sums each row's over its occurrences, in blocks of 32, and applies the
-  // optimizer once a row. Throws std::bad_alloc for want of scratch, before any row has moved.
+  // gradients as the combiner did, sums those of each row, in blocks of 32 occurrences, and applies the
+  // optimizer once a row. Throws std::bad_alloc, before any row has changed.
   void Update(const float* gradients, const StepScalars& scalars) && {
     Take().Update(gradients, nullptr, scalars);
   }
@@ -191,7 +191,7 @@ class InsertedBatch : public FoundBatch {
   // Returns the keys that got rows, in no order. Waits. Throws std::bad_alloc.
   std::vector<Key> InsertedKeys() { return batch().InsertedKeys(); }
 
-  // Begins what Update does first, which needs no gradients. Does not wait. Throws std::bad_alloc.
+  // Begins the first part of Update, which needs no gradients. Does not wait. Throws std::bad_alloc.
   GroupedBatch GroupRows() && {
     batch().GroupRows();
     return GroupedBatch(std::move(*this));
@@ -207,15 +207,15 @@ class InsertedBatch : public FoundBatch {
   void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) {
     batch().GradientsToSend(plan, gradients, sent);
   }
-  // REQUIRES: as Update; `plan` is the batch's, which is checked. Updates by what all ranks' GradientsToSend
-  // wrote for this rank, in rank order: float[Σ with_keys_here][dim].
+  // REQUIRES: as for Update; `plan` is the batch's, which is checked. Updates rows by the gradients that all
+  // ranks' GradientsToSend wrote for this rank, in rank order: float[Σ with_keys_here][dim].
   void UpdateFromReceived(AllToAllPlan& plan, const float* received, const StepScalars& scalars) && {
     Take().Update(received, &plan, scalars);
   }
 
-  // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is dim, and the
-  // rows' state becomes that of new rows, or the whole record. Of repeated keys the last one counts. Throws
-  // std::bad_alloc, before any row has moved.
+  // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is the whole
+  // record's length, or dim: then the rows' state becomes that of new rows. Of repeated keys the last one
+  // counts. Throws std::bad_alloc, before any row has changed.
   void Assign(const float* values, std::uint32_t columns) && { Take().Assign(values, columns); }
 };
 
@@ -231,17 +231,17 @@ class Inserting : protected BatchHandle {
   }
 };
 
-// A batch for whose absent keys there is room, but that may take the shard past the place's or the table's
-// max_rows: the count of new rows is exact then, and the ranks have to refuse the batch.
+// A batch for whose absent keys there is room, unless they would take the shard past the max_rows of its
+// place or table. Then the count of new rows is exact, and the ranks have to refuse the batch.
 class NewBatch : protected BatchHandle {
  public:
   NewBatch(BatchHandle&& prepared, const NewRows& new_rows)
       : BatchHandle(std::move(prepared)), new_rows_(new_rows) {}
 
-  // Returns how many rows Insert would add, as far as that is known.
+  // Returns how many rows Insert would add: exactly, or at most.
   const NewRows& new_rows() const { return new_rows_; }
-  // Finds out how many rows Insert would add, without counting a key twice, and returns that, as new_rows()
-  // does from now on. Waits. Throws std::bad_alloc.
+  // Counts how many rows Insert would add, each key once, and returns the number, as new_rows() does from now
+  // on. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
     new_rows_ = {batch().ExactNewRows(), true};
     return new_rows_.count;
@@ -249,7 +249,7 @@ class NewBatch : protected BatchHandle {
 
   // Gives absent keys rows with their initial values. Cannot fail: there is room for them.
   InsertedBatch Insert() && { return std::move(*this).BeginInsert().Finish(); }
-  // Begins to do so. Does not wait.
+  // Begins to insert. Does not wait.
   Inserting BeginInsert() && {
     batch().BeginInsert();
     return Inserting(std::move(*this));
@@ -259,7 +259,7 @@ class NewBatch : protected BatchHandle {
   NewRows new_rows_;
 };
 
-// A batch of which the device finds out how many keys are new.
+// A batch whose new keys the device is counting.
 class Preparing {
  public:
   Preparing(Shard& shard, std::uint64_t number) : shard_(&shard), number_(number) {}
@@ -267,7 +267,7 @@ class Preparing {
   // Waits. RESOURCE_EXHAUSTED: no memory for the batch or its new rows, or more than kMaxRowsPerShard; the
   // table is as it was.
   Result<NewBatch> Finish() &&;
-  // Does the same and then NewBatch::Insert, where no other rank has to agree.
+  // Does the same and then NewBatch::Insert, for callers that no other rank has to agree with.
   Result<InsertedBatch> Insert() &&;
 
  private:

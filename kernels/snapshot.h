@@ -1,5 +1,5 @@
-// ShardSnapshot: the rows of a shard as they were when Shard::BeginSnapshot was called.
-// Thread-safety: the device's.
+// A ShardSnapshot has the rows of a shard as they were when Shard::BeginSnapshot was called.
+// Thread-safety: same as the device.
 #ifndef SLOTWISE_KERNELS_SNAPSHOT_H_
 #define SLOTWISE_KERNELS_SNAPSHOT_H_
 
@@ -14,20 +14,20 @@
 namespace slotwise {
 
 struct SnapshotOptions {
-  // Only rows that have changed since the last kept snapshot that was begun with `remember`, or since
-  // TrackChanges; with the keys that were erased since.
+  // Lists only rows that have changed since the last kept snapshot that was begun with `remember`, or since
+  // TrackChanges, and the keys that were erased since.
   bool changed_only = false;
-  // Changes count from this snapshot on, if it is kept. REQUIRES: TrackChanges.
+  // If the snapshot is kept, changes count from it on. REQUIRES: TrackChanges.
   bool remember = false;
-  // Device memory for rows that change before they are read. With none, such rows have to be read first.
+  // The device memory for rows that change before they are read. If 0, such rows have to be read first.
   std::size_t max_copy_on_write_bytes = 0;
 };
 
-// The rows of a snapshot, in no order. A delta is applied by forgetting `erased` and then loading the rows: a
-// key may be in both.
+// The rows of a snapshot, in no order. To apply a delta, erase `erased` and then load the rows: a key may be
+// in both.
 struct SnapshotInfo {
   std::vector<Key> keys;
-  std::vector<RowIndex> rows;  // [keys] by which ShardSnapshot::Read is asked
+  std::vector<RowIndex> rows;  // [keys] for ShardSnapshot::Read
   std::vector<Key> erased;     // distinct; none unless changed_only
 };
 
@@ -38,18 +38,18 @@ class ShardSnapshot {
   ShardSnapshot(const ShardSnapshot&) = delete;
   ShardSnapshot& operator=(const ShardSnapshot&) = delete;
 
-  // REQUIRES: rows of the snapshot, each of which is asked for at most once. Writes the rows' records as they
+  // REQUIRES: `rows` are of the snapshot, and each is read at most once. Writes the rows' records as they
   // were when the snapshot began, float[rows][dim + state]. `rows` and `host_records` lie in host memory and
-  // stay in use until stream.Wait(). The rows are collected in the order of the shards' work, and of
-  // `stream`, which brings them to the host: ask again once `stream` is done, or the shards' work waits for
-  // it. All of a snapshot is read by one stream. Throws std::bad_alloc, with nothing read.
+  // stay in use until stream.Wait(). The shards' work stream collects the rows, and `stream` brings them to
+  // the host. Call Read again once `stream` is done; before that, the work stream would wait for `stream`.
+  // One stream reads all of a snapshot. Throws std::bad_alloc, with nothing read.
   virtual void Read(Stream& stream, std::span<const RowIndex> rows, float* host_records) = 0;
 
-  // Returns how many rows more could be saved now (FoundBatch::CopyBeforeWrite). Waits.
+  // Returns how many more rows could be saved now (FoundBatch::CopyBeforeWrite). Waits.
   virtual std::uint64_t Room() = 0;
 
-  // REQUIRES: the stream that read the snapshot is done. Ends it, whether all was read or not. If it was to
-  // be remembered and is not `kept`, what had changed before it counts as changed again.
+  // REQUIRES: the stream that read the snapshot is done. Ends the snapshot, whether all was read or not. If
+  // it began with `remember` and is not `kept`, changes before it count again.
   virtual void End(bool kept) = 0;
 
  protected:

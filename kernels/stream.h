@@ -1,7 +1,7 @@
-// Stream: an order of work on a device; and arrays of numbers in a device's memory, in the types in which
-// they travel.
+// A Stream is an order of work on a device. Numbers are arrays in device memory, in the types in which they
+// travel.
 //
-// Thread-safety: a stream is its device's, and belongs to one thread at a time.
+// Thread-safety: a stream belongs to its device, and to one thread at a time.
 #ifndef SLOTWISE_KERNELS_STREAM_H_
 #define SLOTWISE_KERNELS_STREAM_H_
 
@@ -40,9 +40,10 @@ struct RankBlocks {
   int me = 0;
 };
 
-// An order of work on a device: a stream does its work in the order in which it was asked, and streams go on
-// beside each other, but for what OrderAfter says. On the CPU all work is done when the call returns.
-// Thread-safety: the device's. The device outlives its streams; a stream's end waits for its work.
+// A stream does its work in the order in which it was asked. Streams run beside each other, unless OrderAfter
+// orders them. On the CPU a call's work is done when the call returns.
+// Thread-safety: same as the device. The device outlives its streams; a stream's destructor waits for its
+// work.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -53,7 +54,7 @@ class Stream {
   // device.
   virtual void OrderAfter(Stream& other) = 0;
 
-  // Copies between any of this device's memory and the host's. Does not wait if the host memory is of the
+  // Copies between any of this device's memory and the host's. Does not wait if the host memory came from the
   // device's AllocateHost; that memory stays in use until Wait. `to` may be `from`.
   virtual void Copy(void* to, const void* from, std::size_t bytes) = 0;
   // Writes numbers [0, size) of `from` to `to`, each rounded once if the type of `to` has fewer bits. One of
@@ -70,7 +71,7 @@ class Stream {
                          std::uint32_t add) = 0;
   // Returns when all that was asked of this stream is done.
   virtual void Wait() = 0;
-  // Whether Wait would return at once.
+  // Returns whether Wait would return at once.
   virtual bool IsDone() = 0;
 
   // Returns a cudaStream_t, for libraries that work on the device too; null on the CPU.

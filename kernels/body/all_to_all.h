@@ -1,12 +1,12 @@
-// The bodies that plan which pooled bags travel between ranks and where they lie on the way, and that work at
-// both ends.
+// These bodies plan which pooled bags travel between ranks and where the bags lie on the way, and do the work
+// at both ends.
 //
-// A rank sends the partial sum of a bag only if it owns one of the bag's keys, and it owns few of them when
-// there are few keys a bag and many ranks. Who sends what needs no messages: every rank sees the whole batch,
-// and knows every key's owner. Bags travel in the order of the batch, so those for one rank lie together, and
-// those from one rank too.
+// A rank sends the partial sum of a bag only if it owns one of the bag's keys; with few keys a bag and many
+// ranks, those are few bags. The plan needs no messages: every rank sees the whole batch, and knows every
+// key's owner. Bags travel in the order of the batch, so those for one rank lie together, and those from one
+// rank too.
 //
-// Gradients take the same ways back: a bag's gradient goes to every rank that owns one of its keys.
+// Gradients go back the same way: a bag's gradient goes to every rank that owns one of its keys.
 #ifndef SLOTWISE_KERNELS_BODY_ALL_TO_ALL_H_
 #define SLOTWISE_KERNELS_BODY_ALL_TO_ALL_H_
 
@@ -19,7 +19,7 @@
 
 namespace slotwise::body {
 
-// A mask of ranks holds so many.
+// The most ranks that a mask of ranks can hold.
 inline constexpr std::uint32_t kMostRanks = 64;
 
 // Writes 1 for each bag that this rank sends, else 0. The running sum of these says where a bag lies among
@@ -39,7 +39,7 @@ struct CountBagsToReceive {
   Owner owner;
   const Key* keys;               // of all ranks
   const std::uint32_t* offsets;  // [bags + 1] of this rank's bags, into `keys`
-  std::uint32_t first_bag;       // of this rank's bags, among all
+  std::uint32_t first_bag;       // the first of this rank's bags, among all ranks' bags
   std::uint32_t bags;
   std::uint32_t ranks;
   std::uint32_t* counts;  // [ranks][bags]
@@ -63,8 +63,8 @@ struct ReadBorders {
   SLOTWISE_HD void operator()(std::uint32_t i) const { out[i] = sums[borders[i]]; }
 };
 
-// The copies of this rank's bags that travel. Rank r's copy of bag b lies at places[r · bags + b], and there
-// is such a copy if the next place is another.
+// The copies of this rank's bags that travel. Rank r's copy of bag b lies at places[r · bags + b], and the
+// copy exists if the next place differs.
 struct BagCopies {
   const std::uint32_t* places;  // [ranks · bags + 1]
   std::uint32_t bags;
@@ -82,8 +82,7 @@ struct BagCopies {
   }
 };
 
-// The partial sums that came, as addends of this rank's bags (sum_in_rank_order.h). T is the type in which
-// they came.
+// The partial sums that were received, as addends of this rank's bags (sum_in_rank_order.h). T is their type.
 template <class T>
 struct ReceivedPartialSums {
   BagCopies copies;

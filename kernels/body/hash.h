@@ -1,5 +1,5 @@
-// The public hash of keys: the top bits of a key's hash say which of kBuckets buckets the key falls into, and
-// so who owns it.
+// This is the public hash of keys. The top bits of a key's hash say which of kBuckets buckets the key falls
+// into, and so which rank owns the key.
 //
 // This hash is part of docs/semantics.md, and anybody can invert it. A key's place in its owner's hash table
 // comes from a keyed hash instead (siphash.h).
@@ -23,7 +23,7 @@ SLOTWISE_HD constexpr std::uint64_t Mix64(std::uint64_t x) {
   return x;
 }
 
-// 0 .. kBuckets - 1.
+// Returns the key's bucket, in [0, kBuckets).
 SLOTWISE_HD constexpr std::uint32_t Bucket(Key key) {
   return static_cast<std::uint32_t>(Mix64(Value(key)) >> 52);
 }

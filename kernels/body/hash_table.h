@@ -7,8 +7,8 @@
 // for a row: a thread that finds its key in a cell already remembers the cell, and the next launch reads the
 // row.
 //
-// Where a key's search begins and how it goes on comes from a keyed hash, SipHash-1-3 under the table's
-// secret, so that no client can choose keys whose searches meet. Who owns a key is another function of it
+// A keyed hash, SipHash-1-3 under the table's secret, says where a key's search begins and how it goes on, so
+// that no client can choose keys whose searches meet. The owner of a key is another function of the key
 // (hash.h), so the keys of one rank spread over all of its table.
 //
 // A search looks at cells by pairs, because a GPU reads 32 bytes from memory at once. The search looks at
@@ -24,7 +24,7 @@
 // where kFree means free and kFreeKeyIsHere means taken.
 //
 // Loads while other threads add are atomic and relaxed; the end of a launch publishes everything that the
-// launch wrote. REQUIRES: fewer keys than cells, so that every search ends. RowStore sees to that before any
+// launch wrote. REQUIRES: fewer keys than cells, so that every search ends. RowStore ensures that before any
 // launch.
 #ifndef SLOTWISE_KERNELS_BODY_HASH_TABLE_H_
 #define SLOTWISE_KERNELS_BODY_HASH_TABLE_H_
@@ -60,7 +60,7 @@ struct HashTableRef {
 
   SLOTWISE_HD std::uint64_t Cells() const { return mask + 2; }
 
-  // The way of a search: a key's search looks at `cell` and the cell behind it, then calls Next.
+  // A Search is the path of a key's search, which looks at `cell` and the cell behind it, then calls Next.
   struct Search {
     std::uint64_t cell;
     std::uint64_t mask;
@@ -73,9 +73,9 @@ struct HashTableRef {
       if (line_is_done) cell = (cell + step) & mask;
     }
   };
-  // Of a table of up to 2^33 cells the first cell takes bits 1 to 32 of the hash at most, and the step, which
-  // is odd, bits 33 to 63. So the two are independent of each other; of a larger table they share the few
-  // bits from the 33rd on.
+  // In a table of up to 2^33 cells, the first cell depends on bits 1 to 32 of the hash at most, and the step,
+  // which is odd, on bits 33 to 63. So the two are independent of each other. In a larger table they share
+  // the few bits from the 33rd on.
   SLOTWISE_HD Search SearchFor(std::uint64_t hash) const {
     constexpr std::uint64_t kCellsOfLine = 4;
     const std::uint64_t begin = hash & mask & ~std::uint64_t{1};
@@ -85,7 +85,7 @@ struct HashTableRef {
   // The functions below that take a key and its hash are for callers that know the hash already.
   SLOTWISE_HD std::uint64_t HashOf(Key key) const { return hash_of(Value(key)); }
 
-  // Whether the cell is taken, and its key was not erased.
+  // Returns whether the cell is taken, and its key was not erased.
   SLOTWISE_HD bool Live(std::uint64_t cell) const {
     return cells[cell].key != kFree && cells[cell].row != kDead;
   }
@@ -95,7 +95,7 @@ struct HashTableRef {
     return RowIndex{static_cast<std::uint32_t>(cells[cell].row)};
   }
 
-  // Asks for the cache line in which the search for a key of that hash begins: most searches end there.
+  // Prefetches the cache line in which the search for a key of that hash begins: most searches end there.
   void Prefetch(std::uint64_t hash) const { PrefetchBytes(&cells[SearchFor(hash).cell], sizeof(Cell)); }
 
   // Returns the key's row, or kNoRow. REQUIRES: no thread adds keys during the launch.
@@ -194,7 +194,7 @@ struct HashTableRef {
 // Each body works on one index. A body that searches a table says which key it searches for, because the CPU
 // backend hashes many keys at once (portable.h).
 
-// So many searches are under way at once on the CPU: some more than the processor's caches can wait for.
+// The number of searches under way at once on the CPU: a few more than the processor's caches can wait for.
 inline constexpr std::uint32_t kProbesAhead = 24;
 
 // Frees a cell of a new table.
@@ -240,7 +240,7 @@ struct FindRowsAndAbsent {
   void Prefetch(std::uint32_t i, std::uint64_t hash) const { find.Prefetch(i, hash); }
 };
 
-// Whether a key has a row.
+// Returns whether the key has a row.
 struct RowIsThere {
   const RowIndex* rows;
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return rows[i] != kNoRow; }
@@ -267,13 +267,13 @@ struct ClaimedCell {
   SLOTWISE_HD explicit operator bool() const { return won; }
 };
 
-// The keys of a batch that a launch is about: those at the listed places, or all.
+// The keys of a batch that a launch works on: those at the listed places, or all.
 struct Chosen {
   const std::uint32_t* listed;  // null: all
   SLOTWISE_HD std::uint32_t operator[](std::uint32_t i) const { return listed == nullptr ? i : listed[i]; }
 };
 
-// Stands for no cell: the key won its cell, and knows its row.
+// Stands for no cell, where a key won its cell and has its row already.
 inline constexpr std::uint64_t kNoCell = ~std::uint64_t{0};
 
 // Adds the chosen keys. The winners are numbered, and the n-th winner gets the n-th row.
@@ -310,7 +310,7 @@ struct AddKeys {
   void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { table.Prefetch(hash); }
 };
 
-// Gives the keys that won no cell the rows of those that did.
+// Gives each key that did not win its cell the row of the key that did.
 struct ReadRowsOfOthers {
   HashTableRef table;
   Chosen chosen;
@@ -353,7 +353,7 @@ struct EraseKeys {
 struct ListKeys {
   static constexpr bool kNumbersMost = true;
   HashTableRef table;
-  std::uint64_t first;  // cell
+  std::uint64_t first;  // the first cell of the run
   Key* listed;          // [cells of the run]
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return table.Live(first + i); }
   SLOTWISE_HD void Number(std::uint32_t i, bool /*is_live*/, std::uint32_t number) const {
@@ -388,7 +388,7 @@ struct Rehash {
   HashTableRef from;
   HashTableRef to;
 
-  // No search needs the hash of the key kFree, whose cell, the last one, does not hold it as such.
+  // The last cell, that of the key kFree, does not hold the key itself, but no search needs the key's hash.
   SLOTWISE_HD const HashTableRef& searched() const { return to; }
   SLOTWISE_HD Key KeyOf(std::uint64_t cell) const { return Key{from.cells[cell].key}; }
   SLOTWISE_HD void operator()(std::uint64_t cell) const {

@@ -1,6 +1,6 @@
 // IngestCopy copies arrays, adds up their hashes and finds what is wrong in them, in one pass over memory.
 //
-// A thread has kVectors vectors of 16 bytes, of which it loads each once, before it looks at one.
+// A thread has kVectors vectors of 16 bytes. It loads each once, and all of them before it looks at one.
 // Neighbouring threads load neighbouring vectors: a group is the 32 threads whose vectors lie together.
 #ifndef SLOTWISE_KERNELS_BODY_INGEST_COPY_H_
 #define SLOTWISE_KERNELS_BODY_INGEST_COPY_H_
@@ -18,7 +18,7 @@ struct alignas(16) Words {
   std::uint32_t at[4];
 };
 
-// Loads a vector once: whatever is done with it is done with what was loaded.
+// Loads a vector once; all later work is done on the words that were loaded.
 SLOTWISE_HD inline Words LoadOnce(const Words* from) {
 #ifdef __CUDA_ARCH__
   Words words;
@@ -58,14 +58,14 @@ struct ArrivingArrays {
   Array arrays[kMost];
   std::uint32_t count;
   std::uint64_t* sums;   // [kMost][kSumsOfOne][kSumStride], zeros between launches
-  std::uint64_t* wrong;  // [kMost], of which kNone stands for nothing
+  std::uint64_t* wrong;  // [kMost], kNone where nothing is wrong
 
   // Returns where sum `sum` of array `array` is among `sums`.
   SLOTWISE_HD static std::size_t PlaceOf(std::uint32_t array, std::uint32_t sum) {
     return (std::size_t{array} * kSumsOfOne + sum) * kSumStride;
   }
 
-  // Returns which array a thread is for.
+  // Returns the array that a thread works on.
   SLOTWISE_HD std::uint32_t Of(std::uint32_t thread) const {
     std::uint32_t low = 0;
     std::uint32_t high = count;
@@ -87,7 +87,7 @@ SLOTWISE_HD void NoteWrong(std::uint64_t* wrong, std::uint64_t place) {
   }
 }
 
-// Returns what pair `pair` of an array adds to the array's hash.
+// Returns the number that pair `pair` of an array adds to the array's hash.
 SLOTWISE_HD inline std::uint64_t ProductOfPair(std::uint32_t low, std::uint32_t high, std::uint64_t pair) {
   const std::uint64_t words = (static_cast<std::uint64_t>(high) << 32 | low) + (pair + 1) * kPairPlace;
   return (words & 0xFFFF'FFFFU) * (words >> 32);
@@ -138,7 +138,7 @@ struct CopyArrivals {
   }
 
  private:
-  // Returns what a vector of 32-bit words adds to the hash; words beyond the array's end become 0.
+  // Returns the number that a vector of 32-bit words adds to the hash; words beyond the array's end become 0.
   SLOTWISE_HD static std::uint64_t Whole(const ArrivingArrays::Array& array, Words& words, std::uint64_t at,
                                          std::uint64_t left, std::uint64_t& wrong) {
     using Words32 = ArrivingArrays::Words32;
@@ -153,7 +153,7 @@ struct CopyArrivals {
            (left > 2 ? ProductOfPair(words.at[2], words.at[3], at * 2 + 1) : 0);
   }
 
-  // Writes two wide offsets as words of 32 bits, and returns what they add to the hash.
+  // Writes two wide offsets as words of 32 bits, and returns the number that they add to the hash.
   SLOTWISE_HD static std::uint64_t Narrow(const ArrivingArrays::Array& array, const Words& words,
                                           std::uint64_t at, std::uint64_t left, std::uint64_t& wrong) {
     constexpr std::uint64_t kInPadded = ArrivingArray::kAlign / sizeof(std::uint32_t);
@@ -168,13 +168,13 @@ struct CopyArrivals {
     return ProductOfPair(first, second, at);
   }
 
-  // The same of 16-bit numbers, of which each is hashed as its float32.
+  // Does the same for 16-bit numbers, each of which is hashed as its float32.
   SLOTWISE_HD static std::uint64_t Halves(const ArrivingArrays::Array& array, Words& words, std::uint64_t at,
                                           std::uint64_t left, std::uint64_t& wrong) {
     std::uint64_t sum = 0;
     SLOTWISE_UNROLL
     for (std::uint32_t w = 0; w < 4; ++w) {
-      const std::uint64_t number = std::uint64_t{2} * w;  // the word's first, of the vector's
+      const std::uint64_t number = std::uint64_t{2} * w;  // the word's first, among the vector's numbers
       if (number >= left) words.at[w] = 0;
       if (number + 1 >= left) words.at[w] &= 0xFFFFU;
       std::uint32_t wide[2];
@@ -221,7 +221,7 @@ struct CopyArrivals {
   }
 };
 
-// Looks at offset i of one array, which was copied.
+// Checks offset i of one array that was copied.
 template <class Atomics>
 struct CheckOffsets {
   const std::uint32_t* offsets;
@@ -239,7 +239,7 @@ struct CheckOffsets {
   }
 };
 
-// Says what was found of array i, and makes ready for the next launch.
+// Reports what was found in array i, and clears its places for the next launch.
 struct ReportArrivals {
   std::uint64_t* sums;
   std::uint64_t* wrong;
@@ -258,7 +258,7 @@ struct ReportArrivals {
   }
 };
 
-// Makes the places of sums ready for the first launch.
+// Clears the places of an array for the first launch.
 struct ClearArrivals {
   std::uint64_t* sums;
   std::uint64_t* wrong;

@@ -1,8 +1,8 @@
-// What a new row holds: a function of (seed, key, element) alone, so that scheduling, the number of ranks and
-// the backend do not show in it. docs/semantics.md, "Ownership and initial values".
+// A new row's values are a function of (seed, key, element) alone, so they do not depend on scheduling, the
+// number of ranks or the backend (docs/semantics.md, "Ownership and initial values").
 //
-// Only + - * / and square roots, so every machine computes the same bits: the normal distribution's quantile
-// is a rational function, and its logarithm is a series here rather than a library's.
+// The function uses only + - * / and square roots, so every machine computes the same bits: the normal
+// distribution's quantile is a rational function, and its logarithm is a series here rather than a library's.
 #ifndef SLOTWISE_KERNELS_BODY_INITIAL_VALUE_H_
 #define SLOTWISE_KERNELS_BODY_INITIAL_VALUE_H_
 
@@ -17,7 +17,7 @@
 
 namespace slotwise::body {
 
-// ln x, to about 1e-7. x = m · 2^e with m in [0.75, 1.5), and ln m = 2 · artanh((m - 1) / (m + 1)).
+// Returns ln x, to about 1e-7. x = m · 2^e with m in [0.75, 1.5), and ln m = 2 · artanh((m - 1) / (m + 1)).
 // REQUIRES: x is positive and normal.
 SLOTWISE_HD inline float Logarithm(float x) {
   std::uint32_t bits = 0;
@@ -33,8 +33,8 @@ SLOTWISE_HD inline float Logarithm(float x) {
   return static_cast<float>(e) * 0.693147181F + 2.0F * t * series;
 }
 
-// The standard normal distribution's quantile of p, to about 1e-6: PPND7 of Wichura, "Algorithm AS 241",
-// Applied Statistics 37 (1988). REQUIRES: 1e-10 < p < 1.
+// Returns the standard normal distribution's quantile of p, to about 1e-6: PPND7 of Wichura, "Algorithm AS
+// 241", Applied Statistics 37 (1988). REQUIRES: 1e-10 < p < 1.
 SLOTWISE_HD inline float NormalQuantile(float p) {
   const float q = p - 0.5F;
   if (fabsf(q) <= 0.425F) {
@@ -58,7 +58,7 @@ SLOTWISE_HD inline float InitialValue(const InitializerOptions& options, Key key
   if (options.kind == InitializerKind::kUniform) {
     return options.low + static_cast<float>(bits) * 0x1p-24F * (options.high - options.low);
   }
-  // In the middle of its interval, and 23 bits, so that it is exact and neither 0 nor 1.
+  // u lies in the middle of its interval and has 23 bits, so it is exact and neither 0 nor 1.
   const float u = (static_cast<float>(bits >> 1) + 0.5F) * 0x1p-23F;
   return options.mean + options.deviation * NormalQuantile(u);
 }

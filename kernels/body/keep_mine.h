@@ -1,4 +1,4 @@
-// The sharder's bodies: of a batch that every rank sees, keep the keys that this rank owns, and rebuild the
+// The sharder's bodies keep the keys that this rank owns of a batch that every rank sees, and rebuild the
 // bags' offsets.
 //
 // Keys are selected in order; a bag's new length is the count of its keys that are kept, and the new offsets
@@ -14,7 +14,7 @@
 
 namespace slotwise::body {
 
-// Whether `rank` owns a key. Owner: see owner.h.
+// Returns whether `rank` owns a key. Owner: see owner.h.
 template <class Owner>
 struct IsMine {
   Owner owner;
@@ -43,7 +43,7 @@ struct CountMine {
   }
 };
 
-// Whether this rank keeps the batch's i-th key, and so what lies beside the key.
+// Returns whether this rank keeps the batch's i-th key, and so the key's weight.
 template <class Owner>
 struct KeyIsMine {
   IsMine<Owner> is_mine;

@@ -1,5 +1,5 @@
-// The sums of long segments (update.h), level by level: a tile sums a block, so one key with a tenth of the
-// batch keeps every processor busy.
+// These bodies sum long segments (update.h), level by level. A tile sums a block, so one key with a tenth of
+// the batch keeps every processor busy.
 //
 // A level's items are summed in blocks, which are the items of the next level. Blocks are counted through all
 // levels: first those of level 0, segment by segment, then those of level 1, and so on.
@@ -17,7 +17,7 @@ namespace slotwise::body {
 // The sum of all of a batch is an item of the seventh level: 32^7 is more than 2^32.
 inline constexpr std::uint32_t kMostLevels = 7;
 
-// Returns how many levels make one item of `items` items.
+// Returns how many levels it takes to make one item of `items` items.
 SLOTWISE_HD constexpr std::uint32_t LevelsOf(std::uint32_t items) {
   std::uint32_t levels = 0;
   for (; items > 1; items = BlocksOf(items)) ++levels;

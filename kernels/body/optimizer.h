@@ -1,5 +1,5 @@
-// The optimizers, each of which updates one element. `w` points at the element's weight; the element's first
-// state lies `dim` floats behind the weight, the next one `dim` floats behind that: kStates of them.
+// Each of these optimizers updates one element. `w` points at the element's weight; the element's first state
+// lies `dim` floats behind the weight, the next one `dim` floats behind that: kStates of them.
 // docs/semantics.md has the formulas, and every expression here is written in the order that is agreed there.
 //
 // An optimizer whose kSharesState is true has one state a row, which lies elsewhere (rows.h). Before it
@@ -26,8 +26,8 @@ namespace slotwise::body {
 // Returns false for infinity and NaN.
 SLOTWISE_HD inline bool IsFinite(float x) { return fabsf(x) <= FLT_MAX; }
 
-// Returns `condition ? one : other`, made of bits: of `?:` GCC makes branches where it knows what becomes of
-// one of the two, or stores under a mask, and then the CPU's loop over elements takes several times as long.
+// Returns `condition ? one : other`, computed on bits. From `?:` GCC makes branches, where it knows how one
+// of the two is used, or masked stores, and then the CPU's loop over elements takes several times as long.
 SLOTWISE_HD inline float Choose(bool condition, float one, float other) {
   const std::uint32_t mask = 0U - static_cast<std::uint32_t>(condition);
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(one) & mask) |
@@ -85,7 +85,7 @@ struct AdaGrad {
   }
 };
 
-// AdaGrad with one s a row, of the mean of the row's squares (FBGEMM).
+// AdaGrad with one s a row, the sum of the means of the row's squared gradients (FBGEMM).
 struct RowWiseAdaGrad {
   static constexpr bool kSharesState = true;
   static constexpr std::uint32_t kStates = 0;
@@ -161,8 +161,8 @@ struct Ftrl {
   }
 };
 
-// Lets an optimizer update an element, unless a weight or state that is infinite or NaN would come of it:
-// then the element keeps its weight and its state.
+// Lets an optimizer update an element, unless its weight or a state would become infinite or NaN: then the
+// element keeps its weight and its states.
 //
 // The CPU's loop over elements has to vectorise, so there is no loop over the states.
 template <class Optimizer>
@@ -186,7 +186,7 @@ struct FiniteSteps {
   }
 };
 
-// The weight decay that is part of a row's gradient.
+// Returns the weight decay that is part of a row's gradient.
 inline float CoupledDecay(const OptimizerOptions& options) {
   const bool decoupled = options.kind == OptimizerKind::kAdam && options.decoupled_decay;
   return decoupled ? 0.0F : options.weight_decay;
@@ -203,7 +203,7 @@ constexpr Optimizer Of(Optimizer optimizer) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wswitch"
 
-// Calls use(optimizer): the one of the above that `options` name, with the numbers of the step. Each backend
+// Calls use(optimizer) with the optimizer that `options` name and the numbers of the step. Each backend
 // compiles a body once for each optimizer, and a batch chooses once.
 template <class Use>
 void WithOptimizer(const OptimizerOptions& options, const StepScalars& scalars, Use use) {

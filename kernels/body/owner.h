@@ -1,7 +1,7 @@
-// Who owns a key: the one function of (bag, key) by which the sharder and the all-to-all plan decides that.
+// Owner is the one function of (bag, key) by which the sharder and the all-to-all plan decide who owns a key.
 //
 // Today a key's bucket alone decides. A placement by slot, or of whole tables, is another type with the same
-// members: the sharder (keep_mine.h) and the traffic between ranks (traffic.h) take the type as a template
+// members: the sharder (keep_mine.h) and the all-to-all plan (all_to_all.h) take the type as a template
 // argument.
 #ifndef SLOTWISE_KERNELS_BODY_OWNER_H_
 #define SLOTWISE_KERNELS_BODY_OWNER_H_
@@ -15,13 +15,12 @@
 namespace slotwise::body {
 
 struct Owner {
-  // Whether the answer depends on the bag. Where it does not, a caller that has only the key names no bag:
-  // kNoBag.
+  // Says whether the owner depends on the bag. If not, a caller that has only the key passes kNoBag.
   static constexpr bool kNeedsBag = false;
 
   const std::uint16_t* bucket_map;  // [kBuckets] the rank that owns each bucket
 
-  // The rank that owns `key` in `bag`, which is counted over the whole batch.
+  // Returns the rank that owns `key` in `bag`, which is counted over the whole batch.
   SLOTWISE_HD std::uint16_t operator()(std::uint32_t /*bag*/, Key key) const {
     return bucket_map[Bucket(key)];
   }

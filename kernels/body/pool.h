@@ -22,8 +22,8 @@ struct PoolBags {
   const RowIndex* row_of;        // [keys]
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // [keys], or null: all 1
-  // [bags + 1] The place of each bag in `out`; a bag that has the next one's place is left out. Null: bag b
-  // goes to b.
+  // [bags + 1] The place of each bag in `out`; a bag with the next bag's place is left out. If null, bag b
+  // goes to place b.
   const std::uint32_t* places;
   T* out;  // [bags][dim]
 
@@ -36,7 +36,7 @@ struct PoolBags {
     }
   }
 
-  // Asks for the beginning of a long bag only: the processor itself sees far enough ahead from there.
+  // Prefetches only the beginning of a long bag: the processor itself sees far enough ahead from there.
   static constexpr std::uint32_t kAhead = 8;
   void Prefetch(std::uint32_t bag) const {
     constexpr std::uint32_t kMost = 8;
@@ -70,8 +70,8 @@ struct PoolBags {
     Store(chunk, bag, sum);
   }
 
-  // Pools bags that follow each other. Of their keys, wherever one bag ends, kRows rows are loaded before the
-  // first of them is added, and so are the row numbers of the next kRows keys.
+  // Pools bags that follow each other. Loads kRows rows of their keys, across the ends of bags, before it
+  // adds the first of them; and the row numbers of the next kRows keys too.
   template <std::uint32_t kRows, class Chunk, class Weigh>
   SLOTWISE_HD void PoolRun(Chunk chunk, std::uint32_t first, std::uint32_t last, Weigh weigh) const {
     const std::uint32_t begin = offsets[first];
@@ -113,8 +113,8 @@ struct PoolBags {
     for (std::uint32_t r = 0; r < kRows; ++r) next[r] = i + r < end ? row_of[i + r] : kNoRow;
   }
 
-  // Writes `bag` and the empty bags between it and the bag of `key`. `bag` becomes the key's bag, whose end
-  // is returned.
+  // Writes `bag` and the empty bags between it and the bag of `key`. Sets `bag` to the key's bag, and returns
+  // that bag's end.
   template <class Chunk>
   SLOTWISE_HD std::uint32_t FinishBagsBefore(Chunk chunk, std::uint32_t key, std::uint32_t& bag,
                                              Vectors<Chunk>& sum) const {
@@ -140,8 +140,8 @@ struct PoolBags {
   }
 };
 
-// Computes what mean and sqrtn divide a bag by. That is n or √n of all keys of the bag, with absent keys and
-// those of other ranks; with weights, Σ w or √Σ w² in key order from +0, which is 0 where weights cancel out.
+// Computes the divisor of a bag for mean and sqrtn: n or √n, where n counts also absent keys and those of
+// other ranks. With weights it is Σ w or √Σ w² in key order from +0, which is 0 where weights cancel out.
 struct BagDivisor {
   const std::uint32_t* offsets;  // [bags + 1]
   const float* weights;          // of the keys that `offsets` count, or null: all 1
@@ -160,12 +160,12 @@ struct BagDivisor {
   }
 };
 
-// REQUIRES: Divides(combiner). `offsets` and `weights`: as BagDivisor has them.
+// REQUIRES: Divides(combiner). `offsets` and `weights` are those of BagDivisor.
 inline BagDivisor DivisorOf(Combiner combiner, const std::uint32_t* offsets, const float* weights) {
   return {offsets, weights, combiner == Combiner::kSqrtn};
 }
 
-// Divides the pooled values of a bag, which one tile works on. A divisor of 0 makes zeros.
+// Divides the pooled values of a bag, which one tile works on. A divisor of 0 gives zeros.
 struct DivideBags {
   BagDivisor divisor_of;
   std::uint32_t dim;

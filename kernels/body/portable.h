@@ -1,10 +1,10 @@
-// A function marker and the tile, by which an algorithm is written once for the CPU and for CUDA.
+// A function marker and the tile let an algorithm be written once for the CPU and for CUDA.
 //
-// A tile is the lanes that work on one row together. A row's elements are cut into chunks. Of a chunk a lane
-// holds some vectors; a vector is what a lane loads or stores at once: a float, or four (Float4).
-// Neighbouring lanes hold neighbouring vectors, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is
-// one lane, whose vectors are the processor's. One lane computes an element, in one order, so the tile never
-// shows in the result.
+// A tile is the lanes that work on one row together. A row's elements are cut into chunks. A lane holds some
+// vectors of a chunk; it loads or stores a vector at once, which is a float, or four (Float4). Neighbouring
+// lanes hold neighbouring vectors, so loads coalesce. The CPU's own tile (backend/cpu_tile.h) is one lane,
+// whose vectors are the processor's. One lane computes an element, in one order, so the result never depends
+// on the tile.
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
@@ -32,7 +32,7 @@
 
 namespace slotwise::body {
 
-// Four floats. Operators compute with each of them by itself.
+// Four floats. Operators work on each of them by itself.
 struct alignas(16) Float4 {
   float x, y, z, w;
 
@@ -72,7 +72,7 @@ struct Float16 {
   std::uint16_t bits;
   SLOTWISE_HD static Float16 Of(float value) {
 #ifdef __CUDA_ARCH__
-    // One instruction gives the same bits, but for a NaN's.
+    // One instruction gives the same bits, except for a NaN.
     std::uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     const bool is_number = value == value;
@@ -96,7 +96,7 @@ struct alignas(kFloatsOf<Vector> * sizeof(Half)) HalvesOf {
   Half halves[kFloatsOf<Vector>];
 };
 
-// LoadVector and StoreVector: a vector in memory is named by the address of its first number.
+// LoadVector and StoreVector take the address of a vector's first number.
 template <class Vector>
 SLOTWISE_HD Vector LoadVector(const float* from) {
   return *reinterpret_cast<const Vector*>(from);
@@ -125,7 +125,7 @@ SLOTWISE_HD void StoreVector(Half* to, Vector vector) {
   *reinterpret_cast<HalvesOf<Vector, Half>*>(to) = narrow;
 }
 
-// The tile of one lane, which takes 16 floats at a time. Of any tile, Sync() waits for the tile's other lanes
+// The tile of one lane, which takes 16 floats at a time. In any tile, Sync() waits for the tile's other lanes
 // and makes what they wrote visible; From(lane, x) returns that lane's x, and all lanes call From together. A
 // tile of more lanes than one has Memory<n>(), n floats that all of its lanes see.
 struct SerialTile {
@@ -138,7 +138,7 @@ struct SerialTile {
   SLOTWISE_HD static constexpr std::uint32_t From(std::uint32_t /*lane*/, std::uint32_t x) { return x; }
 };
 
-// Asks for the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
+// Prefetches the cache lines of data that will be read soon, on the CPU alone. A body of a launch may have a
 // `Prefetch(i)` and a `kAhead`: the CPU backend calls Prefetch(i) kAhead indices before it calls the body
 // with i, so that memory is under way while the body works on others. A body that has a `KeyOf(i)` too
 // searches the hash table `searched()` for that key: the CPU backend hashes many keys at once, and calls
@@ -154,9 +154,9 @@ void PrefetchBytes(const void* data, std::size_t bytes) {
   }
 }
 
-// The same for a row. A row of several lines is fetched as far as the second-level cache: a core has room for
-// few lines on their way to the first level, and waits when it asks for more. Of a long row the processor
-// itself sees the end coming.
+// Prefetches a row. A row of several lines is fetched as far as the second-level cache: a core has room for
+// few lines on their way to the first level, and waits when it asks for more. The processor itself prefetches
+// the end of a long row.
 template <class Element>
 void PrefetchRow(const Element* row, std::size_t elements) {
   constexpr int kFirstLevel = 3;
@@ -168,7 +168,7 @@ void PrefetchRow(const Element* row, std::size_t elements) {
   PrefetchBytes<kSecondLevel>(row, bytes < kMostBytes ? bytes : kMostBytes);
 }
 
-// This lane's vectors of a chunk. A chunk that is not kWhole is longer than what is left of the row: elements
+// This lane's vectors of a chunk. A chunk that is not kWhole is longer than the rest of the row: elements
 // beyond the row load as 0 and are not stored. Elements in memory are float, Float16 or BFloat16. REQUIRES:
 // Tile::Vector is float, or rows are aligned to a vector's size in memory, and have a whole number of
 // vectors.
@@ -178,8 +178,8 @@ struct TileChunk {
   static constexpr std::uint32_t kVectors = Tile::kVectors;
   static constexpr std::uint32_t kVectorFloats = kFloatsOf<Vector>;
   static constexpr std::uint32_t kFloats = Tile::kLanes * kVectors * kVectorFloats;  // of all lanes
-  // A sum may load so many of its items before it adds the first. A second item costs no warps on a GPU where
-  // a lane's part of a row is so large that few warps have the registers for it anyway.
+  // The number of items that a sum may load before it adds the first. A second item costs no warps on a GPU
+  // where a lane's part of a row is so large that few warps have the registers for it anyway.
   static constexpr std::uint32_t kItemsInFlight =
       Tile::kRowsInFlight > 1 && kFloats / Tile::kLanes >= 16 ? 2 : 1;
   std::uint32_t first;

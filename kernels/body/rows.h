@@ -1,9 +1,8 @@
-// Where rows lie in memory, and what a new row holds.
+// RowsOf says where rows lie in memory, and WriteNewRows says what a new row holds.
 //
 // A row's record is its `dim` values and then the optimizer's vectors of `dim` floats, in one piece, so that
 // an update touches one place in memory. An optimizer that keeps one float a row keeps it in an array of its
-// own, in the order of the rows. To everybody outside, who exports or imports a row, that float follows the
-// values.
+// own, in the order of the rows. In exports and imports of a row, that float follows the values.
 #ifndef SLOTWISE_KERNELS_BODY_ROWS_H_
 #define SLOTWISE_KERNELS_BODY_ROWS_H_
 
@@ -25,13 +24,13 @@ struct FloatsOfRow {
   SLOTWISE_HD float& operator[](std::uint32_t j) const { return j < in_record ? record[j] : *shared; }
 };
 
-// Rows of Elements. All tables' are floats; pooling reads Float16 and BFloat16 too.
+// Rows of Elements. All tables have rows of floats; pooling can read Float16 and BFloat16 too.
 template <class Element>
 struct RowsOf {
   Element* records;
-  float* shared;  // [rows] what the optimizer keeps once a row; null if it keeps no such float
+  float* shared;  // [rows] the float that the optimizer keeps once a row; null if it keeps none
   std::uint32_t dim;
-  std::uint32_t floats;  // all of a row's: dim, and its state's
+  std::uint32_t floats;  // all floats of a row: dim, and its state's
   std::uint32_t stride;  // from one record to the next
 
   SLOTWISE_HD Element* Record(RowIndex row) const {
@@ -67,7 +66,7 @@ struct WriteNewRows {
 // Copies the floats of a row, which one tile works on, to where the host can fetch it.
 struct CopyRecords {
   RowsRef rows;
-  const RowIndex* from;        // by `which`
+  const RowIndex* from;        // indexed by `which`
   const std::uint32_t* which;  // [records]
   float* to;                   // [records][floats]
 

@@ -1,10 +1,9 @@
-// SipHash of one 64-bit word: the keyed hash that gives a key its place in a hash table.
+// SipHash of one 64-bit word is the keyed hash that gives a key its place in a hash table.
 //
 // SipHash-c-d (Aumasson and Bernstein 2012) mixes each word of the message into four words of state in c
-// rounds, and ends with d rounds more. Without its key, its values cannot be told from random
-// ones. A message of eight bytes is the word itself and a second word that says its length. What the first
-// round does to the state before the message shows depends on the key alone, so it is done once, in the
-// constructor.
+// rounds, and ends with d rounds more. Without the hash's key, its values cannot be told from random ones. A
+// message of eight bytes is the word itself and a second word that says its length. The part of the first
+// round before the message enters the state depends on the key alone, so the constructor does that part once.
 #ifndef SLOTWISE_KERNELS_BODY_SIPHASH_H_
 #define SLOTWISE_KERNELS_BODY_SIPHASH_H_
 
@@ -21,7 +20,7 @@ SLOTWISE_HD constexpr std::uint64_t RotateLeft(std::uint64_t x, int by) { return
 struct SipState {
   std::uint64_t v0, v1, v2, v3;
 
-  // The half of a round that precedes all use of v3, into which a word of the message has been mixed.
+  // Does the half of a round that precedes all use of v3, into which a word of the message was mixed.
   SLOTWISE_HD constexpr void BeginRound() {
     v0 += v1;
     v1 = RotateLeft(v1, 13) ^ v0;
@@ -76,7 +75,7 @@ class SipHashOfWord {
   SipState begun_;  // with the half of the first round that depends on the key alone
 };
 
-// What hash tables use: one round a word and three to end with, as dictionaries of several languages do.
+// Hash tables use one round a word and three at the end, as dictionaries of several languages do.
 using PlaceHash = SipHashOfWord<1, 3>;
 
 }  // namespace slotwise::body

@@ -1,4 +1,4 @@
-// The launches of snapshots, of marks of changed rows, and of bulk loads.
+// These are the bodies of snapshots, of marks of changed rows, and of bulk loads.
 //
 // While a snapshot is open, each row that existed when it began has a state:
 //
@@ -7,8 +7,8 @@
 //     kDone              no call will read the row any more
 //
 // A batch that is about to change rows claims those that are still unsaved: each of its occurrences writes
-// kUnsaved and its own place, and the one that finds its place there afterwards saves the row. So a batch
-// that is not carried on with leaves nothing to undo.
+// kUnsaved plus its own place, and the one that finds its place there afterwards saves the row. So an
+// abandoned batch leaves nothing to undo.
 #ifndef SLOTWISE_KERNELS_BODY_SNAPSHOT_H_
 #define SLOTWISE_KERNELS_BODY_SNAPSHOT_H_
 
@@ -29,7 +29,7 @@ inline constexpr std::uint32_t kDone = ~std::uint32_t{0};
 SLOTWISE_HD constexpr bool IsCopied(std::uint32_t state) { return state < kUnsaved; }
 SLOTWISE_HD constexpr bool IsUnsaved(std::uint32_t state) { return state >= kUnsaved && state != kDone; }
 
-// Copies all floats of a row out of the table, or into it. A tile works on it.
+// Copy all floats of a row, which one tile works on, out of the table, or into it.
 template <class Tile>
 SLOTWISE_HD void CopyFloatsOut(Tile tile, const RowsRef& rows, RowIndex row, float* to) {
   const float* const record = rows.Record(row);
@@ -54,7 +54,7 @@ struct Fill {
   SLOTWISE_HD void operator()(std::uint64_t i) const { values[i] = value; }
 };
 
-// The states of the rows that there were when the snapshot began.
+// The states of the rows that existed when the snapshot began.
 struct RowStates {
   std::uint32_t* states;  // [used]
   std::uint32_t used;
@@ -80,7 +80,7 @@ struct ClaimRows {
   }
 };
 
-// Whether an occurrence is the one that claimed its row.
+// Returns whether an occurrence is the one that claimed its row.
 struct HasClaimed {
   RowStates snapshot;
   const RowIndex* rows;
@@ -110,7 +110,7 @@ struct SaveRows {
   void Prefetch(std::uint32_t n) const { PrefetchFloats(rows, row_of[claimers[n]]); }
 };
 
-// Takes the states of rows that are about to be read, which are done then.
+// Takes the states of rows that are about to be read, and sets them to kDone.
 struct TakeStates {
   RowStates snapshot;
   const RowIndex* wanted;
@@ -154,13 +154,13 @@ struct ReadRows {
   }
 };
 
-// Whether the i-th row was read from a copy.
+// Returns whether the i-th row was read from a copy.
 struct WasCopied {
   const std::uint32_t* taken;
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return IsCopied(taken[i]); }
 };
 
-// Gives the copies that were read back: behind the *size copies that are free.
+// Appends the copies that have been read to the list of free copies, which has *size entries.
 struct FreeCopies {
   const std::uint32_t* taken;
   const std::uint32_t* copied;  // places of `taken`
@@ -169,7 +169,7 @@ struct FreeCopies {
   SLOTWISE_HD void operator()(std::uint32_t n) const { free_copies[*size + n] = taken[copied[n]]; }
 };
 
-// *to += *added - less, on one thread.
+// Computes *to += *added - less, on one thread.
 struct AddTo {
   std::uint32_t* to;
   const std::uint32_t* added;  // null: 0
@@ -187,9 +187,9 @@ struct ReadCounts {
   SLOTWISE_HD CountsOfCopies operator()() const { return {*wanted, *free}; }
 };
 
-// Marks of changed rows: a byte a row, so that threads that mark different rows never share a word.
-inline constexpr std::uint8_t kChanged = 1;  // since the last snapshot that remembers began
-inline constexpr std::uint8_t kTaken = 2;    // between the one before and it, while it is open
+// A mark of a changed row is a byte, so that threads that mark different rows never share a word.
+inline constexpr std::uint8_t kChanged = 1;  // since the last snapshot with `remember` began
+inline constexpr std::uint8_t kTaken = 2;    // between the one before and that one, while that one is open
 
 struct MarkRows {
   const RowIndex* rows;  // distinct
@@ -205,14 +205,14 @@ struct MarkSegments {
   }
 };
 
-// A snapshot that remembers begins.
+// Begins a snapshot with `remember`.
 struct TakeMarks {
   std::uint8_t* marks;
   SLOTWISE_HD void operator()(std::uint64_t row) const {
     marks[row] = (marks[row] & kChanged) != 0 ? kTaken : 0;
   }
 };
-// It ends, and was kept or not.
+// Ends that snapshot, which was kept or not.
 struct EndMarks {
   std::uint8_t* marks;
   bool kept;
@@ -222,7 +222,7 @@ struct EndMarks {
   }
 };
 
-// One word for the marks of 32 rows: the CPU's caches then hold the marks of many million rows while the
+// Packs the marks of 32 rows into a word: the CPU's caches then hold the marks of many million rows while the
 // cells ask for them in no order.
 struct PackMarks {
   const std::uint8_t* marks;
@@ -239,8 +239,8 @@ struct PackMarks {
   }
 };
 
-// Lists the keys and rows of cells, those behind `first`, and writes that the rows will be read. All live
-// cells, or those whose rows have changed, are numbered (backend/concept.h).
+// Lists the keys and rows of the cells from `first` on, and marks the rows as kUnsaved. Numbers all live
+// cells, or those whose rows have changed (backend/concept.h).
 template <bool kAll>
 struct ListRows {
   static constexpr bool kNumbersMost = kAll;
@@ -256,15 +256,15 @@ struct ListRows {
   Key* keys;
   RowIndex* rows;
 
-  // Without branches, but for the rare changed row: which cells are live cannot be foreseen. A mask, where
-  // compilers make a branch of a condition, takes a third of the time.
+  // This has no branches, but for the rare changed row: a processor cannot predict which cells are live. A
+  // mask takes a third of the time of the branch that compilers make of a condition.
   SLOTWISE_HD Listed operator()(std::uint32_t i) const {
     if constexpr (kAll) {
       const bool live = table.Live(first + i);
       return {live ? Value(table.RowAt(first + i)) : Value(kNoRow)};
     } else {
       const RowIndex at =
-          table.RowAt(first + i);  // any, if the cell is free, and kNoRow if its key was erased
+          table.RowAt(first + i);  // arbitrary if the cell is free, and kNoRow if its key was erased
       const std::uint32_t has = snapshot.Has(at) ? 1 : 0;
       const std::uint32_t row = Value(at) & (0U - has);
       const std::uint32_t live = has & (table.Live(first + i) ? 1U : 0U);

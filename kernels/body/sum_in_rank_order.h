@@ -1,5 +1,5 @@
 // The sum over ranks adds numbers of each rank in float32, from +0 in the order of the ranks. This body adds
-// up everything that ranks send each other, so all ways between ranks give the same bytes.
+// up everything that ranks send each other, so every transport between ranks gives the same bytes.
 //
 // Sums begin from +0, because a negative number may round to -0 as it becomes 16 bits, and a sum of nothing
 // else would stay -0.

@@ -1,4 +1,4 @@
-// From the gradients of bags to updated rows: one optimizer step for each row that occurs in the batch.
+// These bodies turn the gradients of bags into updated rows: each row in the batch takes one optimizer step.
 //
 // A stable sort by row brings the occurrences of each row together, in batch order: a segment. A segment's
 // gradient is summed as a tree: each block of kSumBlock occurrences is added in order, then each block of
@@ -42,7 +42,7 @@ struct CountUp {
   SLOTWISE_HD void operator()(std::uint32_t i) const { places[i] = i; }
 };
 
-// Whether an occurrence is the first of its row.
+// Returns whether an occurrence is the first of its row.
 struct BeginsSegment {
   const std::uint32_t* rows;  // sorted
   SLOTWISE_HD bool operator()(std::uint32_t i) const { return i == 0 || rows[i] != rows[i - 1]; }
@@ -50,10 +50,9 @@ struct BeginsSegment {
 
 // The occurrences of a batch, grouped by row.
 struct Segments {
-  const std::uint32_t* rows;  // [occurrences] sorted
-  const std::uint32_t*
-      items;  // [occurrences] what was sorted along: each one's bag, or its place in the batch
-  const std::uint32_t* begin;  // [segments] its first occurrence
+  const std::uint32_t* rows;   // [occurrences] sorted
+  const std::uint32_t* items;  // [occurrences] the sort's values: each one's bag, or its place in the batch
+  const std::uint32_t* begin;  // [segments] each one's first occurrence
   std::uint32_t segments;
   std::uint32_t occurrences;
 
@@ -62,7 +61,7 @@ struct Segments {
   }
   SLOTWISE_HD RowIndex Row(std::uint32_t segment) const { return RowIndex{rows[begin[segment]]}; }
 
-  // The same, of which there are `size`.
+  // Returns the same, with `size` as the number of segments.
   SLOTWISE_HD Segments Of(std::uint32_t size) const { return {rows, items, begin, size, occurrences}; }
 };
 
@@ -73,7 +72,7 @@ SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, const float* item, std:
   return chunk.Load(item, vector);
 }
 
-// The source of occurrences whose gradient is the bag's: a row of float[bags][dim].
+// The source of occurrences whose gradient is that of their bag: a row of float[bags][dim].
 struct BagGradients {
   const float* gradients;
   const std::uint32_t* bags;  // [occurrences]
@@ -84,8 +83,8 @@ struct BagGradients {
   void Prefetch(std::uint32_t i) const { PrefetchRow((*this)(i), dim); }
 };
 
-// The source of other occurrences, whose gradient is (the bag's · weight) / divisor. Bags whose divisor is 0
-// have no occurrences (zero_divisor_bags.h).
+// The source of other occurrences, whose gradient is (the bag's gradient · weight) / divisor. Bags whose
+// divisor is 0 have no occurrences (zero_divisor_bags.h).
 struct ScaledGradients {
   const float* gradients;
   const std::uint32_t* occurrences;  // [occurrences] their places in the batch
@@ -128,7 +127,7 @@ SLOTWISE_HD void SumInOrder(Chunk chunk, std::uint32_t count, Source source, Vec
   }
 }
 
-// The same sum. Behind the first item, kItems items are loaded before the first of them is added.
+// Computes the same sum. After the first item, loads kItems items before it adds the first of them.
 template <std::uint32_t kItems, class Chunk, class Source>
 SLOTWISE_HD void SumInOrderByMany(Chunk chunk, std::uint32_t count, Source source, Vectors<Chunk>& sum) {
   SumInOrder(chunk, 1, source, sum);
@@ -158,7 +157,7 @@ struct OptimizerRule {
 };
 
 // Computes the row's gradient: the sum of `count` items, with weight decay. A lane that holds states of the
-// row too loads item by item: with a second one in registers a GPU's processor would have fewer warps.
+// row too loads item by item: with a second item in registers, a GPU's processor would have fewer warps.
 template <class Optimizer, class Chunk, class Source>
 SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
                              float weight_decay, Vectors<Chunk>& g) {
@@ -172,8 +171,8 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
   for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
 }
 
-// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. What the step would make
-// infinite or NaN stays as it was: an element, or the whole row where its elements share a state.
+// Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. An element that the step would
+// make infinite or NaN stays as it was; so does a whole row if that would happen to its shared state.
 template <class Tile, class Optimizer, class Source>
 SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
                                      RowIndex row, std::uint32_t count, Source source) {
@@ -185,7 +184,7 @@ SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& 
   });
 }
 
-// The same for an optimizer that shares a state among the row's elements. A row of one chunk stays in
+// Does the same for an optimizer that shares a state among the row's elements. A row of one chunk stays in
 // registers while the lanes add up its squares; of a longer row the gradient is summed twice.
 template <class Tile, class Optimizer, class Source>
   requires Optimizer::kSharesState
@@ -244,7 +243,7 @@ struct ApplyOptimizerToShort {
     }
   }
 
-  // Asks for the beginning of a segment only, as in pooling.
+  // Prefetches only the beginning of a segment, as in pooling.
   static constexpr std::uint32_t kAhead = 12;
   void Prefetch(std::uint32_t segment) const {
     constexpr std::uint32_t kMost = 8;
@@ -284,13 +283,13 @@ struct ApplyOptimizerToLong {
   }
 };
 
-// Overwrites the row of a segment, which one tile works on, by the segment's last occurrence. Imports have
+// Overwrites the row of a segment, which one tile works on, with the segment's last occurrence. Imports have
 // one key a bag.
 struct AssignRows {
-  Segments segments;      // items: bags
+  Segments segments;      // whose items are bags
   const float* values;    // [bags][columns]
   std::uint32_t columns;  // the whole record, or dim
-  float state;            // of a new row, for what `columns` leaves out
+  float state;            // of a new row, for the floats that `columns` leaves out
   RowsRef rows;
 
   template <class Tile>

@@ -1,5 +1,5 @@
-// The bodies that leave the keys of zero-divisor bags out of a batch: bags with keys, whose weights make the
-// combiner's divisor 0. Such a bag becomes an empty one, so the other bags keep their numbers.
+// These bodies leave the keys of zero-divisor bags out of a batch. Such a bag has keys, but weights that make
+// the combiner's divisor 0. It becomes an empty bag, so the other bags keep their numbers.
 #ifndef SLOTWISE_KERNELS_BODY_ZERO_DIVISOR_BAGS_H_
 #define SLOTWISE_KERNELS_BODY_ZERO_DIVISOR_BAGS_H_
 
