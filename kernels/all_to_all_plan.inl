@@ -1,8 +1,8 @@
-// AllToAllPlanOn: the plan of all_to_all_plan.h, for every backend: which bags of one batch travel between
-// ranks, where each lies on its ways, and what is done with them at the ends.
+// AllToAllPlanOn implements the plan of all_to_all_plan.h on every backend: it computes which bags of one
+// batch travel between ranks and where each lies on its way, and does the work at both ends.
 //
-// All arrays of the plan are its own, so that plans of several batches may be in use at once.
-// Thread-safety: the device's.
+// A plan owns all its arrays, so plans of several batches may be in use at once. Thread-safety: same as the
+// device.
 #ifndef SLOTWISE_KERNELS_ALL_TO_ALL_PLAN_INL_
 #define SLOTWISE_KERNELS_ALL_TO_ALL_PLAN_INL_
 
@@ -58,7 +58,7 @@ class AllToAllPlanOn final : public AllToAllPlan {
     batch_ = batch;
   }
 
-  // Whether this is the plan of batch number `batch`.
+  // Returns whether this is the plan of batch number `batch`.
   bool IsOf(std::uint64_t batch) const { return batch_ == batch; }
 
   // REQUIRES: Plan.
@@ -74,8 +74,8 @@ class AllToAllPlanOn final : public AllToAllPlan {
     return traffic_;
   }
 
-  // REQUIRES: Plan. [bags + 1] where each bag lies among those that this rank sends; a bag that does not
-  // travel lies where the next one does.
+  // REQUIRES: Plan. Returns where each bag lies among those that this rank sends, [bags + 1]; a bag that does
+  // not travel lies where the next one does.
   const std::uint32_t* sent_places() { return sent_places_.data(); }
 
   void AddReceived(Stream& stream, ConstNumbers received, float* sums) const override {
@@ -99,7 +99,7 @@ class AllToAllPlanOn final : public AllToAllPlan {
   typename B::HostCopy counts_on_host_;
   body::BagCopies copies_{};
   BagTraffic traffic_;
-  std::uint64_t batch_ = 0;  // whose plan this is: 0, of none
+  std::uint64_t batch_ = 0;  // the batch whose plan this is; 0 if there is none
 };
 
 }  // namespace slotwise

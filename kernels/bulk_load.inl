@@ -1,7 +1,7 @@
-// Bulk load: rows that come with their whole records, from host memory.
+// A bulk load takes rows with their whole records from host memory.
 //
 // Keys are distinct, so nothing is sorted, and new rows get no initial values. Throws std::bad_alloc.
-// Thread-safety: the queue's.
+// Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_BULK_LOAD_INL_
 #define SLOTWISE_KERNELS_BULK_LOAD_INL_
 
@@ -18,7 +18,7 @@
 
 namespace slotwise {
 
-// An array of the host's where launches can read it: itself, or a copy.
+// A host array where launches can read it: the array itself, or a copy.
 template <Backend B, class T>
 class OnDevice {
  public:

@@ -1,6 +1,6 @@
-// Changes: which rows of a shard have changed, and which keys were erased, since a snapshot that was kept.
+// Changes remembers which rows of a shard changed, and which keys were erased, since the last kept snapshot.
 //
-// Included by row_store.inl. Thread-safety: the queue's.
+// Included by row_store.inl. Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_CHANGES_INL_
 #define SLOTWISE_KERNELS_CHANGES_INL_
 
@@ -18,18 +18,18 @@
 
 namespace slotwise {
 
-// Marks in device memory, a byte a row; erased keys in host memory, up to a bound past which they are no
-// longer remembered, and changes alone are not enough.
+// Has marks in device memory, a byte a row, and erased keys in host memory, up to a bound. Past the bound no
+// erased keys are remembered, and a snapshot of changes alone is not possible.
 template <Backend B>
 class Changes {
  public:
   using Queue = typename B::Queue;
 
-  // Nothing has changed yet. REQUIRES: max_rows are the most rows there will ever be. Throws std::bad_alloc.
+  // Begins without changes. REQUIRES: max_rows are the most rows there will ever be. Throws std::bad_alloc.
   Changes(Queue& queue, std::uint64_t max_rows, std::uint64_t max_erased)
       : max_rows_(max_rows), max_erased_(max_erased), marks_(queue, max_rows) {}
 
-  // For how many rows there are marks.
+  // Returns for how many rows there are marks.
   std::uint64_t rows() const { return rows_; }
   // Makes marks for `rows` rows. Throws std::bad_alloc; rows() is as it was then.
   void Grow(Queue& queue, std::uint64_t rows) {
@@ -44,7 +44,7 @@ class Changes {
   void Mark(Queue& queue, const RowIndex* rows, std::uint32_t n) {
     B::ForEach(queue, n, body::MarkRows{rows, marks_.data()});
   }
-  // The same for the rows of segments.
+  // Marks the rows of segments.
   void Mark(Queue& queue, const body::Segments& segments) {
     B::ForEach(queue, segments.segments, body::MarkSegments{segments, marks_.data()});
   }
@@ -74,7 +74,7 @@ class Changes {
     return FailedPrecondition("more than " + std::to_string(max_erased_) +
                               " keys were erased since the last checkpoint: take a base");
   }
-  // The distinct keys that were erased. Throws std::bad_alloc.
+  // Returns the distinct keys that were erased. Throws std::bad_alloc.
   std::vector<Key> ErasedKeys() const {
     std::vector<Key> keys = erased_;
     std::ranges::sort(keys, {}, [](Key key) { return Value(key); });
@@ -82,7 +82,7 @@ class Changes {
     return keys;
   }
 
-  // One bit for each row in [0, used), in `words`. Throws std::bad_alloc.
+  // Returns one bit for each row in [0, used), in `words`. Throws std::bad_alloc.
   const std::uint32_t* Packed(Queue& queue, std::uint32_t used,
                               typename B::template Scratch<std::uint32_t>& words) {
     const std::uint32_t size = used / 32 + (used % 32 == 0 ? 0 : 1);
@@ -91,13 +91,13 @@ class Changes {
     return packed;
   }
 
-  // A snapshot that remembers begins: changes count from now on. Cannot fail.
+  // Begins a snapshot with `remember`: changes count from now on. Cannot fail.
   void Take(Queue& queue) {
     B::ForEach(queue, rows_, body::TakeMarks{marks_.data()});
     taken_ = std::exchange(erased_, {});
     too_many_taken_ = std::exchange(too_many_erased_, false);
   }
-  // It ends. If it was not kept, what it took has changed still.
+  // Ends that snapshot. If it was not kept, the changes before it count again.
   void EndTake(Queue& queue, bool kept) {
     B::ForEach(queue, rows_, body::EndMarks{marks_.data(), kept});
     const std::vector<Key> taken = std::exchange(taken_, {});

@@ -1,4 +1,4 @@
-// Stream::Convert, for every backend.
+// Implements Stream::Convert for every backend.
 //
 // Included by shard_cpu.cc and shard_cuda.cu alone.
 #ifndef SLOTWISE_KERNELS_CONVERT_INL_

@@ -1,7 +1,7 @@
-// What leaves a shard beside batches: the list of its keys, rows by key, and the digest.
+// These functions export from a shard, beside batches: the list of its keys, rows by key, and the digest.
 //
 // Each call takes the scratch that it needs and gives it back; each waits for the queue. Throws
-// std::bad_alloc. Thread-safety: the queue's.
+// std::bad_alloc. Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_EXPORT_INL_
 #define SLOTWISE_KERNELS_EXPORT_INL_
 
@@ -21,10 +21,10 @@
 
 namespace slotwise {
 
-// Every key that has a row, in no order.
+// Returns every key that has a row, in no order.
 template <Backend B>
 std::vector<Key> ExportKeys(typename B::Queue& queue, RowStore<B>& store) {
-  // Some cells at a time: what that takes in scratch does not grow with the table.
+  // Lists some cells at a time, so that the scratch for it does not grow with the table.
   constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
   const body::HashTableRef table = store.hash_table();
   const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
@@ -42,7 +42,7 @@ std::vector<Key> ExportKeys(typename B::Queue& queue, RowStore<B>& store) {
   return keys;
 }
 
-// The records of those of `keys`, in host memory, that have a row, in their order.
+// Returns the records of those of `keys`, in host memory, that have a row, in their order.
 template <Backend B>
 RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<const Key> keys) {
   const auto n = static_cast<std::uint32_t>(keys.size());
@@ -68,7 +68,7 @@ RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<co
   return out;
 }
 
-// The sums of two hashes over all rows.
+// Returns the sums of two hashes over all rows.
 template <Backend B>
 DigestSums DigestOf(typename B::Queue& queue, RowStore<B>& store) {
   return B::Sum(queue, store.hash_table().Cells(), body::HashCell{store.hash_table(), store.values()});

@@ -1,4 +1,4 @@
-// IngestCopy over any backend: each launch takes a number of arrays, and the host hears of all of them at
+// IngestCopyOn copies arrays on any backend. Each launch takes several arrays, and reports on all of them at
 // once.
 //
 // Included by ingest_copy_cpu.cc and shard_cuda.cu, and by the simulator, on a backend that stops midway.
@@ -19,7 +19,7 @@ namespace slotwise {
 template <Backend B>
 class IngestCopyOn {
  public:
-  // `queue` outlives it.
+  // REQUIRES: `queue` outlives the IngestCopyOn.
   explicit IngestCopyOn(typename B::Queue& queue) : queue_(queue) {
     constexpr std::uint32_t kMost = body::ArrivingArrays::kMost;
     sums_.Reserve(queue, body::ArrivingArrays::PlaceOf(kMost, 0));
@@ -27,7 +27,7 @@ class IngestCopyOn {
     B::ForEach(queue, kMost, body::ClearArrivals{sums_.data(), wrong_.data()});
   }
 
-  // Begins to copy arrays, and to write what is found of them to `found`, which the device writes.
+  // Begins to copy arrays, and to report on them in `found`, in memory that the device can write.
   void Copy(std::span<const ArrivingArray> arrays, ArrivedArray* found) {
     constexpr std::size_t kMost = body::ArrivingArrays::kMost;
     for (std::size_t first = 0; first < arrays.size(); first += kMost) {

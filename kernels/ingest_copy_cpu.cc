@@ -1,4 +1,4 @@
-// The CPU: the arrivals of ingest_copy.inl on the backend of backend/cpu.h.
+// Runs the IngestCopyOn of ingest_copy.inl on the CPU backend (backend/cpu.h).
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace slotwise {
 namespace {
 
-// Works on the thread that asks: others are the engine's.
+// Works on the calling thread, because the other threads are the engine's.
 class CpuIngestCopy final : public IngestCopy {
  public:
   std::shared_ptr<std::byte[]> Take(std::size_t bytes) override {

@@ -1,4 +1,4 @@
-// A build without CUDA: says so, instead of shard_cuda.cu.
+// A build without CUDA has this file in the place of shard_cuda.cu.
 #include "kernels/shard.h"
 
 namespace slotwise {

@@ -17,7 +17,7 @@ int NumaNodeOfPciDevice(const std::string& bus_id) {
   return node;
 }
 
-// By system calls, because libnuma would be one more library for two of them.
+// Makes system calls, because libnuma would be one more library for two of them.
 PreferNumaNode::PreferNumaNode(int node) {
   if (node < 0 || static_cast<unsigned long>(node) >= kMostNodes) return;
   if (syscall(SYS_get_mempolicy, &mode_before_, nodes_before_, kMaxNode, nullptr, 0) != 0) return;

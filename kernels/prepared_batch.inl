@@ -1,7 +1,7 @@
-// A batch on its rank: the Sharder selects the keys that the rank owns; the PreparedBatch, of which a shard
-// has one, finds or makes their rows, and pools these.
+// The Sharder selects the keys of a batch that its rank owns. The PreparedBatch, of which a shard has one,
+// finds or makes the rows of the keys, and pools the rows.
 //
-// Thread-safety: the queue's. All arrays are in device memory.
+// Thread-safety: same as the queue. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 #define SLOTWISE_KERNELS_PREPARED_BATCH_INL_
 
@@ -31,14 +31,14 @@ struct KeptKeys {
   const Key* keys = nullptr;                      // [size]
   const float* weights = nullptr;                 // [size], or null: all 1
   std::uint32_t bags = 0;                         // of all ranks: a bag without a key here is empty
-  std::uint32_t most = 0;                         // the keys are no more than this
+  std::uint32_t most = 0;                         // an upper bound of their number
   std::uint32_t size = 0;                         // their number, if size_on_device is null
   const std::uint32_t* size_on_device = nullptr;  // their number, until the host has asked for it
 };
 
-// Sharder: of a batch that every rank sees, the keys of this rank, with their weights and their bags'
-// offsets. The sharder owns these arrays, which last until the next SelectLocal. A sharder of one rank keeps
-// nothing: the batch's own arrays are this rank's.
+// The Sharder selects this rank's keys, with their weights and their bags' offsets, from a batch that every
+// rank sees. It owns these arrays, which last until the next SelectLocal. If there is one rank, the arrays
+// are the batch's own.
 template <Backend B>
 class Sharder {
  public:
@@ -58,8 +58,8 @@ class Sharder {
   std::uint32_t rank() const { return rank_; }
   body::Owner owner() { return body::Owner{bucket_map_.data()}; }
 
-  // This rank's keys of `batch`. Overwrites `spare`, and has done with it when the queue has done the work.
-  // Does not wait. Throws std::bad_alloc.
+  // Returns this rank's keys of `batch`. Overwrites `spare`, which is free again when the queue has done the
+  // work. Does not wait. Throws std::bad_alloc.
   KeptKeys SelectLocal(Queue& queue, const BatchView& batch, Words& spare) {
     KeptKeys kept{.batch = batch, .bags = batch.bags()};
     kept.most = static_cast<std::uint32_t>(batch.keys.size());
@@ -84,7 +84,7 @@ class Sharder {
     return kept;
   }
 
-  // Gives back what a batch's arrays take. REQUIRES: no batch needs them any more.
+  // Frees the arrays of batches. REQUIRES: no batch needs them any more.
   void FreeScratch() {
     keys_ = {};
     offsets_ = {};
@@ -110,12 +110,12 @@ class Sharder {
   typename B::template Scratch<Key> keys_;
   Words offsets_;
   typename B::template Scratch<float> weights_;
-  Words size_;          // one: how many keys were kept
-  Words weights_size_;  // one: how many weights were kept
+  Words size_;          // [1] how many keys were kept
+  Words weights_size_;  // [1] how many weights were kept
 };
 
-// PreparedBatch: the batch that a shard is in the middle of: this rank's keys, their rows, and their pooled
-// bags. Its calls come in the order that the handles of shard_batch.h allow:
+// The PreparedBatch is the batch that a shard works on: this rank's keys, their rows, and their pooled bags.
+// Its calls come in the order that the handles of shard_batch.h allow:
 //
 //     Begin ─► FindRows
 //          └─► AskForNew ─► MakeRoom ─► ExactNewRows* ─► BeginInsert ─► FinishInsert
@@ -124,16 +124,16 @@ class PreparedBatch {
  public:
   using Queue = typename B::Queue;
 
-  // Both outlive the batch.
+  // REQUIRES: both outlive the batch.
   PreparedBatch(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
 
-  // Gives back what the batch's arrays take.
+  // Frees the batch's arrays.
   void FreeScratch() {
     rows_ = {};
     absent_ = {};
   }
 
-  // The arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
+  // REQUIRES: the arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
   void Begin(const KeptKeys& kept) {
     static std::atomic<std::uint64_t> batches = 0;
     kept_ = kept;
@@ -145,7 +145,7 @@ class PreparedBatch {
     number_ = ++batches;
   }
 
-  // REQUIRES: Begin. Finds the keys' rows; keys without one stay so. Does not wait.
+  // REQUIRES: Begin. Finds the keys' rows; keys without a row get none. Does not wait.
   void FindRows() {
     if (kept_.size_on_device == nullptr) {
       B::ForEach(queue_, kept_.size, Find());
@@ -163,7 +163,7 @@ class PreparedBatch {
     if (!MayTakeAllForNew()) AskForAbsent();
   }
 
-  // REQUIRES: AskForNew. Makes room for the rows that BeginInsert will add, and says how many they are.
+  // REQUIRES: AskForNew. Makes room for the rows that BeginInsert will add, and returns their number.
   // RESOURCE_EXHAUSTED if the shard cannot have so many rows. Waits. Throws std::bad_alloc; the table is as
   // it was then.
   Result<NewRows> MakeRoom() {
@@ -177,20 +177,20 @@ class PreparedBatch {
     if (absent_size_ == 0) return NewRows{0, true};
     store_.ReserveAdd(queue_, absent_size_);
     if (store_.HasRoomFor(absent_size_)) return NewRows{absent_size_, absent_size_ == 1};
-    // Counting repeated keys once may well show that there is room; if not, grow by what is really new.
+    // There may be room if repeated keys are counted once; if not, the table grows by the new keys alone.
     const std::uint64_t exact = ExactNewRows();
     if (store_.rows() + exact > kMaxRowsPerShard) {
       return ResourceExhausted("this rank holds " + std::to_string(store_.rows()) + " of at most " +
                                std::to_string(kMaxRowsPerShard) + " rows, and the batch brings it " +
                                std::to_string(exact) + " new keys");
     }
-    // Past max_rows, the table's or this rank's, no room is made: the ranks, who tell each other their rows,
-    // will refuse the batch.
+    // Past max_rows, the table's or this rank's, no room is made: the ranks, which tell each other their
+    // rows, will refuse the batch.
     if (store_.rows() + exact <= store_.max_rows()) store_.MakeRoomFor(queue_, exact);
     return NewRows{exact, true};
   }
 
-  // REQUIRES: MakeRoom. The number of distinct keys without a row. Waits. Throws std::bad_alloc.
+  // REQUIRES: MakeRoom. Returns the number of distinct keys without a row. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
     if (!absent_is_listed_) ListAbsent();
     return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
@@ -211,7 +211,7 @@ class PreparedBatch {
     mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
   }
 
-  // REQUIRES: FinishInsert. The keys that got rows. Waits. Throws std::bad_alloc.
+  // REQUIRES: FinishInsert. Returns the keys that got rows. Waits. Throws std::bad_alloc.
   std::vector<Key> InsertedKeys() { return store_.NewKeys(queue_, added_); }
 
   // REQUIRES: FindRows or FinishInsert. Writes the sum of the rows of each of the bags [bags.first,
@@ -228,8 +228,8 @@ class PreparedBatch {
     });
   }
 
-  // The host learns how many keys were kept; waits if it does not know yet. Lookups that insert no keys do
-  // without.
+  // Tells the host how many keys were kept; waits if the host does not know yet. Lookups that insert no keys
+  // do not need the number.
   void LearnSize() {
     const std::uint32_t* const on_device = std::exchange(kept_.size_on_device, nullptr);
     if (on_device == nullptr) return;
@@ -239,15 +239,15 @@ class PreparedBatch {
   const KeptKeys& kept() const { return kept_; }
   // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
-  // Returns the row of each kept key, to be overwritten by the call that spends the batch. REQUIRES: FindRows
-  // or FinishInsert.
+  // Returns the rows of the kept keys, which the call that spends the batch overwrites. REQUIRES: FindRows or
+  // FinishInsert.
   RowIndex* rows() { return rows_.data(); }
 
  private:
   body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }
 
-  // Whether the search for absent keys can be left out. Where most keys were new the last time, it is mostly
-  // in vain. If the host does not know yet how many keys there are, they may turn out too many.
+  // Returns whether the search for absent keys can be left out, because most keys of the last batch were new.
+  // If the host does not know yet how many keys there are, they may turn out too many.
   bool MayTakeAllForNew() const {
     if (!mostly_new_) return false;
     if (kept_.size_on_device != nullptr) return true;  // MakeRoom asks again, when the size is known
@@ -264,7 +264,7 @@ class PreparedBatch {
     absent_is_asked_ = true;
   }
 
-  // The keys' rows are found, and the keys without one are listed.
+  // Waits until the keys' rows are found, and the keys without a row are listed.
   void ListAbsent() {
     LearnSize();
     if (!absent_is_asked_) AskForAbsent();
@@ -276,16 +276,16 @@ class PreparedBatch {
   RowStore<B>& store_;
   KeptKeys kept_;
   std::uint64_t number_ = 0;
-  typename B::template Scratch<RowIndex> rows_;               // [kept keys]
-  typename B::template Scratch<std::uint32_t> absent_;        // the places of kept keys without a row
-  typename B::template Answer<std::uint32_t> size_;           // of the kept keys, where a device counts them
+  typename B::template Scratch<RowIndex> rows_;         // [kept keys]
+  typename B::template Scratch<std::uint32_t> absent_;  // the places of kept keys without a row
+  typename B::template Answer<std::uint32_t> size_;     // the number of kept keys, where a device counts them
   typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
   std::uint32_t added_ = 0;                                   // keys that got rows
-  std::uint32_t absent_size_ = 0;  // of absent keys; of all keys, if they were not searched for
+  std::uint32_t absent_size_ = 0;  // the number of absent keys; of all keys, if they were not searched for
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;
   bool absent_is_listed_ = false;
-  bool mostly_new_ = true;  // of the last batch that was inserted; the first one counts as new
+  bool mostly_new_ = true;  // whether most keys of the last inserted batch were; true for the first
 };
 
 }  // namespace slotwise

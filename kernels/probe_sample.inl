@@ -1,10 +1,10 @@
-// ProbeSample: how far the searches of some batches go, measured beside the searches.
+// A ProbeSample measures how far the searches of some batches go, beside the searches themselves.
 //
 // The launches that find and add keys work at the memory's limit, and count nothing. Instead one small launch
-// now and then searches for a few keys of a batch once more, before the batch changes the table, and says how
-// far each search went. The lengths come to the host behind that launch, without a wait: a later question
-// gets what has come.
-// Thread-safety: the queue's.
+// now and then searches for a few keys of a batch once more, before the batch changes the table, and writes
+// how far each search went. The lengths come to the host behind that launch, without a wait: Read returns
+// those that have come.
+// Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_PROBE_SAMPLE_INL_
 #define SLOTWISE_KERNELS_PROBE_SAMPLE_INL_
 
@@ -25,7 +25,7 @@ namespace body {
 struct MeasureSearches {
   HashTableRef table;
   const Key* keys;
-  std::uint32_t size;                   // of the keys, if size_on_device is null
+  std::uint32_t size;                   // the number of keys, if size_on_device is null
   const std::uint32_t* size_on_device;  // the same in device memory
   std::uint32_t most;
   std::uint32_t* lengths;  // [most]
@@ -49,7 +49,7 @@ class ProbeSample {
  public:
   using Queue = typename B::Queue;
 
-  // At most so many keys of a batch are sampled, and one of so many batches is.
+  // At most kKeys keys of a batch are sampled, and one of kDistance batches is.
   static constexpr std::uint32_t kKeys = 256;
   static constexpr std::uint64_t kDistance = 1024;
 
@@ -61,10 +61,10 @@ class ProbeSample {
     under_way_ = true;
   }
 
-  // The keys of `kept` are about to be searched for in `table`, the `rehashes`-th table of its shard. Samples
-  // the batch if it is its turn: the first batch, the first of each later table, and every kDistance-th. A
-  // batch without keys has no turn, and while the lengths of the sample before have not come, none has. Does
-  // not wait.
+  // REQUIRES: the keys of `kept` are about to be searched for in `table`, the `rehashes`-th table of its
+  // shard. Samples the batch if it is its turn: the first batch, the first of each later table, and every
+  // kDistance-th. A batch without keys has no turn, nor has any while the last sample's lengths have not
+  // come. Does not wait.
   void OnBatch(Queue& queue, const body::HashTableRef& table, std::uint64_t rehashes, const KeptKeys& kept) {
     if (kept.most == 0) return;
     if (batches_left_ > 0) --batches_left_;
@@ -97,7 +97,7 @@ class ProbeSample {
 
   typename B::template Scratch<std::uint32_t> lengths_;  // [kKeys], in device memory; 0: there was no key
   typename B::HostCopy on_host_;                         // of lengths_
-  bool under_way_ = false;                               // lengths that are not counted yet
+  bool under_way_ = false;                               // whether there are lengths that are not counted yet
   std::uint64_t batches_left_ = 0;                       // until the next turn
   std::uint64_t rehashes_ = 0;                           // of the table that was sampled last
   ProbeLengths lengths_so_far_;

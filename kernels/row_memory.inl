@@ -1,8 +1,8 @@
-// RowMemory: the memory of a shard's rows, for every backend.
+// A RowMemory is the memory of a shard's rows, on every backend.
 //
 // A row's record has its values and the optimizer's vectors, aligned so that a GPU reads it in as few pieces
-// as it has. What an optimizer keeps once a row lies in an array of its own: behind the values it would push
-// the next record out of place.
+// as it can. The float that an optimizer keeps once a row lies in an array of its own: behind the values it
+// would break the alignment of the next record.
 //
 // Included by row_store.inl.
 #ifndef SLOTWISE_KERNELS_ROW_MEMORY_INL_
@@ -51,7 +51,7 @@ class RowMemory {
   body::RowsRef Ref() const {
     return {records_.data(), shared_ ? shared_->data() : nullptr, dim_, floats_, stride_};
   }
-  // For how many rows there is memory: it comes in pieces, and that may be more than max_rows.
+  // Returns for how many rows there is memory. Memory comes in pieces, so that may be more than max_rows.
   std::uint64_t rows() const {
     const std::uint64_t records = records_.size() / stride_;
     return shared_ ? std::min<std::uint64_t>(records, shared_->size()) : records;
@@ -65,9 +65,9 @@ class RowMemory {
     records_.Grow(rows * stride_);
   }
 
-  // Makes room for `rows` rows, and ahead by half of the memory that is left, with what is kept beside each:
-  // the other half is for other tables. While an ExactGrowth exists, nothing is taken ahead. REQUIRES:
-  // this->rows() < rows <= max_rows. Throws std::bad_alloc; this->rows() is as it was then.
+  // Makes room for `rows` rows, and for more ahead in half of the memory that is left, lists of rows
+  // included. The other half is for other tables. While an ExactGrowth exists, nothing is taken ahead.
+  // REQUIRES: this->rows() < rows <= max_rows. Throws std::bad_alloc; this->rows() is as it was then.
   void GrowAheadTo(Queue& queue, std::uint64_t rows) {
     const std::uint64_t beside = B::KeptBesideARow();
     const std::uint64_t more = BytesOf(rows) - std::min(BytesOf(rows), bytes());

@@ -1,4 +1,4 @@
-// RowStore: the keys and rows of one shard, for every backend.
+// A RowStore has the keys and rows of one shard, on every backend.
 //
 // Included by shard.inl, and by its test.
 #ifndef SLOTWISE_KERNELS_ROW_STORE_INL_
@@ -23,9 +23,9 @@
 
 namespace slotwise {
 
-// A hash table that grows by rehash, and rows that grow in place. The store owns the memory of both, and what
-// adding and erasing keys works in.
-// Thread-safety: the queue's.
+// The hash table grows by rehash, and rows grow in place. The store owns the memory of both, and the scratch
+// for adding and erasing keys.
+// Thread-safety: same as the queue.
 template <Backend B>
 class RowStore {
  public:
@@ -43,7 +43,7 @@ class RowStore {
         erased_(queue, max_rows_) {
     const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
     const std::uint64_t first_rows = std::min(rows, max_rows_);
-    // Both are asked for before either is taken: to take gigabytes is slow.
+    // Checks the memory of both before it takes either, because taking gigabytes is slow.
     CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + rows_.BytesOf(first_rows) +
                            first_rows * B::KeptBesideARow());
     Rehash(queue, CellsFor(rows));
@@ -58,7 +58,7 @@ class RowStore {
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
   body::HashTableRef hash_table() { return table_; }
-  // Returns how many hash tables the store has made until now. Each is another one, and may be larger.
+  // Returns how many hash tables the store has made until now; a later one may be larger.
   std::uint64_t rehashes() const { return rehashes_; }
   body::RowsRef values() const { return rows_.Ref(); }
 
@@ -66,8 +66,8 @@ class RowStore {
     return {rows(), table_.mask + 1, table_.Cells() * sizeof(body::Cell) + rows_.bytes()};
   }
 
-  // Whether `more` keys can get rows. Memory comes in pieces of its own size, and may be there for more rows
-  // than the table may have.
+  // Returns whether `more` keys can get rows. Memory comes in pieces of its own size, so there may be memory
+  // for more rows than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
     return rows() + more <= max_rows_ && RowsUsedWith(more) <= std::min(RowsWithMemory(), listed_rows_) &&
            CellsFor(cells_taken_ + more) <= table_.mask + 1;
@@ -97,7 +97,7 @@ class RowStore {
     new_rows_.Reserve(queue, n);
   }
 
-  // Gives back what BeginAdd and Erase work in. REQUIRES: no batch needs it any more.
+  // Frees the scratch of BeginAdd and Erase. REQUIRES: no batch needs it any more.
   void FreeScratch() {
     lost_ = {};
     new_keys_ = {};
@@ -117,8 +117,7 @@ class RowStore {
     B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
   }
 
-  // Writes the rows of the keys that BeginAdd gave one. Returns how many they are; waits until the host
-  // knows.
+  // Writes the rows of the keys that BeginAdd gave one. Returns their number; waits until the host knows it.
   std::uint32_t FinishAdd(Queue& queue) {
     const std::uint32_t count = FinishAddWithoutValues(queue);
     B::ForEachTile(queue, count, options_.dim,
@@ -128,7 +127,7 @@ class RowStore {
     return count;
   }
 
-  // The same, but that the caller writes what new rows hold, and marks them as changed.
+  // Does the same, except that the caller writes the new rows, and marks them as changed.
   std::uint32_t FinishAddWithoutValues(Queue& queue) {
     const std::uint32_t count = added_.Get(queue);
     const std::uint32_t reused = std::min(count, erased_rows_);
@@ -138,7 +137,7 @@ class RowStore {
     return count;
   }
 
-  // The keys that the last FinishAdd gave rows, `count` of them, in no order. Waits. Throws std::bad_alloc.
+  // Returns the `count` keys that the last FinishAdd gave rows, in no order. Waits. Throws std::bad_alloc.
   std::vector<Key> NewKeys(Queue& queue, std::uint32_t count) {
     std::vector<Key> keys(count);
     B::CopyOut(queue, keys.data(), new_keys_.data(), count);
@@ -153,7 +152,7 @@ class RowStore {
     changes->Grow(queue, rows_.rows());
     changes_ = std::move(changes);
   }
-  // Null if changes are not tracked.
+  // Returns null if changes are not tracked.
   Changes<B>* changes() { return changes_.get(); }
   // REQUIRES: the rows are distinct. Does nothing if changes are not tracked.
   void MarkChanged(Queue& queue, const RowIndex* rows, std::uint32_t n) {
@@ -183,12 +182,12 @@ class RowStore {
     return count;
   }
 
-  // The optimizer's state of a new row is all this.
+  // Returns the value of every float of a new row's optimizer state.
   float initial_state() const { return InitialState(options_.optimizer); }
 
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
-    // A table that is emptier would be searched faster, and take up to 8 times as much beside a full table.
+    // An emptier table would be searched faster, but take up to 8 times as much memory beside a full table.
     constexpr float kLoad = 0.9375F;
     typename B::template Scratch<body::Cell> memory;
     const body::HashTableRef scratch = FreeTable(queue, memory, sizing::CellsFor(n, kLoad));
@@ -200,7 +199,7 @@ class RowStore {
   static_assert(sizeof(body::Cell) == sizing::kCellBytes);
   static_assert(body::HashTableRef::kLeastCells == sizing::kLeastCells);
 
-  // For how many rows there is memory, of all kinds.
+  // Returns for how many rows there is memory, of all kinds.
   std::uint64_t RowsWithMemory() const {
     return changes_ ? std::min(rows_.rows(), changes_->rows()) : rows_.rows();
   }
@@ -225,9 +224,9 @@ class RowStore {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
   }
 
-  // Returns how many cells to rehash to for `more` keys. If dead cells alone are in the way, leaving those
-  // behind has to make room for a while: else a table that is full up to a few keys, of which some come and
-  // go, would be moved with every batch.
+  // Returns how many cells to rehash to for `more` keys. If dead cells alone are in the way, the rehash that
+  // leaves them behind has to make room for a while: else a table that is full up to a few keys, of which
+  // some come and go, would be rehashed with every batch.
   std::uint64_t CellsWith(std::uint64_t more) const {
     const std::uint64_t keys = rows() + more;
     const std::uint64_t now = table_.mask + 1;
@@ -248,8 +247,8 @@ class RowStore {
     CountBytes();
   }
 
-  // Sets memory aside for lists of `rows` rows, and of more ahead if there is some. REQUIRES: more than
-  // listed_rows_. Throws std::bad_alloc.
+  // Sets memory aside for lists of `rows` rows, and of more ahead if there is memory. REQUIRES: `rows` is
+  // more than listed_rows_. Throws std::bad_alloc.
   void SetListsAside(Queue& queue, std::uint64_t rows) {
     constexpr std::uint64_t kLeastAhead = 1 << 16;
     std::uint64_t ahead = std::min(std::max(rows / 8, kLeastAhead), max_rows_ - rows);
@@ -264,7 +263,7 @@ class RowStore {
     CountBytes();
   }
 
-  // Says what the table has beside its rows' memory.
+  // Counts the memory that the table has beside its rows' memory.
   void CountBytes() { bytes_.Set(table_.Cells() * sizeof(body::Cell) + listed_rows_ * B::KeptBesideARow()); }
 
   std::uint64_t max_rows_;
@@ -272,7 +271,7 @@ class RowStore {
   body::PlaceHash hash_of_;  // of all tables that the store makes
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
-  std::uint64_t cells_taken_ = 0;  // at most, dead ones too
+  std::uint64_t cells_taken_ = 0;  // an upper bound, dead cells included
   std::uint64_t rehashes_ = 0;
   std::uint64_t listed_rows_ = 0;  // rows of which exports and checkpoints may make lists (KeptBesideARow)
   body::HashTableRef table_{nullptr, 0, hash_of_};
@@ -280,12 +279,12 @@ class RowStore {
   typename B::TableBytes bytes_;
   RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;     // rows to hand out again
-  typename B::template Answer<std::uint32_t> added_;  // keys that BeginAdd gave a row
+  typename B::template Answer<std::uint32_t> added_;  // how many keys BeginAdd gave a row
   std::unique_ptr<Changes<B>> changes_;
   typename B::template Scratch<std::uint64_t> lost_;
   typename B::template Scratch<Key> new_keys_;
   typename B::template Scratch<RowIndex> new_rows_;
-  typename B::template Scratch<Key> erased_keys_;  // by the last Erase
+  typename B::template Scratch<Key> erased_keys_;  // of the last Erase
 };
 
 }  // namespace slotwise

@@ -1,8 +1,8 @@
-// RowUpdates: from the gradients of bags, or imported values, to rows that have moved.
+// RowUpdates changes rows by the gradients of bags, or by imported values.
 //
-// Occurrences are grouped by row (RowGroups), long groups are summed (LongSums), then the optimizer
-// is applied once a row. All that may fail for want of memory comes before the first row moves.
-// Thread-safety: the queue's. All arrays are in device memory.
+// Occurrences are grouped by row (RowGroups), long groups are summed (LongSums), then the optimizer is
+// applied once a row. All that may fail for want of memory comes before the first row changes.
+// Thread-safety: same as the queue. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_ROW_UPDATES_INL_
 #define SLOTWISE_KERNELS_ROW_UPDATES_INL_
 
@@ -24,10 +24,10 @@ namespace slotwise {
 // Segments whose number the host has not asked for yet: segments.segments is not set.
 struct Groups {
   body::Segments segments;
-  const std::uint32_t* size;  // one: how many segments there are
+  const std::uint32_t* size;  // [1] how many segments there are
 };
 
-// RowGroups: a batch's occurrences of keys, grouped by row (body/update.h: segments). A sort needs two
+// RowGroups groups a batch's occurrences of keys by row, into segments (body/update.h). A sort needs two
 // buffers for rows and two for items. The groups own one of each; the others are the batch's rows, which are
 // overwritten, and the caller's `spare`. All stay as they are until the next call.
 template <Backend B>
@@ -42,8 +42,8 @@ class RowGroups {
     std::uint32_t rows_used;
   };
 
-  // Segments whose items are bags: each occurrence's, or that bag's place in `places` if those are not null.
-  // REQUIRES: the host knows kept.size. Throws std::bad_alloc.
+  // Returns segments whose items are each occurrence's bag, or that bag's place in `places` if it is not
+  // null. REQUIRES: the host knows kept.size. Throws std::bad_alloc.
   Groups GroupBags(Queue& queue, const KeptKeys& kept, RowsToSort rows, const std::uint32_t* places,
                    Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
@@ -51,8 +51,8 @@ class RowGroups {
     return Sort(queue, kept.size, rows, items);
   }
 
-  // Segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a place is
-  // in. REQUIRES: as above. Throws std::bad_alloc.
+  // Returns segments whose items are each occurrence's place among the kept keys; bag_of() says which bag a
+  // place is in. REQUIRES: as above. Throws std::bad_alloc.
   Groups GroupPlaces(Queue& queue, const KeptKeys& kept, RowsToSort rows, Words& spare) {
     std::uint32_t* const items = spare.Reserve(queue, kept.size);
     std::uint32_t* const bag_of = bag_of_.Reserve(queue, kept.size);
@@ -64,7 +64,7 @@ class RowGroups {
   // [kept keys] REQUIRES: GroupPlaces.
   const std::uint32_t* bag_of() { return bag_of_.data(); }
 
-  // Gives back what the groups take. REQUIRES: they are not needed any more.
+  // Frees the arrays of the groups. REQUIRES: they are not needed any more.
   void FreeScratch() {
     sorted_rows_ = {};
     sorted_items_ = {};
@@ -88,11 +88,11 @@ class RowGroups {
   Words sorted_items_;
   Words segment_begin_;
   Words bag_of_;
-  Words size_;  // one
+  Words size_;  // [1]
 };
 
-// LongSums: the sums of segments that are longer than a block, level by level (body/update.h). The sums own
-// the list of long segments and the arrays of the levels; they last until the next call.
+// LongSums sums segments that are longer than a block, level by level (body/long_sums.h). It owns the list of
+// long segments and the arrays of the levels, which last until the next call.
 template <Backend B>
 class LongSums {
  public:
@@ -132,8 +132,8 @@ class LongSums {
     B::Ask(queue, body::FindLevels{offsets, count_, most_levels_}, levels_);
   }
 
-  // REQUIRES: Plan. The sums of the long segments, of what `source` gives for an occurrence. Waits for the
-  // plan, if there are any. Throws std::bad_alloc.
+  // REQUIRES: Plan. Returns the sums of the long segments over the items that `source` returns for
+  // occurrences. Waits for the plan, if there are long segments. Throws std::bad_alloc.
   template <class Source>
   Sums Sum(Queue& queue, Source source, std::uint32_t dim) {
     body::BlockSums sums{nullptr, dim};
@@ -141,7 +141,7 @@ class LongSums {
     return {segments_, long_segments_.data(), count_, sums};
   }
 
-  // Gives back what the sums take. REQUIRES: they are not needed any more.
+  // Frees the arrays of the sums. REQUIRES: they are not needed any more.
   void FreeScratch() {
     long_segments_ = {};
     block_offsets_ = {};
@@ -149,7 +149,7 @@ class LongSums {
   }
 
  private:
-  // Level by level, until every long segment is one item.
+  // Sums level by level, until every long segment is one item.
   template <class Source>
   body::BlockSums SumLevels(Queue& queue, Source source, std::uint32_t dim) {
     const body::Occurrences occurrences{segments_, long_segments_.data()};
@@ -177,17 +177,17 @@ class LongSums {
   }
 
   body::Segments segments_{};
-  std::uint32_t count_ = 0;  // of long segments
+  std::uint32_t count_ = 0;  // the number of long segments
   std::uint32_t most_levels_ = 0;
   typename B::template Answer<body::CountSegments::Counts> counts_;
   typename B::template Answer<body::FindLevels::Levels> levels_;
   Words long_segments_;
-  Words long_segments_size_;                  // one
+  Words long_segments_size_;                  // [1]
   Words block_offsets_;                       // [levels * long segments + 1]
   typename B::template Scratch<float> sums_;  // [blocks of all levels][dim]
 };
 
-// Rows of gradients, and which of them is a bag's.
+// Rows of gradients, and the row of each bag.
 struct Gradients {
   const float* rows;            // [rows][dim]
   const std::uint32_t* places;  // [bags], or null: the bag itself
@@ -202,8 +202,8 @@ class RowUpdates {
   explicit RowUpdates(const TableOptions& options)
       : optimizer_(options.optimizer), combiner_(options.combiner), dim_(options.dim) {}
 
-  // Groups the occurrences of each row. `places` are those of the gradients to come. Spends the batch.
-  // Overwrites `spare`, which the queue's work reads until that of Apply is done. Does not wait. Throws
+  // Groups the occurrences of each row. `places` are those of the gradients that Apply will get. Spends the
+  // batch. Overwrites `spare`, which the queue reads until Apply's work is done. Does not wait. Throws
   // std::bad_alloc.
   void Group(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const std::uint32_t* places,
              Words& spare) {
@@ -218,7 +218,7 @@ class RowUpdates {
     grouped_ = batch.number();
     planned_ = false;
   }
-  // Whether the batch's occurrences are grouped.
+  // Returns whether the batch's occurrences are grouped.
   bool IsGrouped(const PreparedBatch<B>& batch) const { return grouped_ == batch.number(); }
 
   // REQUIRES: Group of this batch. Waits, and begins to plan the sums of long groups; does nothing the second
@@ -228,7 +228,7 @@ class RowUpdates {
     planned_ = true;
   }
 
-  // REQUIRES: Group and Plan of this batch. See GroupedBatch::Update. Waits for what Plan began.
+  // REQUIRES: Group and Plan of this batch. See GroupedBatch::Update. Waits for the plan.
   void Apply(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const Gradients& gradients,
              const StepScalars& scalars) {
     grouped_ = 0;
@@ -245,7 +245,7 @@ class RowUpdates {
                    scalars, store);
   }
 
-  // Of all steps: keys, each as often as it occurred, and rows that a step updated.
+  // Count, over all steps, keys, each as often as it occurred, and rows that a step updated.
   std::uint64_t step_keys() const { return step_keys_; }
   std::uint64_t step_rows() const { return step_rows_; }
 
@@ -262,7 +262,7 @@ class RowUpdates {
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
-  // Gives back what an update works in. REQUIRES: no update is under way.
+  // Frees the scratch of updates. REQUIRES: no update is under way.
   void FreeScratch() {
     grouped_ = 0;
     groups_.FreeScratch();
@@ -271,10 +271,10 @@ class RowUpdates {
   }
 
  private:
-  // Whether each occurrence's gradient is its bag's.
+  // Returns whether each occurrence's gradient is that of its bag.
   bool ItemsAreBags(const KeptKeys& kept) const { return !Divides(combiner_) && kept.weights == nullptr; }
 
-  // The divisors of all ranks' bags.
+  // Returns the divisors of all ranks' bags.
   const float* WriteDivisors(Queue& queue, const BatchView& batch) {
     const float* const weights = batch.weights.empty() ? nullptr : batch.weights.data();
     float* const divisors = divisors_.Reserve(queue, batch.bags());
@@ -283,7 +283,7 @@ class RowUpdates {
     return divisors;
   }
 
-  // Long segments are summed first: that takes memory, and no row may have moved if it cannot be had.
+  // Sums long segments first: that takes memory, and if there is none, no row may have changed.
   template <class Source>
   void ApplyOptimizer(Queue& queue, Source source, const StepScalars& scalars, RowStore<B>& store) {
     const body::RowsRef rows = store.values();
@@ -307,8 +307,8 @@ class RowUpdates {
   RowGroups<B> groups_;
   LongSums<B> long_sums_;
   const std::uint32_t* items_ = nullptr;  // of the groups
-  std::uint64_t grouped_ = 0;             // the number of the batch that is grouped; 0: of none
-  bool planned_ = false;                  // its long sums are
+  std::uint64_t grouped_ = 0;             // the number of the batch that is grouped; 0 if none is
+  bool planned_ = false;                  // whether its long sums are planned
   std::uint64_t step_keys_ = 0;
   std::uint64_t step_rows_ = 0;
   typename B::template Scratch<float> divisors_;  // [bags of all ranks]

@@ -1,6 +1,6 @@
-// Selection: the indices that a condition accepts, and how many they are.
+// A Selection lists the indices that a condition accepts, and counts them.
 //
-// Thread-safety: the queue's.
+// Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_SELECTION_INL_
 #define SLOTWISE_KERNELS_SELECTION_INL_
 
@@ -13,8 +13,8 @@ namespace slotwise {
 template <Backend B>
 class Selection {
  public:
-  // Writes the indices in [0, n) that `keep` accepts to `out`, in order. Waits for the queue, and returns how
-  // many they are. REQUIRES: `out` has room for n. Throws std::bad_alloc the first time.
+  // Writes the indices in [0, n) that `keep` accepts to `out`, in order. Waits for the queue, and returns
+  // their number. REQUIRES: `out` has room for n. Throws std::bad_alloc the first time.
   template <class Keep>
   std::uint32_t Select(typename B::Queue& queue, std::uint32_t n, std::uint32_t* out, Keep keep) {
     std::uint32_t* const count = count_.Reserve(queue, 1);
@@ -23,7 +23,7 @@ class Selection {
   }
 
  private:
-  typename B::template Scratch<std::uint32_t> count_;  // one
+  typename B::template Scratch<std::uint32_t> count_;  // [1]
 };
 
 }  // namespace slotwise

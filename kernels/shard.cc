@@ -1,4 +1,4 @@
-// The parts of shard.h, shard_batch.h and step_scalars.h that are plain work of the host.
+// Implements those parts of shard.h, shard_batch.h and step_scalars.h that run on the host alone.
 #include "kernels/shard.h"
 
 #include <algorithm>

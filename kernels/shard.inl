@@ -1,5 +1,5 @@
-// The shard and its batch, once for every backend: which class of kernels/ does each call of shard.h and
-// shard_batch.h, and what they share.
+// ShardOn implements the shard and its batch on every backend: it passes each call of shard.h and
+// shard_batch.h to a class of kernels/, and has the memory that these classes share.
 //
 // Included by shard_cpu.cc, shard_cuda.cu and a test alone.
 #ifndef SLOTWISE_KERNELS_SHARD_INL_
@@ -123,7 +123,7 @@ class ShardOn final : public Shard, private ShardBatch {
   }
 
  private:
-  // Of the prepared batch.
+  // These calls are about the prepared batch.
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
   void BeginInsert() override { batch_.BeginInsert(); }
   void FinishInsert() override { batch_.FinishInsert(); }
@@ -209,7 +209,7 @@ class ShardOn final : public Shard, private ShardBatch {
     updates_.Group(queue_, batch_, store_, places, spare_);
   }
 
-  // Who did not ask before is refused, with nothing changed, if there is no room.
+  // Throws, with nothing changed, if there is no room: callers call CopyBeforeWrite before.
   void SaveBeforeChange() {
     if (const std::uint64_t missing = CopyBeforeWrite(); missing > 0) {
       throw std::logic_error("a batch changes " + std::to_string(missing) +
@@ -244,15 +244,14 @@ class ShardOn final : public Shard, private ShardBatch {
   PreparedBatch<B> batch_;
   PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next two
   std::size_t keys_of_batch_ = 0;           // of all ranks
-  bool has_memory_ = true;                  // what BeginPrepare takes could be had
+  bool has_memory_ = true;                  // whether BeginPrepare got its memory
   RowUpdates<B> updates_;
-  // Words that two calls of a batch use one after the other, so that a large batch takes them once: the
-  // sharder selects weights in them and has done with them then; from an update on they hold the sorted
-  // occurrences.
+  // Two calls of a batch use this scratch one after the other, so that a large batch takes it once: first the
+  // sharder selects weights in it; from an update on it holds the sorted occurrences.
   typename B::template Scratch<std::uint32_t> spare_;
 };
 
-// Device::MakeShard, for every backend.
+// Implements Device::MakeShard for every backend.
 template <Backend B>
 Result<std::unique_ptr<Shard>> MakeShardOn(typename B::Queue& queue, const TableOptions& options,
                                            const ShardPlace& place) {

@@ -1,4 +1,4 @@
-// The CPU: the shard of shard.inl on the backend of backend/cpu.h.
+// Makes the CPU device: the shard of shard.inl on the CPU backend (backend/cpu.h).
 #include <tbb/info.h>
 
 #include "kernels/backend/cpu.h"

@@ -1,4 +1,4 @@
-// A CUDA device: the shard of shard.inl on the backend of backend/cuda.cuh.
+// Makes CUDA devices: the shard of shard.inl on the CUDA backend (backend/cuda.cuh).
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -29,7 +29,7 @@ void CudaStream::AddToEach(std::uint32_t* to, const std::uint32_t* from, std::si
 
 namespace {
 
-// Has a stream of its own, which goes before the engine's: arrays that arrive are what rounds wait for.
+// Has a stream of its own, which goes before the engine's, because rounds wait for the arrays that it copies.
 class CudaIngestCopy final : public IngestCopy {
  public:
   // REQUIRES: the device is this thread's.
@@ -43,7 +43,7 @@ class CudaIngestCopy final : public IngestCopy {
   std::shared_ptr<std::byte[]> Take(std::size_t bytes) override {
     SLOTWISE_CUDA_TRY(cudaSetDevice(ordinal_));
     const auto memory = std::make_shared<CudaMemory>(stream_->queue().stream(), bytes);
-    // The stream outlives the memory, which ends in its order, whichever thread lets go of it.
+    // The stream outlives the memory, which is freed in the stream's order, whichever thread releases it.
     struct Owner {
       Owner(int on, std::shared_ptr<CudaStream> of) : ordinal(on), stream(std::move(of)) {}
       ~Owner() {

@@ -1,8 +1,8 @@
-// Snapshot: rows as they were between two batches, to be read in pieces while later batches change them.
+// A Snapshot has rows as they were between two batches. It is read in pieces while later batches change them.
 //
-// A row that is about to change before it was read is copied first; reading it frees the copy.
-// How many more copies there is room for is known on the device alone, so that reading does not wait.
-// Thread-safety: the queue's.
+// A row that is about to change before it was read is copied first; reading it frees the copy. Only the
+// device knows for how many more copies there is room, so that reading does not wait.
+// Thread-safety: same as the queue.
 #ifndef SLOTWISE_KERNELS_SNAPSHOT_INL_
 #define SLOTWISE_KERNELS_SNAPSHOT_INL_
 
@@ -26,22 +26,22 @@
 
 namespace slotwise {
 
-// Whether what a snapshot takes is kept from tables already: or a full table could not be saved. A row takes
-// its state here, and in the host's memory its key and number twice, as they are listed and sorted.
+// Returns whether a snapshot's memory is kept from tables beforehand, so that a full table can be saved. A
+// row takes its state here, and in host memory its key and number twice, for the list and for its sort.
 template <Backend B>
 bool SnapshotsAreSetAside() {
   constexpr std::size_t kBytesARow = sizeof(std::uint32_t) + 12 + 16;
   return B::KeptBesideARow() >= kBytesARow;
 }
 
-// Memory for rows that change before they are read. A shard keeps it from one snapshot to the next: to take
-// it anew costs a CPU more time than to write it, and tables would have grown into it. It gives memory back
-// when its share of all tables' budget has become smaller, so that all shards together keep at most an eighth
-// more than the budget.
+// The copy-on-write buffer: memory for rows that change before they are read. A shard keeps it from one
+// snapshot to the next: a CPU takes longer to allocate it than to write it, and tables would have grown into
+// it. The shard gives memory back when its share of all tables' budget has become smaller, so that all shards
+// together keep at most an eighth more than the budget.
 template <Backend B>
 class CopyMemory {
  public:
-  // Makes room for n floats, and not ahead: it is a budget that says how many. Throws std::bad_alloc.
+  // Makes room for n floats, and for none ahead, because a budget gives n. Throws std::bad_alloc.
   void Reserve(typename B::Queue& queue, std::size_t n) {
     if (n <= floats_ && floats_ <= n + n / 8) return;
     memory_ = {};
@@ -81,11 +81,11 @@ class Snapshot {
   }
 
   bool remembers() const { return remembers_; }
-  // For how many more copies there is room. Waits.
+  // Returns for how many more copies there is room. Waits.
   std::uint32_t Room(Queue& queue) { return B::Get(queue, free_.data()); }
 
   // Saves those of `rows` (of a batch, with repetitions and kNoRow) that will be read and were not saved yet.
-  // Returns for how many there is no room: if any, no row was saved. Waits. Throws std::bad_alloc.
+  // Returns how many of them lack room: if any do, no row was saved. Waits. Throws std::bad_alloc.
   std::uint32_t Save(Queue& queue, const body::RowsRef& values, const RowIndex* rows, std::uint32_t n) {
     if (n == 0) return 0;
     if (n >= body::kUnsaved - 1) throw std::length_error("a batch of 2^31 keys while a snapshot is open");
@@ -112,7 +112,7 @@ class Snapshot {
     if constexpr (B::kSharesHostMemory) {
       Gather(queue, values, rows.data(), n, host_records);
     } else {
-      // The arrays may move to other memory, which the queue's order gives and takes.
+      // Reserve may reallocate the arrays, in the order of the queue.
       const std::size_t floats = std::size_t{n} * values.floats;
       B::OrderAfter(queue, stream.queue());
       RowIndex* const wanted = wanted_.Reserve(queue, n);
@@ -127,7 +127,7 @@ class Snapshot {
   }
 
  private:
-  // So many cells are listed at once: what that takes in scratch does not grow with the table.
+  // The number of cells that are listed at once, so that the scratch for it does not grow with the table.
   static constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
 
   body::RowStates states() { return {states_.data(), used_}; }
@@ -181,27 +181,27 @@ class Snapshot {
 
   using Words = typename B::template Scratch<std::uint32_t>;
 
-  const std::uint32_t used_;  // rows that there were, with those of erased keys
+  const std::uint32_t used_;  // the rows when the snapshot began, those of erased keys included
   const bool remembers_;
   std::uint32_t copies_ = 0;
   Words states_;          // [used] body/snapshot.h
   CopyMemory<B>& saved_;  // [copies][floats]
   Words free_copies_;     // [copies], of which the first *free are free
-  Words free_;            // one
-  Words count_;           // one
+  Words free_;            // [1]
+  Words count_;           // [1]
   Words places_;
   Words taken_;
   typename B::template Scratch<RowIndex> wanted_;  // where the host's memory is not the device's
   typename B::template Scratch<float> records_;    // likewise
 };
 
-// The snapshots of a shard, of which one at most is open.
+// The snapshots of a shard, of which at most one is open.
 template <Backend B>
 class ShardSnapshotOn final : public ShardSnapshot {
  public:
   using Queue = typename B::Queue;
 
-  // Both outlive the snapshot.
+  // REQUIRES: both outlive the snapshot.
   ShardSnapshotOn(Queue& queue, RowStore<B>& store) : queue_(queue), store_(store) {}
 
   bool is_open() const { return snapshot_ != nullptr; }
@@ -256,7 +256,7 @@ class ShardSnapshotOn final : public ShardSnapshot {
   Queue& queue_;
   RowStore<B>& store_;
   CopyMemory<B> copies_;
-  std::unique_ptr<Snapshot<B>> snapshot_;  // null: none is open
+  std::unique_ptr<Snapshot<B>> snapshot_;  // null if none is open
   std::uint64_t saved_batch_ = 0;          // the batch whose rows the open snapshot has saved
 };
 

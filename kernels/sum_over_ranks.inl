@@ -1,4 +1,4 @@
-// Stream::SumOverRanks, for every backend.
+// Implements Stream::SumOverRanks for every backend.
 //
 // Included by shard_cpu.cc and shard_cuda.cu alone.
 #ifndef SLOTWISE_KERNELS_SUM_OVER_RANKS_INL_
@@ -14,7 +14,7 @@
 
 namespace slotwise {
 
-// Calls use(sum_row, rows): the body of the sum, and over how many rows of `row` numbers each it is launched.
+// Calls use(sum_row, rows) with the body of the sum, to be launched over `rows` rows of `row` numbers each.
 template <class Use>
 void WithSumOf(const RankBlocks& blocks, std::uint32_t row, float* sum, Use use) {
   WithElements(blocks.blocks, [&]<class T>(const T* elements) {
@@ -30,7 +30,7 @@ void WithSumOf(const RankBlocks& blocks, std::uint32_t row, float* sum, Use use)
   });
 }
 
-// Whether four neighbouring numbers of every block, and of the sum, can be loaded and stored at once.
+// Returns whether four neighbouring numbers of every block and of the sum can be loaded and stored at once.
 inline bool LieByFours(const RankBlocks& blocks, const float* sum) {
   return blocks.size % 4 == 0 && LiesByFours(blocks.blocks) &&
          LiesByFours({blocks.own, blocks.blocks.type}) && LiesByFours(sum);

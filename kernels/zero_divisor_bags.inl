@@ -1,9 +1,9 @@
-// ZeroDivisorBags: a batch of weighted bags without the keys of those bags whose divisor is 0. Nothing comes
-// of such a bag in a push.
+// ZeroDivisorBags leaves the keys of bags whose divisor is 0 out of a batch of weighted bags. Such a bag
+// contributes nothing to a push.
 //
-// Every rank sees the whole batch and so leaves out the same keys, before it asks which keys are its own. The
-// arrays of what is left last until the next LeaveOut.
-// Thread-safety: the queue's. All arrays are in device memory.
+// Every rank sees the whole batch and so leaves out the same keys, before it selects its own keys. The arrays
+// of the keys that are left last until the next LeaveOut.
+// Thread-safety: same as the queue. All arrays are in device memory.
 #ifndef SLOTWISE_KERNELS_ZERO_DIVISOR_BAGS_INL_
 #define SLOTWISE_KERNELS_ZERO_DIVISOR_BAGS_INL_
 
@@ -22,8 +22,8 @@ class ZeroDivisorBags {
  public:
   using Queue = typename B::Queue;
 
-  // Returns `batch` with zero-divisor bags as empty ones: the batch itself, if no bag is cancelled.
-  // `divisor_of` is that of the batch's bags. REQUIRES: the batch has weights. Waits. Throws std::bad_alloc.
+  // Returns `batch` with its zero-divisor bags emptied, or the batch itself if it has none. `divisor_of`
+  // computes the divisors of the batch's bags. REQUIRES: the batch has weights. Waits. Throws std::bad_alloc.
   BatchView LeaveOut(Queue& queue, const BatchView& batch, const body::BagDivisor& divisor_of) {
     const auto bags = static_cast<std::uint32_t>(batch.bags());
     std::uint32_t* const offsets = offsets_.Reserve(queue, bags + std::size_t{1});

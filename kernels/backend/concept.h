@@ -2,7 +2,7 @@
 //
 // A backend is a class that is only a namespace of types and static functions. A queue orders launches: a
 // launch sees what the launches before it on the same queue wrote. A Queue is a backend's own type, with the
-// memory that its algorithms work in; a Stream (shard.h) is the same order of work as the rest of Slotwise
+// memory that its algorithms work in; a Stream (stream.h) is the same order of work as the rest of Slotwise
 // sees it, and owns or shares a queue. Only functions that return a value to the host wait for the queue, and
 // their comments say so. Counts are elements, never bytes, unless a comment says so.
 // Thread-safety: a queue and the arrays used with it belong to one thread at a time.
@@ -65,11 +65,11 @@ concept Backend = requires(
     typename B::TableBytes& table_bytes, typename B::template Answer<std::uint32_t>& answer,
     PairBuffers& pairs, const Key* keys, Key* kept, std::uint32_t* indices, const std::uint32_t* counts,
     std::uint64_t* word, std::size_t n, std::uint32_t n32) {
-  // Stream implements the one of shard.h; queue() returns the queue that it stands for.
+  // Stream implements the one of stream.h; queue() returns the queue that it stands for.
   requires std::derived_from<typename B::Stream, Stream>;
   { stream.queue() } -> std::same_as<typename B::Queue&>;
 
-  // Whether launches read and write any memory of the host's.
+  // kSharesHostMemory says whether launches can read and write any memory of the host's.
   { std::bool_constant<B::kSharesHostMemory>{} };
   // Orders what is asked of the first queue from now on after all that was asked of the second.
   B::OrderAfter(queue, queue);
@@ -80,35 +80,35 @@ concept Backend = requires(
 
   // Growing<T>(queue, limit) is an array that keeps its contents as it grows, up to `limit` elements. Grow(n)
   // makes the array at least n long, with new elements uninitialised; Grow throws std::bad_alloc, and the
-  // array is as it was then. Ahead(n) returns how long the array had better be when n elements are needed
-  // now, and more later.
+  // array is as it was then. Ahead(n) returns how long the array should be when n elements are needed now,
+  // and more later.
   { growing.Grow(n) };
   { growing.Ahead(n) } -> std::same_as<std::size_t>;
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 
-  // Returns how many bytes of memory tables may still take. The rest is for batches, which would end midway
-  // for want of memory.
+  // Returns how many bytes of memory tables may still take. The rest is for batches, which would otherwise
+  // fail midway for want of memory.
   { B::MemoryForTables(queue) } -> std::same_as<std::size_t>;
   // Returns the bytes of such memory that lists of keys and rows take beside each row.
   { B::KeptBesideARow() } -> std::same_as<std::size_t>;
-  // TableBytes counts such memory that is no Growing: Set(bytes) says how much there is of it now.
+  // TableBytes counts such memory outside of Growing arrays: Set(bytes) says how much there is of it now.
   table_bytes.Set(n);
 
-  // Calls f(i) for every i in [0, n), in any order, all at once.
+  // Calls f(i) for every i in [0, n), in any order, in parallel.
   B::ForEach(queue, n, backend_probe::Each{});
   // Calls f(i) for every i in [0, *counts). REQUIRES: *counts <= n.
   B::ForEachUpTo(queue, n32, counts, backend_probe::Each{});
   // Calls f(i) for every i in [0, n), and where the outcome is true calls f.Number(i, outcome, number) with a
   // number of its own; numbers count up from 0, in no order. f.kNumbersMost says whether most outcomes will
-  // be true. Waits, and returns how many were.
+  // be true. Waits, and returns how many outcomes were true.
   { B::ForEachNumbered(queue, n32, backend_probe::Numbered{}) } -> std::same_as<std::uint32_t>;
-  // Does the same for every i in [0, *counts), or in [0, n) if `counts` is null, and does not wait: how many
-  // were comes to `answer`. REQUIRES: *counts <= n.
+  // Does the same for every i in [0, *counts), or in [0, n) if `counts` is null, and does not wait: the
+  // number of true outcomes comes to `answer`. REQUIRES: *counts <= n.
   B::ForEachNumbered(queue, n32, counts, backend_probe::Numbered{}, answer);
   // Calls f(tile, i) for every i, with tiles that suit rows of `dim` elements.
   B::ForEachTile(queue, n32, n32, backend_probe::EachTile{});
-  // The length of the rows that arrays of numbers are cut into, for ForEachTile. Divisible by 4.
+  // The length of the rows into which arrays of numbers are cut for ForEachTile. Divisible by 4.
   { std::integral_constant<std::uint32_t, B::kRowOfNumbers>{} };
   // Calls f(tile, begin, end) for short runs that together are [0, n). On the CPU runs are single indices. A
   // body that holds more than one row in registers says how many: kRowsHeld.
@@ -117,8 +117,8 @@ concept Backend = requires(
   // Writes out[i] = in[0] + ... + in[i - 1] for i in [0, n]. `out` may be `in`. REQUIRES: both have room for
   // n + 1.
   B::ExclusiveScan(queue, counts, n32, indices);
-  // Copies the keys of [0, n) that `keep` accepts, in order; *count becomes their number. REQUIRES: here and
-  // below, room for n.
+  // Copies the keys of [0, n) that `keep` accepts, in order; *count becomes their number. REQUIRES, here and
+  // below: room for n.
   B::SelectKeys(queue, keys, n32, kept, indices, backend_probe::KeepKey{});
   // Writes the indices in [0, n) that `keep` accepts likewise.
   B::SelectIndices(queue, n32, indices, indices, backend_probe::Keep{});
@@ -131,9 +131,9 @@ concept Backend = requires(
   { B::Ask(queue, backend_probe::Ask{}) } -> std::same_as<std::uint32_t>;
   // Returns one value of device memory. Waits.
   { B::Get(queue, counts) } -> std::same_as<std::uint32_t>;
-  // An Answer<T> is a value of at most 64 bytes that the host is told later. Ask and Get with an answer begin
-  // to bring the value, and do not wait. answer.Get(queue) returns it, and waits for the queue unless
-  // somebody has waited for the queue since: so many answers take one wait.
+  // An Answer<T> is a value of at most 64 bytes that comes to the host later. Ask and Get with an answer
+  // begin to bring the value, and do not wait. answer.Get(queue) returns it, and waits for the queue unless a
+  // call has waited for the queue since, so that several answers take one wait.
   B::Ask(queue, backend_probe::Ask{}, answer);
   B::Get(queue, counts, answer);
   { answer.Get(queue) } -> std::same_as<std::uint32_t>;

@@ -32,9 +32,9 @@ void CpuBackend::ExclusiveScan(Queue& queue, const std::uint32_t* in, std::uint3
   out[n] = total;
 }
 
-// Least significant digit first; within a digit's pass, chunks write one behind the other, so the sort is
-// stable. Between passes a pair is one word: a pass writes to as many places at once as there are digits, and
-// twice as many would be too many for the processor's buffers.
+// Sorts by the least significant digit first; within a digit's pass, chunks write one behind the other, so
+// the sort is stable. Between passes a pair is one word: a pass writes to as many places at once as there are
+// digits, and twice as many would be too many for the processor's buffers.
 void CpuBackend::SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits) {
   constexpr std::uint32_t kMostDigitBits = 11;
   const std::uint32_t passes = (bits + kMostDigitBits - 1) / kMostDigitBits;

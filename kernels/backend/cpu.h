@@ -39,7 +39,7 @@ struct CpuQueue {
   CpuScratch<CpuPair> sorted[2];
 };
 
-// Work is done when it was asked for, and so the answer is there.
+// A launch returns when it is done, so the answer is there already.
 template <class T>
 struct CpuAnswer {
   T value{};
@@ -113,7 +113,7 @@ struct CpuBackend {
     ForEach(queue, *count, f);
   }
 
-  // Outcomes wait in a small list, so that threads meet at the counter once for many.
+  // Outcomes wait in a small list, so that a thread goes to the counter once for many of them.
   template <class F>
   static std::uint32_t ForEachNumbered(Queue& queue, std::uint32_t n, F f) {
     constexpr std::uint32_t kMost = 64;
@@ -245,7 +245,7 @@ struct CpuBackend {
   }
 
  private:
-  // So many steps of simple work are worth a task.
+  // The number of steps of simple work that are worth a task.
   static constexpr std::uint32_t kGrain = 4096;
 
   // Calls visit(i) for i in [begin, end). A body that prefetches is told of each index kAhead indices before.
@@ -264,7 +264,7 @@ struct CpuBackend {
     for (; begin < end; ++begin) visit(begin);
   }
 
-  // The same for a body that searches a hash table: Prefetch(i, hash) and visit(i, hash) get the hash of
+  // Does the same for a body that searches a hash table: Prefetch(i, hash) and visit(i, hash) get the hash of
   // KeyOf(i). Keys are hashed kAhead at a time.
   template <class Index, class Body, class Visit>
   static void InOrderWithHashes(Index begin, Index end, const Body& body, const Visit& visit) {
@@ -310,9 +310,9 @@ struct CpuBackend {
     queue.threads.ForRanges(n, grain, f);
   }
 
-  // The first of two passes counts what each chunk keeps, and so every chunk knows where its own goes. The
-  // second one writes what is not kept as well, and overwrites that by the next: a branch that cannot be
-  // foreseen takes longer.
+  // The first of two passes counts the items that each chunk keeps, so every chunk knows where its own go.
+  // The second pass also writes each item that is not kept, and overwrites it with the next one: a branch
+  // that the processor cannot predict takes longer.
   template <class Keep, class Emit>
   static std::uint32_t Select(Queue& queue, std::uint32_t n, Keep keep, Emit emit) {
     const Chunks chunks(queue, n);
@@ -332,8 +332,7 @@ struct CpuBackend {
     return total;
   }
 
-  // Sends what is kept of [begin, end) to the places [at, limit). Returns the first place that is left, or
-  // limit.
+  // Sends the kept items of [begin, end) to the places [at, limit). Returns the first free place, or limit.
   template <class Keep, class Emit>
   static std::uint32_t SelectRange(std::uint32_t begin, std::uint32_t end, std::uint32_t at,
                                    std::uint32_t limit, Keep keep, Emit emit) {

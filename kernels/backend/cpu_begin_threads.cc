@@ -15,7 +15,7 @@
 namespace slotwise {
 
 #ifdef __SANITIZE_THREAD__
-void BeginCpuThreads(int /*count*/) {}  // each launch begins its own
+void BeginCpuThreads(int /*count*/) {}  // each launch begins its own threads
 #else
 void BeginCpuThreads(int count) {
   static std::atomic<int> begun = 1;
@@ -27,7 +27,7 @@ void BeginCpuThreads(int count) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   tbb::task_arena arena(wanted);
   arena.execute([&] {
-    // Who has come waits for the others, so each is a thread of its own.
+    // Each task waits for the others, so each has a thread of its own.
     const auto come = [&](int) {
       ++there;
       while (there < wanted && std::chrono::steady_clock::now() < end) std::this_thread::yield();

@@ -5,7 +5,7 @@ namespace {
 
 [[gnu::always_inline]] inline void HashEach(const body::PlaceHash& hash_of, const Key* keys, std::size_t n,
                                             std::uint64_t* hashes) {
-  const body::PlaceHash hash = hash_of;  // of which the compiler knows that no store changes it
+  const body::PlaceHash hash = hash_of;  // a copy: the compiler knows that no store changes it
   for (std::size_t i = 0; i < n; ++i) hashes[i] = hash(Value(keys[i]));
 }
 

@@ -1,4 +1,4 @@
-// Places of many keys at once, by the processor's vectors.
+// Hashes many keys at once, with the processor's vectors.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_HASH_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_HASH_H_
 

@@ -22,12 +22,12 @@ std::atomic<std::size_t> all_committed{0};
 
 constexpr std::size_t kNoShare = std::numeric_limits<std::size_t>::max();
 
-// What this process may have in all, and what of it is kept from tables.
+// The memory that this process may have in all, and the part of it that is kept from tables.
 struct Share {
   std::size_t most = kNoShare;
   std::size_t processes = 1;
-  std::size_t resident_before = ResidentBytes();  // when a sixteenth began to be kept beside it
-  std::optional<std::size_t> kept;                // none: a sixteenth
+  std::size_t resident_before = ResidentBytes();  // as the share began; a sixteenth is kept beside it
+  std::optional<std::size_t> kept;                // if none, a sixteenth
   std::size_t beside_a_row = 0;
 };
 

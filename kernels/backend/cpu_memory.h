@@ -1,4 +1,4 @@
-// Host memory for the CPU backend: scratch that is reused, and arrays that grow without moving.
+// The CPU backend's host memory is scratch that is reused, and arrays that grow without moving.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_MEMORY_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_MEMORY_H_
 
@@ -18,9 +18,9 @@ struct CpuQueue;
 
 inline constexpr std::size_t kCacheLine = 64;
 
-// Asks for large pages behind [memory, memory + bytes), as far as whole ones fit in: memory is read at random
-// here, and with small pages most of such a read's time goes into finding the page. Without large pages
-// everything still works.
+// Asks for large pages behind [memory, memory + bytes), where whole ones fit: memory is read at random here,
+// and with small pages most of such a read's time goes into finding the page. Without large pages everything
+// still works.
 void AdviseLargePages(void* memory, std::size_t bytes) noexcept;
 
 // A large page; address ranges are committed in pieces of it.
@@ -32,35 +32,35 @@ inline void* AllocateAligned(std::size_t bytes, std::size_t alignment = kCacheLi
   AdviseLargePages(memory, bytes);
   return memory;
 }
-// `alignment`: as it was allocated with.
+// REQUIRES: `memory` was allocated with `alignment`.
 inline void FreeAligned(void* memory, std::size_t alignment = kCacheLine) noexcept {
   ::operator delete(memory, std::align_val_t{alignment});
 }
 
-// Memory that goes back to the system when it is freed. The heap keeps holes of freed blocks for good, if
-// something that lives on lies behind them. What is no smaller than a large page begins with one.
+// Returns memory that goes back to the system when it is freed: the heap keeps a freed block as long as a
+// block behind it is in use. Memory no smaller than a large page begins with one.
 // REQUIRES: bytes > 0. Throws std::bad_alloc.
 void* MapMemory(std::size_t bytes);
-// `bytes`: as they were mapped.
+// REQUIRES: `memory` was mapped with `bytes`.
 void UnmapMemory(void* memory, std::size_t bytes) noexcept;
 
-// Returns how many bytes of the host's memory tables may still take: what is available, or left of this
-// process's share, less what tables have and have not touched yet, less what is kept from tables and was
-// not touched yet. `root`: as of ReadHostMemory.
+// Returns how many bytes of the host's memory tables may still take: the memory that is available, or left of
+// this process's share, less the memory that tables have or that is kept from them and that was not touched
+// yet. `root` is that of ReadHostMemory.
 std::size_t HostMemoryForTables(const std::string& root = "");
 
-// From now on this process takes no more than an even share of what is available now, as one of `processes`
-// of this host that do the same, and of that a sixteenth of the host, shared likewise, is kept from tables.
-// None of them knows what the others have and have not touched yet; the shares together are no more than
-// there is. One process has all as its share. REQUIRES: processes > 0; this process has no tables.
-// Thread-safety: not while another thread makes tables.
+// Limits this process to an even share of the memory that is available now, as one of `processes` of this
+// host that do the same. Of the share, a sixteenth of the host's memory, divided likewise, is kept from
+// tables. No process knows what the others have and have not touched yet, but the shares together are no more
+// than there is. The share of a single process is all memory. REQUIRES: processes > 0; this process has no
+// tables. Thread-safety: not while another thread makes tables.
 void ShareHostMemory(std::size_t processes, const std::string& root = "");
 
-// From now on so much of this process's memory is kept from tables, for requests, batches, and all else that
-// the process takes and has taken; and `bytes_a_row` beside each row, for lists of a table's keys and rows.
+// From now on keeps `bytes` of this process's memory from tables, for requests, batches, and all else that
+// the process takes and has taken; and `bytes_a_row` beside each row, for lists of keys and rows.
 // Thread-safety: not while another thread makes tables.
 void KeepFromTables(std::size_t bytes, std::size_t bytes_a_row);
-// Returns what is kept beside each row; 0 until KeepFromTables says so.
+// Returns the bytes that are kept beside each row; 0 before KeepFromTables.
 std::size_t KeptBesideARow();
 
 // Counts memory that a table has beside its address ranges.
@@ -95,7 +95,7 @@ class CpuScratch {
   T* data() { return data_.get(); }
 
  private:
-  // The system bounds how many mappings a process has, and a budget how many bytes scratch has.
+  // Smaller blocks are not mapped: the system limits a process's mappings, and a budget the scratch.
   static constexpr std::size_t kLeastMapped = std::size_t{128} << 10;
 
   struct Free {
@@ -108,7 +108,7 @@ class CpuScratch {
   std::size_t size_ = 0;
 };
 
-// Address space for `bytes` bytes, or all that the host has if that is less, of which a growing front part is
+// Has address space for `bytes` bytes, or all that the host has if that is less; a growing front part is
 // memory. Pages that were never touched cost nothing, so growing early is cheap, and nothing ever moves.
 class AddressRange {
  public:

@@ -1,4 +1,4 @@
-// The threads that run launches: oneTBB's.
+// Launches run on the threads of oneTBB.
 //
 // In builds with ThreadSanitizer they are plain threads, made for each launch: oneTBB's library is not
 // instrumented, so the sanitizer would not see how its threads wait for each other, and call every launch a
@@ -24,8 +24,8 @@ class CpuThreads {
   explicit CpuThreads(int count) : count_(count) {}
   int count() const { return count_; }
 
-  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are
-  // done.
+  // Calls f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all
+  // are done.
   template <class Index, class F>
   void ForRanges(Index n, Index grain, F f) {
     const Index most = n / grain + 1;
@@ -44,8 +44,8 @@ class CpuThreads {
   explicit CpuThreads(int count) : arena_(count) {}
   int count() const { return arena_.max_concurrency(); }
 
-  // f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all are
-  // done.
+  // Calls f(begin, end) for ranges that together are [0, n), of about `grain` or more each; returns when all
+  // are done.
   template <class Index, class F>
   void ForRanges(Index n, Index grain, F f) {
     arena_.execute([&] {

@@ -1,7 +1,7 @@
 // The CPU's tile is one lane, whose vectors are the processor's vector registers.
 //
 // The compilers' vector types keep a chunk's sums in registers while the rows of a bag are added to them;
-// from arrays of floats they make that only of short chunks.
+// with arrays of floats, compilers do so only for short chunks.
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 
@@ -32,7 +32,7 @@ struct HalvesIn {
   static V Widen(Bits bits, body::BFloat16 /*type*/) { return internal::FloatOfBFloat16<V>(bits); }
 };
 
-// The vector is part of the types' names, because files that are compiled for other processors have others.
+// The vector is part of the types' names, because files compiled for other processors have another vector.
 template <class Vector>
 struct VectorTile {
   static constexpr std::uint32_t kLanes = 1;
@@ -82,7 +82,7 @@ struct VectorChunk {
     // The compilers let vectors of floats be read as floats. A copy would go through memory in halves of a
     // vector, and the loads of whole vectors would wait for those.
     const float* const elements = reinterpret_cast<const float*>(values);
-    // Indices that cannot wrap around, so that the compiler sees that elements are neighbours.
+    // Such indices cannot wrap around, so the compiler sees that elements are neighbours.
     for (std::size_t k = 0; k < kFloats; ++k) visit(first + k, elements[k]);
   }
   bool IsWholeRow() const { return kFloats == dim; }
@@ -101,8 +101,8 @@ struct VectorChunk {
   void ApplyOptimizer(const Optimizer& optimizer, float* record,
                       const Record<1 + Optimizer::kStates>& /*before*/,
                       const Vector (&gradients)[kVectors]) const {
-    // By value: what is reached by reference might be what a row's new elements overwrite, for all the
-    // compiler knows.
+    // Captures by value: for all the compiler knows, a row's new elements might overwrite what a reference
+    // reaches.
     ForEachElement(gradients,
                    [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });
   }
@@ -111,8 +111,8 @@ struct VectorChunk {
   std::size_t Element(std::uint32_t vector) const { return first + std::size_t{vector} * kVectorFloats; }
 };
 
-// Chunks of eight registers (half of what most processors have, so that rows can be loaded beside them), then
-// of two, then the rest by floats.
+// Visits chunks of eight registers (half of what most processors have, so that rows can be loaded beside
+// them), then of two, then the rest by floats.
 template <class Vector, class Visit>
 void ForEachChunk(VectorTile<Vector> /*tile*/, std::uint32_t dim, Visit visit) {
   using Long = VectorChunk<Vector, 8>;

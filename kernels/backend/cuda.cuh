@@ -83,8 +83,8 @@ struct CudaBackend {
   template <class T>
   using Answer = CudaAnswer<T>;
 
-  // Each lane then has one vector of a row, and lanes that are neighbours across rows read memory that is:
-  // with more vectors a lane, an H200 took up to a sixth longer.
+  // Each lane then has one vector of a row, and neighbouring lanes of different rows read neighbouring
+  // memory: with more vectors a lane, an H200 took up to a sixth longer.
   static constexpr std::uint32_t kRowOfNumbers = 32;
   static constexpr bool kSharesHostMemory = false;
 
@@ -256,10 +256,10 @@ struct CudaBackend {
   }
 
  private:
-  // A large device runs about so many threads at once, if each has as many registers as pooling takes.
+  // About how many threads a large device runs at once, if each has as many registers as pooling takes.
   static constexpr std::uint64_t kThreadsOfDevice = std::uint64_t{1} << 16;
 
-  // Writes how many were numbered to `count`, in pinned memory.
+  // Writes the number of numbered indices to `count`, in pinned memory.
   template <class F>
   static void LaunchNumbered(Queue& queue, UpTo up_to, F f, std::uint32_t* count) {
     std::uint32_t* const counter = queue.counter();
@@ -290,7 +290,7 @@ struct CudaBackend {
     }
   }
 
-  // Rows of whole Float4s are loaded by them, a long one by 8 lanes in several pieces each, so that a warp
+  // Rows of whole Float4s are loaded as such, a long row by 8 lanes in several pieces each, so that a warp
   // has four rows under way. REQUIRES: rows, gradients and outputs are aligned to 16 bytes then.
   template <std::uint32_t kRowsHeld, class Launch>
   static void WithTile(std::uint32_t dim, Launch launch) {
@@ -317,7 +317,7 @@ struct CudaBackend {
     return items;
   }
 
-  // CUB's way: ask for the size, then run.
+  // CUB is asked for the size of its scratch first, and then runs.
   template <class Algorithm>
   static void WithTemporary(Queue& queue, Algorithm algorithm) {
     std::size_t bytes = 0;

@@ -1,4 +1,4 @@
-// Every CUDA call is checked by one macro, which throws what CUDA says and where it was asked.
+// One macro checks every CUDA call, and throws CUDA's message with the place of the call.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_CHECK_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_CHECK_CUH_
 
@@ -10,7 +10,7 @@
 
 namespace slotwise {
 
-// std::bad_alloc for want of memory, which a shard turns into a Status; std::runtime_error for anything else.
+// Throws std::bad_alloc if there is no memory, which a shard turns into a Status; else std::runtime_error.
 [[noreturn]] inline void ThrowCudaError(cudaError_t error, const char* call, const char* file, int line) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // or the next check would see it again
@@ -26,8 +26,8 @@ namespace slotwise {
       ::slotwise::ThrowCudaError(error, #call, __FILE__, __LINE__); \
   } while (false)
 
-// Returns what cudaEventQuery or cudaStreamQuery says, and throws, as above, if it is an error. "Not yet"
-// is none, and must not be what cudaGetLastError says behind the next launch.
+// Returns whether cudaEventQuery or cudaStreamQuery said "ready", and throws, as above, if it said an error.
+// "Not ready" is no error, so cudaGetLastError must not return it after the next launch.
 inline bool IsReady(cudaError_t queried) {
   if (queried == cudaErrorNotReady) {
     cudaGetLastError();

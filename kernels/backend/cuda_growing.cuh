@@ -1,5 +1,5 @@
-// Arrays in device memory that grow where they are: addresses are reserved for all they may ever hold, and
-// memory is put behind them piece by piece. Nothing is copied, and rows never move.
+// These arrays in device memory grow in place: addresses are reserved for all elements that an array may ever
+// have, and memory is mapped there piece by piece. Nothing is copied, and rows never move.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_GROWING_CUH_
 
@@ -33,13 +33,13 @@ class CudaVirtualMemory {
   decltype(&cuMemSetAccess) set_access;
   decltype(&cuMemExportToShareableHandle) export_memory;
 
-  // Throws std::runtime_error if the driver has none.
+  // Throws std::runtime_error if the driver lacks one of them.
   static const CudaVirtualMemory& Get() {
     static const CudaVirtualMemory functions;
     return functions;
   }
 
-  // std::bad_alloc for want of memory or addresses, std::runtime_error for anything else.
+  // Throws std::bad_alloc if there is no memory or no address space, std::runtime_error for any other error.
   static void Check(CUresult result, const char* what) {
     if (result == CUDA_SUCCESS) return;
     if (result == CUDA_ERROR_OUT_OF_MEMORY) throw std::bad_alloc();
@@ -75,10 +75,10 @@ class CudaVirtualMemory {
   }
 };
 
-// Addresses of the current device, and the memory behind their beginning.
+// A range of addresses of the current device, whose front part has memory.
 class CudaAddresses {
  public:
-  // For `bytes` bytes, or all that the device has if that is less. Throws std::bad_alloc.
+  // Reserves `bytes` bytes, or as many as the device has if that is less. Throws std::bad_alloc.
   CudaAddresses(CudaQueue& queue, std::size_t bytes) : queue_(&queue) {
     int device = 0;
     std::size_t free = 0;
@@ -109,7 +109,7 @@ class CudaAddresses {
   void* begin() const { return reinterpret_cast<void*>(begin_); }
   std::size_t backed() const { return backed_; }
 
-  // Puts memory behind the first `bytes` bytes, or some more. Throws std::bad_alloc, and then nothing has
+  // Maps memory to the first `bytes` bytes, or some more. Throws std::bad_alloc, and then nothing has
   // changed.
   void Back(std::size_t bytes) {
     if (bytes > reserved_) throw std::bad_alloc();
@@ -140,7 +140,7 @@ class CudaAddresses {
 
   std::size_t Pieces(std::size_t bytes) const { return (bytes + piece_ - 1) / piece_ * piece_; }
 
-  // What the pool of scratch memory keeps for later may be what is missing.
+  // If memory is missing, tries again without the memory that the pool of scratch memory keeps for later.
   CUresult Create(Piece& piece) {
     const CUresult result = api_.create(&piece.memory, piece.bytes, &what_, 0);
     if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
@@ -163,7 +163,7 @@ class CudaGrowing {
  public:
   CudaGrowing(CudaQueue& queue, std::size_t limit) : addresses_(queue, limit * sizeof(T)), limit_(limit) {}
 
-  // What is put behind addresses is taken whether it is used or not.
+  // Mapped memory is taken whether it is used or not.
   static std::size_t Ahead(std::size_t n) { return sizing::AheadOnGpu(n); }
 
   void Grow(std::size_t n) {

@@ -1,5 +1,5 @@
-// The CUDA backend's tile, and the kernels that its launches are: each calls a body of kernels/body for every
-// index.
+// This header has the CUDA backend's tile, and the kernels of its launches: each calls a body of kernels/body
+// for every index.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_LAUNCH_CUH_
 
@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-// A block of any launch has so many threads, but for launches that say otherwise.
+// The number of threads in a block, for launches that do not say otherwise.
 inline constexpr std::uint32_t kThreads = 256;
 
 // `Lanes` neighbouring lanes of a warp; each holds `N` vectors of a chunk.
@@ -44,7 +44,7 @@ struct CudaTile {
   template <std::uint32_t kFloats>
   SLOTWISE_HD static float* Memory() {
 #ifdef __CUDA_ARCH__
-    // Four floats more, so that the tiles of a warp read from different banks.
+    // There are four floats more, so that the tiles of a warp read from different banks.
     constexpr std::uint32_t kPadded = (kFloats + 3) / 4 * 4 + 4;
     __shared__ alignas(16) float memory[kThreads / Lanes * kPadded];
     return memory + threadIdx.x / Lanes * kPadded;
@@ -55,7 +55,7 @@ struct CudaTile {
 
  private:
 #ifdef __CUDA_ARCH__
-  // The tile's lanes among the warp's.
+  // Returns the mask of the tile's lanes among the warp's.
   __device__ static unsigned Mask() {
     constexpr unsigned kAll = Lanes == 32 ? ~0U : (1U << Lanes % 32) - 1;
     return kAll << (threadIdx.x % 32 / Lanes * Lanes);
@@ -75,7 +75,7 @@ __global__ void ForEachKernel(Index n, F f) {
   if (i < n) f(i);
 }
 
-// Writes what f returns to the host. A copy would arrive later: another engine does those.
+// Writes the value of f() to the host. A copy would arrive later, because another engine does copies.
 template <class F, class Answer>
 __global__ void AskKernel(F f, Answer* on_host) {
   *on_host = f();
@@ -108,8 +108,8 @@ __global__ void ForEachSeldomNumberedKernel(UpTo up_to, std::uint32_t* counter, 
   f.Number(i, outcome, __shfl_sync(here, first, __ffs(static_cast<int>(here)) - 1) + before);
 }
 
-// Where most want one, a block takes them for all its threads: warps would wait for each other at the
-// counter. The block is small, because all of it waits for its slowest thread.
+// Where most threads want a number, a block takes numbers for all its threads: warps would wait for each
+// other at the counter. The block is small, because all of it waits for its slowest thread.
 inline constexpr std::uint32_t kNumberingThreads = 64;
 template <class F>
 __global__ void ForEachOftenNumberedKernel(UpTo up_to, std::uint32_t* counter, F f) {

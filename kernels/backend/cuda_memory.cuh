@@ -1,4 +1,5 @@
-// The CUDA backend's queue and scratch: stream-ordered device memory, and values on their way to the host.
+// This header has the CUDA backend's queue, its scratch (stream-ordered), and values on their way to the
+// host.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_MEMORY_CUH_
 
@@ -18,7 +19,7 @@
 
 namespace slotwise {
 
-// Stream-ordered memory of one device. Freed in the order of the stream it was taken on.
+// Stream-ordered memory of one device, freed in the order of the stream on which it was taken.
 class CudaMemory {
  public:
   CudaMemory() = default;
@@ -54,7 +55,7 @@ class CudaMemory {
 // host.
 class CudaQueue {
  public:
-  // On the current device, whose pool of stream-ordered memory keeps what is freed: it will be wanted again.
+  // Makes a queue on the current device, whose pool of stream-ordered memory keeps freed memory for later.
   explicit CudaQueue(int priority = 0) {
     int device = 0;
     std::uint64_t keep = UINT64_MAX;
@@ -80,9 +81,9 @@ class CudaQueue {
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   cudaStream_t stream() const { return stream_; }
-  // kPinnedBytes of the host's memory, to which kernels may write.
+  // Returns kPinnedBytes of the host's memory, to which kernels may write.
   void* pinned() const { return pinned_; }
-  // Who uses it leaves it at 0, as it was.
+  // Returns a counter that is 0; each user leaves it at 0.
   std::uint32_t* counter() const { return static_cast<std::uint32_t*>(counter_.data()); }
   void Wait() {
     SLOTWISE_CUDA_TRY(cudaStreamSynchronize(stream_));
@@ -95,8 +96,8 @@ class CudaQueue {
     SLOTWISE_CUDA_TRY(cudaStreamWaitEvent(stream_, before.so_far_, 0));
   }
 
-  // Returns kPinnedBytes of the host's memory for one answer, to which kernels may write, until it is given
-  // back. Work that still writes to a slot that was given back comes before the work of who gets it next.
+  // Returns kPinnedBytes of the host's memory for one answer, to which kernels may write, until GiveSlot.
+  // Work that still writes to a slot that was given back comes before the work of the slot's next user.
   // Throws std::bad_alloc.
   void* TakeSlot() {
     if (free_slots_.empty()) AddSlots();
@@ -106,14 +107,14 @@ class CudaQueue {
   }
   void GiveSlot(void* slot) noexcept { free_slots_.push_back(slot); }
 
-  // Returns the number of an answer whose work is asked for next.
+  // Returns the number of the answer whose work is asked for next.
   std::uint64_t NumberOfAnswer() { return ++asked_; }
   // Waits if no call has waited for the queue since the answer of that number was asked for.
   void WaitForAnswer(std::uint64_t number) {
     if (number > answered_) Wait();
   }
 
-  // All that is free but for a sixteenth of the device's memory. What the pool keeps for later is free too.
+  // Returns the free bytes, less a sixteenth of the device's memory. Memory that the pool keeps is free too.
   std::size_t MemoryForTables() const {
     std::size_t free = 0;
     std::size_t total = 0;
@@ -126,13 +127,13 @@ class CudaQueue {
     return free - std::min(free, total / sizing::kKeptFromTables);
   }
 
-  // Gives back to the device what the pool keeps for later.
+  // Gives the memory that the pool keeps for later back to the device. Waits.
   void ReturnUnusedMemory() {
     Wait();
     SLOTWISE_CUDA_TRY(cudaMemPoolTrimTo(pool_, 0));
   }
 
-  // At least `bytes` bytes, until the next call.
+  // Returns at least `bytes` bytes, until the next call.
   void* Temporary(std::size_t bytes) {
     if (bytes > temporary_.bytes()) {
       temporary_ = CudaMemory();
@@ -202,7 +203,7 @@ class CudaAnswer {
   std::uint64_t number_ = 0;
 };
 
-// Values on their way to pinned memory of the host, and what tells that they have arrived.
+// Values on their way to pinned memory of the host, and the event that tells that they have arrived.
 class CudaHostCopy {
  public:
   CudaHostCopy() { SLOTWISE_CUDA_TRY(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming)); }

@@ -1,7 +1,7 @@
-// CudaSharedBuffer: device memory that another process can map by a descriptor.
+// A CudaSharedBuffer is device memory that another process can map by a descriptor.
 //
-// CUDA's other way, cudaIpcGetMemHandle, exports what must not be freed while somebody has it open. Memory of
-// the virtual-memory API ends with the last who has it, so the server may let go of it at any time.
+// Memory that cudaIpcGetMemHandle exports must not be freed while a process has it open. Memory of the
+// virtual-memory API ends with the last process that has it, so the server may release it at any time.
 #ifndef SLOTWISE_KERNELS_BACKEND_CUDA_SHARED_BUFFER_CUH_
 #define SLOTWISE_KERNELS_BACKEND_CUDA_SHARED_BUFFER_CUH_
 
@@ -21,7 +21,7 @@ namespace slotwise {
 
 class CudaSharedBuffer final : public DeviceSharedBuffer {
  public:
-  // On the current device, which is `ordinal`. Null as Device::MakeSharedBuffer says.
+  // Makes a buffer on the current device, which is `ordinal`; null as Device::MakeSharedBuffer says.
   static std::unique_ptr<CudaSharedBuffer> Make(int ordinal, std::size_t bytes) {
     const CudaVirtualMemory& api = CudaVirtualMemory::Get();
     CUmemAllocationProp what{};
