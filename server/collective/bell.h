@@ -16,10 +16,10 @@ namespace slotwise {
 
 class Bell {
  public:
-  // What a bell is made of, in memory that all its processes have mapped. A new bell's words are 0.
+  // A bell's words lie in memory that all its processes have mapped. A new bell's words are 0.
   struct Words {
     std::uint32_t rung;   // modulo 2^32
-    std::uint32_t waits;  // 1: a thread waits, or is about to
+    std::uint32_t waits;  // 1 if a thread waits, or is about to
   };
 
   explicit Bell(Words& words) : words_(&words) {}
@@ -27,7 +27,7 @@ class Bell {
   // Returns how often the bell was rung.
   std::uint32_t rung() const { return Rung().load(); }
 
-  // Makes news known: what the caller did before is seen by the thread that waits.
+  // Wakes the thread that waits, which then sees everything that the caller did before.
   void Ring();
 
   // Returns once the bell was rung more than `seen` times, or `most` has passed.

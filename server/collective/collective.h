@@ -34,7 +34,7 @@ class Collective {
 
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
-  // The number of ranks on this rank's machine, and this rank's number among them.
+  // This rank's number among the ranks on its machine, and their number.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
 
@@ -42,8 +42,8 @@ class Collective {
   // REQUIRES: all ranks' sizes are equal; all.size() = size() · mine.size().
   virtual void AllGather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  // The same, but only the first `used` bytes of this rank's `mine` mean something, as other ranks' others
-  // may: what is behind them in `all` may be what it was before.
+  // Does the same, but only the first `used` bytes of `mine` mean something; `used` may differ from rank to
+  // rank. The bytes behind a rank's `used` ones in `all` may stay as they were.
   virtual void AllGatherBegins(std::span<const std::byte> mine, std::size_t /*used*/,
                                std::span<std::byte> all) {
     AllGather(mine, all);
@@ -58,12 +58,12 @@ class Collective {
   virtual void Wake(std::uint64_t wait) = 0;
   // Returns true if another rank called Wake(`wait`). Forgets older wakes. Does not block.
   virtual bool PollWake(std::uint64_t wait) = 0;
-  // Returns the bell that other ranks' Wake rings, and that any thread of this rank may ring. Null: there is
-  // none, and who waits for a wake has to poll.
+  // Returns the bell that other ranks' Wake rings, and that any thread of this rank may ring. Returns null if
+  // there is none; then a thread that waits for a wake has to poll.
   virtual Bell* bell() { return nullptr; }
 
   // Returns where the ranks meet if all of them share a host's memory; else null. Small arrays travel there.
-  // A meeting takes its place in the order of this rank's collectives.
+  // A meeting counts as one of this rank's collectives, in their order.
   virtual HostMeeting* meeting() { return nullptr; }
 
   // Watches this rank's collectives, and those of its Exchange.
@@ -92,8 +92,8 @@ std::vector<std::string> AllGatherTexts(Collective& collective, const std::strin
 // Makes the Collective of a server of one rank.
 std::unique_ptr<Collective> MakeSoloCollective();
 
-// Makes the Collective of every process of MPI_COMM_WORLD. If all of them are on one host and have its memory
-// together, they meet there, and MPI carries what is large; unless one of them says that it may not.
+// Makes the Collective of every process of MPI_COMM_WORLD. If all of them can share a host's memory, and none
+// forbids it, they meet there, and MPI carries only large arrays.
 // REQUIRES: MpiSession below has initialised MPI, and outlives the result.
 enum class HostMemoryUse : std::uint8_t { kAllowed, kForbidden };
 std::unique_ptr<Collective> MakeMpiCollective(HostMemoryUse use = HostMemoryUse::kAllowed);

@@ -1,9 +1,9 @@
-// These arrays are reused from round to round: one in a device's memory, one in host memory of the device's
-// choice.
+// These arrays are reused from round to round: DeviceArray in a device's memory, HostScratch in host memory
+// of the device's choice.
 //
 // Reserve returns an array of at least n elements, whose contents do not survive the next Reserve. Throws
 // std::bad_alloc.
-// Thread-safety: as the device's.
+// Thread-safety: same as the device.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
 #define SLOTWISE_SERVER_COLLECTIVE_DEVICE_ARRAY_H_
 

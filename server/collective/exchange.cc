@@ -11,7 +11,7 @@
 namespace slotwise {
 namespace {
 
-// What a rank can offer, as all ranks are told.
+// Each rank sends its offer to all ranks.
 struct Offer {
   int ordinal = -1;
   NcclOffer nccl;
@@ -24,7 +24,7 @@ std::string Named(std::span<const Offer> offers, bool has_gpu) {
   return "rank " + std::to_string(found - offers.begin());
 }
 
-// Empty if all ranks can use NCCL together, which refuses two ranks on one GPU, and two versions of itself.
+// Returns "" if all ranks can use NCCL together, which refuses two ranks on one GPU, and two versions.
 std::string WhyNoNccl(std::span<const Offer> offers) {
   std::vector<std::array<char, 16>> gpus;
   for (std::size_t r = 0; r < offers.size(); ++r) {

@@ -1,14 +1,13 @@
-// Exchange: how the arrays of a batch travel between ranks' devices. (What ranks agree on goes by
-// Collective.)
+// An Exchange moves the arrays of a batch between ranks' devices. (Ranks agree by a Collective.)
 //
 // Arrays lie in the device's memory, which on the CPU is the host's. An exchange has a stream of the device:
-// a call takes its place in the stream's order, as Stream::Copy does, and need not wait for its work. One
-// implementation a way: one rank, whose bytes stay where they are; MPI, which stages the memory of a device
-// that has its own through the host's; NCCL, from GPU to GPU. Every call is collective: all ranks make the
-// same calls in the same order, with sizes that match.
+// a call is enqueued on the stream, as Stream::Copy is, and need not wait for its work. There are three
+// implementations: one rank, whose bytes stay where they are; MPI, which copies a GPU's memory through the
+// host's; NCCL, from GPU to GPU. Every call is collective: all ranks make the same calls in the same order,
+// with sizes that match.
 // Thread-safety: one thread at a time (the engine's). Device, Stream and Collective outlive it.
-// Errors: std::runtime_error with the call and the transport's words, std::bad_alloc for want of scratch:
-// after either, a rank cannot go on. Of a call that does not end, the Collective's watchdog knows.
+// Errors: std::runtime_error with the call and the transport's message, std::bad_alloc if there is no
+// scratch: after either, a rank cannot go on. The Collective's watchdog notices a call that does not end.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_EXCHANGE_H_
 #define SLOTWISE_SERVER_COLLECTIVE_EXCHANGE_H_
 
@@ -33,17 +32,17 @@ class Exchange {
 
   Stream& stream() const { return stream_; }
 
-  // How arrays travel, for an operator, and why not by NCCL from GPU to GPU: "MPI", "NCCL 2.28.3".
+  // Tells an operator how arrays travel ("MPI", "NCCL 2.28.3"), and if not by NCCL, why not.
   virtual std::string Name() const = 0;
 
-  // Returns how long operations took, from when this rank's own arrays were there until the other ranks' had
-  // come: over MPI of every operation, by the host's clock; over NCCL of one in 16 on average, by the
-  // device's, of those that had ended when a later one began. What a rank that is alone does is none. Any
-  // thread may ask, at any time.
+  // Returns how long operations took, from the time when this rank's own arrays were there until the other
+  // ranks' had come. MPI counts every operation, by the host's clock. NCCL counts one in 16 on average, by
+  // the device's clock, once it has ended and a later one begins. A rank that is alone counts none. Any
+  // thread may call this, at any time.
   ExchangeStats Durations() const { return durations_.Read(); }
 
-  // In place: before the call this rank's block lies where it will stay; after it all blocks are there, in
-  // rank order, one behind the other. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
+  // Gathers all ranks' blocks in place, in rank order, one behind the other. Before the call this rank's
+  // block lies at its own place. `bytes` are the blocks' sizes, multiples of 4, the same on every rank.
   virtual void AllGatherBlocks(std::span<const std::size_t> bytes, void* blocks) = 0;
 
   // An array for AllGatherTogether.
@@ -56,14 +55,14 @@ class Exchange {
     for (const Blocks& array : arrays) AllGatherBlocks(array.bytes, array.blocks);
   }
 
-  // `partial` holds one block a rank, in rank order; `sizes` are their elements, the same on every rank, as
-  // is its type. mine[i] = Σ over ranks of their partial block for this rank, added in float32, from +0 in
-  // rank order; but see ExchangeOptions. `mine` does not overlap `partial`.
+  // `partial` holds one block a rank, in rank order; `sizes` are the blocks' elements. Sizes and type are the
+  // same on every rank. Sets `mine` to the sum over ranks of their partial blocks for this rank, added in
+  // float32, from +0 in rank order; but see ExchangeOptions. `mine` does not overlap `partial`.
   virtual void ReduceScatter(std::span<const std::size_t> sizes, ConstNumbers partial, float* mine) = 0;
 
-  // `send` holds one block a rank, in rank order; the block for rank r goes to rank r. `received` becomes the
-  // blocks that came, in rank order, this rank's own one too. Sizes are elements: this rank's to_sizes[r] is
-  // rank r's from_sizes[this rank]. The arrays do not overlap, and are of one type, the same on every rank.
+  // `send` holds one block a rank, in rank order; the block for rank r goes to rank r. Sets `received` to the
+  // blocks for this rank, in rank order, its own one too. Sizes are elements: this rank's to_sizes[r] is rank
+  // r's from_sizes[this rank]. The arrays do not overlap, and are of one type, the same on every rank.
   virtual void AllToAll(std::span<const std::size_t> to_sizes, ConstNumbers send,
                         std::span<const std::size_t> from_sizes, Numbers received) = 0;
 
@@ -76,15 +75,15 @@ class Exchange {
   ExchangeCounters durations_;
 };
 
-// Equal on every rank.
+// REQUIRES: the options are equal on every rank.
 struct ExchangeOptions {
-  // ReduceScatter adds in rank order always. Else NCCL may choose another for float32, if blocks are equal
-  // and more than two are added.
+  // ReduceScatter always adds in rank order. If false, NCCL may choose another order for float32, if blocks
+  // are equal and more than two are added.
   bool deterministic = false;
 };
 
-// Collective. The fastest way that all ranks have: NCCL if each has a GPU to itself and NCCL's library, else
-// MPI. FAILED_PRECONDITION, on every rank alike, if some ranks have GPUs and others have none.
+// Collective. Makes the fastest exchange that all ranks have: over NCCL if each has a GPU to itself and
+// NCCL's library, else over MPI. FAILED_PRECONDITION, on every rank alike, if only some ranks have GPUs.
 Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, Collective& collective,
                                                const ExchangeOptions& options = {});
 
@@ -92,7 +91,7 @@ Result<std::unique_ptr<Exchange>> MakeExchange(Device& device, Stream& stream, C
 std::unique_ptr<Exchange> MakeSoloExchange(Stream& stream);
 
 // Collective. Makes an exchange over MPI, of every process of MPI_COMM_WORLD, whatever the devices are. `why`
-// says why it is not NCCL, and becomes part of its name.
+// says why the exchange is not over NCCL, and becomes part of its name.
 std::unique_ptr<Exchange> MakeMpiExchange(Device& device, Stream& stream, Collective& collective,
                                           const std::string& why = {});
 
@@ -101,14 +100,14 @@ inline std::size_t Sum(std::span<const std::size_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-// What rounds travel by, each with a stream of its own, so that a batch comes while pooled bags of the one
-// before it go.
+// The exchanges of rounds, each with a stream of its own, so that a batch arrives while pooled bags of the
+// batch before it leave.
 class Exchanges {
  public:
   // Collective. Errors: as MakeExchange.
   static Result<Exchanges> Make(Device& device, Collective& collective, const ExchangeOptions& options = {});
   static Exchanges MakeSolo(Device& device);
-  // Each exchange has its own stream.
+  // REQUIRES: each exchange uses the stream given with it.
   static Exchanges Of(std::unique_ptr<Stream> batches_stream, std::unique_ptr<Exchange> batches,
                       std::unique_ptr<Stream> bags_stream, std::unique_ptr<Exchange> bags);
 
@@ -117,7 +116,7 @@ class Exchanges {
   }  // keys, offsets, weights, gradients: from every rank to all
   Exchange& bags() const {
     return *bags_;
-  }  // pooled bags, and their gradients, between those that they concern
+  }  // pooled bags, and their gradients, between the ranks that need them
 
   // Returns Durations() of both together. Any thread may ask, at any time.
   ExchangeStats Durations() const;

@@ -3,9 +3,9 @@
 //
 // The ranks form a ring over TCP, beside MPI, which the engine's thread alone may use. A thread of each rank
 // tells both neighbours a few times a second that the rank is there. If a neighbour's connection ends without
-// a farewell, or nothing is heard of the neighbour for the limit, this rank is told to end; and as its own
-// connections end then, so are its neighbours, and theirs. A cut between hosts cuts the ring twice, so the
-// ranks on both sides end. A rank whose engine is busy is no dead rank: its heartbeat's thread goes on.
+// a farewell, or the neighbour is silent for the limit, this rank is told to end. Its own connections end
+// then, so its neighbours end too, and theirs. A cut between hosts cuts the ring twice, so the ranks on both
+// sides end. A rank whose engine is busy is not dead: its heartbeat's thread goes on.
 //
 // No other process can join the ring: one that connects to a rank has to know a secret that the ranks draw at
 // the start and tell each other over MPI. A rank listens until its neighbour has connected, at most so long
@@ -39,12 +39,12 @@ class Heartbeat {
 
   static constexpr std::size_t kMostCallers = 16;
 
-  // Where a rank can be reached, and how it is called. Made of bytes alone, because ranks gather it.
+  // The addresses and the name of a rank, made of bytes alone, because ranks gather it.
   struct Contact {
     static constexpr std::size_t kMostAddresses = 16;
     Secret secret{};  // rank 0's is the one that counts
     std::array<std::uint8_t, 2> port{};
-    std::array<IpAddress, kMostAddresses> addresses{};  // the first that is of no family ends them
+    std::array<IpAddress, kMostAddresses> addresses{};  // those before the first of family 0
     std::array<char, 128> host{};                       // ends with a zero
   };
 
@@ -57,13 +57,13 @@ class Heartbeat {
 
   const Contact& contact() const { return contact_; }
 
-  // Connects with the ring's neighbours. `contacts` are all ranks'. UNAVAILABLE, in a sentence that names the
-  // neighbour, its host and its addresses, if that has not succeeded after `most`.
+  // Connects with the ring's neighbours. `contacts` are those of all ranks. UNAVAILABLE, in a sentence that
+  // names the neighbour, its host and its addresses, if the ranks have not connected after `most`.
   Status Meet(std::span<const Contact> contacts, Rank me, std::chrono::milliseconds most);
 
   // Begins to beat. Calls `lost` once, from the heartbeat's thread, with a sentence that names the rank and
-  // its host, as soon as a neighbour is gone, or when nothing was heard of it for eight tenths of `limit`: so
-  // all ranks can have ended within `limit`. Time in which this process did not run does not count.
+  // its host, as soon as a neighbour is gone, or was silent for eight tenths of `limit`: so all ranks can
+  // have ended within `limit`. Time in which this process did not run does not count.
   void Start(std::chrono::milliseconds limit, std::function<void(const std::string&)> lost);
 
  private:
@@ -71,7 +71,7 @@ class Heartbeat {
     std::string name;  // "rank 3 on host"
     Socket socket;
     Clock::duration silence{0};
-    bool left = false;  // it bade farewell
+    bool left = false;  // whether it bade farewell
   };
 
   Heartbeat() = default;

@@ -21,18 +21,18 @@ class HeartbeatMeeting {
   // `contacts` and `listening` outlive the meeting.
   HeartbeatMeeting(std::span<const Heartbeat::Contact> contacts, int me, const Socket& listening);
 
-  // Returns when both neighbours are connected, or what keeps them apart after `most`.
+  // Returns when both neighbours are connected, or after `most` with an error that says why they are not.
   Status Run(std::chrono::milliseconds most);
 
-  // The connection with the next rank, which this rank makes, and with the rank before, which makes that one.
-  // Of two ranks the first makes the only one.
+  // This rank makes the connection with the next rank; the rank before makes the one with this rank. If there
+  // are two ranks, the first makes their one connection.
   Socket next;
   Socket previous;
 
  private:
   using Clock = Heartbeat::Clock;
 
-  // What both sides of a connection say first.
+  // Both sides of a connection send a hello first.
   struct Hello {
     Heartbeat::Secret secret{};
     std::array<std::uint8_t, 4> from{};
@@ -53,7 +53,7 @@ class HeartbeatMeeting {
   void PollOnce();
   void CallNext();
   void AcceptCallers();
-  // Reads on. Returns false if the caller is to be let go, and moves its socket out once its hello is right.
+  // Reads on. Returns false to drop the caller; moves its socket to `becomes` once its hello is right.
   bool Hear(Caller& caller, const Hello& expected, Socket& becomes);
   Status WhyNot() const;
 
@@ -64,7 +64,7 @@ class HeartbeatMeeting {
   const Socket& listening_;
   std::list<Caller> callers_;
   std::list<Caller> calls_;  // the one that this rank is making, if there is one
-  std::size_t address_ = 0;  // of the next rank: which one is tried
+  std::size_t address_ = 0;  // which of the next rank's addresses is tried
   bool greeted_ = false;
 };
 

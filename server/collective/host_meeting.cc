@@ -25,14 +25,14 @@ void Pause() {
 
 }  // namespace
 
-// What all ranks write. Words that are written at different times lie in lines of their own.
+// All ranks write these words. Words that are written at different times lie in lines of their own.
 struct HostMeeting::Hall {
-  alignas(kLine) std::uint64_t came;    // ranks, to all meetings
-  alignas(kLine) std::uint32_t opened;  // meetings, modulo 2^32
+  alignas(kLine) std::uint64_t came;    // how often ranks came, over all meetings
+  alignas(kLine) std::uint32_t opened;  // how many meetings were opened, modulo 2^32
   std::uint32_t asleep;                 // ranks that sleep until a meeting is opened, or are about to
 };
 
-// A rank's own.
+// The words of one rank.
 struct HostMeeting::Seat {
   alignas(kLine) Bell::Words bell;
   std::uint64_t woken;  // the last wait that another rank ended
@@ -40,7 +40,7 @@ struct HostMeeting::Seat {
 
 namespace {
 
-// A place: the bytes that a rank brings, and behind them how many they are, where ranks bring different ones.
+// A place has the bytes that a rank brings, and behind them their number, where ranks' numbers differ.
 constexpr std::size_t kPlaceBytes = HostMeeting::kMostBytes + kLine;
 constexpr std::size_t kUsedAt = HostMeeting::kMostBytes;
 
@@ -96,7 +96,7 @@ void HostMeeting::Meet() {
   Hall& all = hall();
   if (std::atomic_ref(all.came).fetch_add(1) + 1 == meetings_ * ranks_) {
     std::atomic_ref(all.opened).store(static_cast<std::uint32_t>(meetings_));
-    // Who goes to sleep counts itself before it looks at `opened` again.
+    // A rank that goes to sleep counts itself before it looks at `opened` again.
     if (std::atomic_ref(all.asleep).load() != 0) FutexWakeAll(all.opened);
     return;
   }

@@ -27,7 +27,7 @@ std::unique_ptr<HostSegment> HostSegment::Make(std::size_t bytes) {
   const Name name = NewName();
   const int file = shm_open(name.data(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return nullptr;
-  // A file of this size without its memory would end the process that touches what is not there.
+  // A file of this size without its memory would end a process that touches missing memory.
   if (posix_fallocate(file, 0, static_cast<off_t>(bytes)) != 0) {
     close(file);
     shm_unlink(name.data());

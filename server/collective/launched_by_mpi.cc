@@ -1,4 +1,4 @@
-// Every server asks this, also one without MPI.
+// Every server calls this function, also one without MPI.
 #include <cstdlib>
 
 #include "server/collective/collective.h"

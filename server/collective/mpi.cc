@@ -109,11 +109,11 @@ class MpiCollective final : public Collective {
 
  private:
   static constexpr int kWakeTag = 1;
-  // The time of a few meetings: who sleeps is back later than that.
+  // A rank that sleeps takes longer to come back than this time, which is that of a few meetings.
   static constexpr std::chrono::microseconds kSpin{20};
 
   // Collective, over MPI. The ranks agree that all of them have the memory, or do without: ranks of several
-  // hosts, or of containers that have a /dev/shm each, cannot have it.
+  // hosts, or of containers with a /dev/shm each, cannot share it.
   void MeetOnHost(HostMemoryUse use) {
     if (size_ == 1) return;
     const std::size_t bytes = HostMeeting::BytesFor(size_);
@@ -137,7 +137,7 @@ class MpiCollective final : public Collective {
                              .meanwhile = [this] { GoOn(); }});
   }
 
-  // Gives MPI a chance to send on what this rank has given it, which it may do only while it is called.
+  // Gives MPI a chance to go on sending this rank's messages, which MPI may do only while it is called.
   void GoOn() {
     int arrived = 0;
     SLOTWISE_MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, kWakeTag, wakes_.get(), &arrived, MPI_STATUS_IGNORE));
@@ -159,7 +159,7 @@ class MpiCollective final : public Collective {
   std::uint64_t received_wait_ = 0;
   MPI_Request wake_ = MPI_REQUEST_NULL;
   std::unique_ptr<HostSegment> segment_;
-  std::unique_ptr<HostMeeting> meeting_;  // null: everything goes over MPI
+  std::unique_ptr<HostMeeting> meeting_;  // if null, everything goes over MPI
 };
 
 }  // namespace

@@ -66,7 +66,7 @@ inline void Await(std::span<MPI_Request> requests) {
 
 inline void Await(MPI_Request request) { Await(std::span(&request, 1)); }
 
-// A communicator of its own for its owner, so that the owner's messages meet no others.
+// A Communicator belongs to its owner alone, so that the owner's messages meet no others.
 class Communicator {
  public:
   explicit Communicator(MPI_Comm parent) {

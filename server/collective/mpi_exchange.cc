@@ -1,5 +1,5 @@
-// Exchange over MPI, which sees host memory: a device that has its own sends through pinned scratch of the
-// host's. Where the ranks share a host's memory, small arrays travel by a meeting there.
+// Implements the Exchange over MPI, which sees host memory: a GPU's arrays travel through pinned scratch of
+// the host's. Where the ranks share a host's memory, small arrays travel by a meeting there.
 #include <mpi.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class MpiExchange final : public Exchange {
     const std::byte* const received = Swap(Operation::kReduceScatter, sizes, partial, from_sizes, to);
     if (size == 0) return;
     float* const sum = OnHost(mine_, mine, size);
-    // Here, even if the device has memory of its own: it would have to be sent every rank's block.
+    // The host adds, even for a GPU, to which every rank's block would have to be copied.
     SumOverRanksOnHost({{received, partial.type}, static_cast<int>(sizes.size()), size}, sum);
     stream().Copy(mine, sum, size * sizeof(float));
   }
@@ -113,22 +113,22 @@ class MpiExchange final : public Exchange {
         theirs += array.bytes[r];
       }
     }
-    stream().Wait();  // the places are the next meeting's but one
+    stream().Wait();  // the meeting after the next overwrites the places
   }
 
-  // Where MPI finds or leaves n elements that lie, or will lie, at `device`.
+  // Returns where MPI finds or leaves n elements that lie, or will lie, at `device`.
   template <class T>
   T* OnHost(HostScratch<T>& scratch, T* device, std::size_t n) {
     return device_.SharesHostMemory() ? device : scratch.Reserve(n);
   }
 
-  // Brings bytes for MPI to send. What the scratch was used for before is done then, too.
+  // Brings bytes for MPI to send. Waits, so that the scratch's earlier uses are done too.
   void Fetch(void* host, const void* device, std::size_t bytes) {
     stream().Copy(host, device, bytes);
     stream().Wait();
   }
 
-  // All ranks' blocks for this one, in host memory.
+  // Returns all ranks' blocks for this one, in host memory.
   const std::byte* Swap(Operation operation, std::span<const std::size_t> to_sizes, ConstNumbers send,
                         std::span<const std::size_t> from_sizes, std::byte* received) {
     const std::size_t all = Sum(to_sizes) * BytesOf(send.type);
@@ -144,8 +144,8 @@ class MpiExchange final : public Exchange {
     return received;
   }
 
-  // From pair to pair: MPI_Ialltoallv counts in ints where a block begins, and one rank may own all of a
-  // large round. A pair's block is small to both of them, and then each finds it in its part of the other's
+  // Sends from pair to pair: MPI_Ialltoallv counts in ints where a block begins, and one rank may own all of
+  // a large round. A pair's block is small to both of them, and then each finds it in its part of the other's
   // place at a meeting, to which all ranks come whatever they have to send.
   void SwapBlocks(std::span<const std::size_t> to_sizes, ConstNumbers send,
                   std::span<const std::size_t> from_sizes, std::byte* received) {

@@ -1,7 +1,7 @@
-// Exchange over NCCL: from GPU to GPU, over NVLink or the network, on the stream's stream.
+// The Exchange over NCCL moves arrays from GPU to GPU, over NVLink or the network, on the CUDA stream.
 //
-// NCCL is loaded when the first of these is called, if this machine has it: the same binary runs without. Its
-// own environment variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME and so on) hold.
+// The first call of one of these functions loads NCCL, if this machine has it: the same binary runs without.
+// NCCL's own environment variables (NCCL_DEBUG, NCCL_SOCKET_IFNAME and so on) hold.
 // Thread-safety: free functions, for the thread that made the device.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_NCCL_H_
 #define SLOTWISE_SERVER_COLLECTIVE_NCCL_H_
@@ -13,14 +13,14 @@
 
 namespace slotwise {
 
-// What ranks must know of each other to use NCCL together.
+// Ranks must know these values of each other to use NCCL together.
 struct NcclOffer {
-  int version = 0;  // as NCCL counts: 22803 is 2.28.3; 0: none, too old, no GPU, or a build without it
-  std::array<char, 16> gpu{};  // its UUID, unlike any other's anywhere
+  int version = 0;  // as NCCL counts: 22803 is 2.28.3; 0: no NCCL, too old, no GPU, or a build without
+  std::array<char, 16> gpu{};  // the GPU's UUID
 };
 NcclOffer OfferOf(const Device& device);
 
-// Collective. REQUIRES: all ranks' offers have the same version, not 0, and GPUs of their own.
+// Collective. REQUIRES: all ranks' offers have the same version, not 0, and each rank has its own GPU.
 std::unique_ptr<Exchange> MakeNcclExchange(Device& device, Stream& stream, Collective& collective,
                                            const ExchangeOptions& options);
 

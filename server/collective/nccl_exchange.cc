@@ -1,7 +1,7 @@
-// Exchange over NCCL: see nccl.h.
+// Implements the Exchange over NCCL: see nccl.h.
 //
-// Blocks of one size go by NCCL's own collectives; others by sends and receives between all pairs, which on
-// GPUs that all have links to each other moves as many bytes over each link.
+// Blocks of one size go by NCCL's own collectives; other blocks go by sends and receives between all pairs,
+// which moves as many bytes over each link on GPUs that all have links to each other.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ bool AllEqual(std::span<const std::size_t> sizes) {
   return std::ranges::all_of(sizes, [&](std::size_t size) { return size == sizes[0]; });
 }
 
-// An event behind what was enqueued on a stream until now. Its owner may be any thread.
+// An event behind the work that was enqueued on a stream until now. Its owner may be any thread.
 class Event {
  public:
   Event(int ordinal, cudaStream_t stream) : ordinal_(ordinal) {
@@ -50,7 +50,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Two events of a stream that say when the device came to them.
+// Two events of a stream, which say when the device came to them.
 class TimedEvents {
  public:
   explicit TimedEvents(cudaStream_t stream) : stream_(stream) {
@@ -173,7 +173,7 @@ class NcclExchange final : public Exchange {
     auto* from = static_cast<std::byte*>(received.data);
     Run(ExchangeOperation::kAllToAll, "AllToAll", Sum(to_sizes) * element, [&] {
       for (std::size_t r = 0; r < ranks_; to += to_sizes[r] * element, from += from_sizes[r] * element, ++r) {
-        // To itself as well: NCCL copies beside what the links carry.
+        // A rank sends to itself as well: NCCL copies while the links carry other blocks.
         Send(to, to_sizes[r] * element, r);
         Receive(from, from_sizes[r] * element, r);
       }
@@ -181,8 +181,8 @@ class NcclExchange final : public Exchange {
   }
 
  private:
-  // The calls of `enqueue` become one operation. The first between two ranks connects them, and waits for the
-  // other.
+  // Makes one operation of the calls of `enqueue`. The first operation between two ranks connects them, and
+  // waits for the other rank.
   template <class Enqueue>
   void Run(ExchangeOperation operation, const char* name, std::size_t bytes, Enqueue enqueue) {
     const Watchdog::Scope scope(watchdog_, name, bytes);

@@ -14,7 +14,7 @@ bool Find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Never closed: its threads may live as long as the process.
+// The library is never closed: its threads may live as long as the process.
 const NcclLibrary* Load() {
   static NcclLibrary nccl;
   void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);

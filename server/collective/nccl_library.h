@@ -1,4 +1,4 @@
-// NCCL's library, loaded at run time, and the check of its calls.
+// This header loads NCCL's library at run time, and checks its calls.
 //
 // Thread-safety: any thread.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_NCCL_LIBRARY_H_
@@ -8,7 +8,7 @@
 
 namespace slotwise {
 
-// Its functions, without their prefix.
+// NCCL's functions, without their prefix.
 struct NcclLibrary {
   decltype(&ncclGetVersion) GetVersion;
   decltype(&ncclGetUniqueId) GetUniqueId;
@@ -25,7 +25,7 @@ struct NcclLibrary {
   decltype(&ncclRecv) Recv;
 };
 
-// Null if this machine has no NCCL, or one that lacks a function.
+// Returns null if this machine has no NCCL, or one that lacks a function.
 const NcclLibrary* LoadNccl();
 
 // Throws std::runtime_error with what NCCL says, unless `result` is ncclSuccess or `call` is still under way.

@@ -1,4 +1,4 @@
-// A build without CUDA, or without NCCL's header: offers nothing, instead of nccl_exchange.cc.
+// Offers no NCCL: a build without CUDA or NCCL's header has this file in the place of nccl_exchange.cc.
 #include <stdexcept>
 
 #include "server/collective/nccl.h"

@@ -33,7 +33,7 @@ class Socket {
   int fd_ = -1;
 };
 
-// An IPv4 or IPv6 address, in network order; made of bytes alone.
+// An IPv4 or IPv6 address, in network order, made of bytes alone.
 struct IpAddress {
   std::uint8_t family = 0;  // 4, 6, or 0: none
   std::array<std::uint8_t, 16> bytes{};
@@ -41,14 +41,14 @@ struct IpAddress {
   std::string Text() const;
 };
 
-// Returns the addresses of this host that other hosts may reach, at most `most`: none of the loopback, and
-// none that hold on one link only.
+// Returns the addresses of this host that other hosts may reach, at most `most`: no loopback and no
+// link-local addresses.
 std::vector<IpAddress> AddressesOfThisHost(std::size_t most);
 
 inline constexpr IpAddress kLoopback{4, {127, 0, 0, 1}};
 
-// Returns a socket that listens at any free port, at `kLoopback` or at all addresses; none if the system has
-// none, and errno says why. `port` becomes the port.
+// Returns a socket that listens at any free port, at `kLoopback` or at all addresses, and sets `port` to the
+// port. Returns none if the system has none, and errno says why.
 Socket ListenAtAnyPort(bool loopback_only, std::uint16_t& port);
 
 // Returns a socket that is connecting, or none.

@@ -3,8 +3,8 @@
 //
 // Code that runs collectives registers each one: as a Scope if its thread waits for the collective, or by
 // Add, with a function that says whether the collective has ended, if the collective goes on after the call.
-// A thread of the watchdog's looks at the collectives from time to time. The program chooses what happens
-// then: the server logs the collective and ends the process.
+// The watchdog's thread looks at the collectives from time to time. The program's function says what happens
+// if one is stuck: the server logs the collective and ends the process.
 // Thread-safety: one thread at a time registers operations; any thread may call Start.
 #ifndef SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
 #define SLOTWISE_SERVER_COLLECTIVE_WATCHDOG_H_
@@ -52,7 +52,7 @@ class Watchdog {
     DurationCounter* const durations_;
   };
 
-  // While it lasts, operations may take this long.
+  // While a Patience exists, operations may take `limit`.
   class Patience {
    public:
     Patience(Watchdog& watchdog, std::chrono::milliseconds limit)
@@ -70,7 +70,7 @@ class Watchdog {
   // thread, but not after it returned true; it throws std::exception if the operation has failed.
   void Add(const char* name, std::size_t bytes, std::function<bool()> ended);
 
-  // Returns for how long scopes have lasted that are over, in all. For any thread.
+  // Returns how long the scopes that are over have lasted, in all. Any thread may call this.
   std::chrono::nanoseconds waited() const {
     return std::chrono::nanoseconds(waited_ns_.load(std::memory_order_relaxed));
   }
@@ -89,7 +89,7 @@ class Watchdog {
   };
 
   void Run();
-  // Returns the limit of before.
+  // Returns the limit that was set before.
   std::chrono::milliseconds SetLimit(std::chrono::milliseconds limit);
   // Returns a sentence about an operation that is stuck or has failed, if there is one. REQUIRES: mutex_ is
   // held.
