@@ -19,7 +19,7 @@ namespace slotwise {
 // TRAIN gives an absent key a row; EVAL never does, and an absent key counts as a row of zeros.
 enum class LookupMode : std::uint8_t { kTrain, kEval };
 
-// REQUIRES, everywhere past Validate(): offsets.size() = bags + 1, and offsets rise from 0 to keys.size().
+// REQUIRES, after Validate(): offsets.size() = bags + 1, and offsets rise from 0 to keys.size().
 // weights.size() = keys.size(), or 0 for a batch without weights.
 struct BatchView {
   std::span<const Key> keys;
@@ -35,12 +35,12 @@ Status Validate(const BatchView& batch, std::uint32_t samples, std::uint32_t slo
 
 // One optimizer step is the sum of the parts 0 .. parts - 1 that carry the same (session, number), whichever
 // ranks the parts reach. A trainer draws `session` at random; data-parallel trainers share one. `number` is
-// the session's own count, and is never reused for other data. `epoch` is the server's when the session was
-// drawn: a server that has forgotten sessions refuses one that it does not know if the epoch does not show
-// that the session is younger than those.
+// the session's own count, and is never reused for other data. `epoch` is the server's epoch when the session
+// was drawn: a server that has forgotten sessions refuses an unknown session, unless the epoch shows that the
+// session is younger than the forgotten ones.
 //
-// A step may be of several tables: its parts 0 .. parts - 1 of each of `tables` tables, of which `place` says
-// which. The step is applied to all of them, or to none.
+// A step may change several tables: it has parts 0 .. parts - 1 for each of `tables` tables, and `place` says
+// for which table a part is. The step is applied to all of the tables, or to none.
 struct StepId {
   static constexpr std::uint32_t kMaxParts = 65536;
 

@@ -1,4 +1,4 @@
-// A Slotwise server's client: tables, lookups, pushes, rows by key.
+// A Client calls a Slotwise server: tables, lookups, pushes, rows by key.
 //
 //   auto client = slotwise::Client::Connect({"127.0.0.1:7070"});
 //   if (!client.ok()) return client.status();
@@ -8,17 +8,16 @@
 //
 // The client cuts batches by samples into parts of 1 to 4 MiB, which travel side by side to all ranks, and
 // calls of several tables into such requests of whole tables, or of parts of large ones. If a rank is gone or
-// too busy, the client sends the call again to another rank, until the timeout. A push is
-// applied once, however often the client sends it. The Python client is this one (slotwise.h).
+// too busy, the client sends the call again to another rank, until the timeout. A push is applied once,
+// however often the client sends it. The Python client uses this one (slotwise.h).
 //
 // Every call may end with DEADLINE_EXCEEDED or UNAVAILABLE if no answer came within the timeout (the caller
 // then does not know whether a push was applied; pushing again with the same Step is safe), or with
-// RESOURCE_EXHAUSTED and a Status::retry_after() if the server stayed too busy, with CANCELLED if
-// the caller asked to stop (which leaves a push as unknown as a timeout does), with FAILED_PRECONDITION if
-// the client is being destroyed or the server has another version, and with INTERNAL. Lookups and pushes end
-// with DATA_LOSS if the table no longer has a step that this client saw acknowledged, because the server or
-// the table was made anew; calls that begin later go on with the table as it is. The methods name other
-// errors.
+// RESOURCE_EXHAUSTED and a Status::retry_after() if the server stayed too busy, with CANCELLED if the caller
+// asked to stop (a push may then have been applied, as after a timeout), with FAILED_PRECONDITION if the
+// client is being destroyed or the server has another version, and with INTERNAL. Lookups and pushes end with
+// DATA_LOSS if the table no longer has a step that this client saw acknowledged, because the server or the
+// table was made anew; calls that begin later go on with the table as it is. The methods name other errors.
 //
 // Thread-safety: any number of threads may use one Client. A process that has connected may fork; its child
 // can use neither the parent's Client nor one of its own, because gRPC does not survive a fork: every call
@@ -49,13 +48,13 @@
 
 namespace slotwise {
 
-// A way on which lookups and pushes reach the server. All transports say the same, to the byte.
+// A TransportKind is a way by which lookups and pushes reach the server. All transports give the same bytes.
 enum class TransportKind : std::uint8_t {
-  kBest,  // the fastest that there is: memory that is shared with a server on this host, else sockets
+  kBest,  // the fastest: memory that is shared with a server on this host, else sockets
   kGrpc,  // gRPC, as everything else, for example through a proxy that speaks HTTP/2 alone
   kTcp,   // sockets, wherever the server is
   kShm,   // memory that is shared with a server on this host; UNAVAILABLE if there is none
-  kGpu,   // as kBest; and calls with arrays on a GPU (slotwise/gpu.h) may use a CPU's memory in its place
+  kGpu,   // like kBest, but calls with arrays on a GPU (slotwise/gpu.h) may use a CPU's memory in its place
 };
 
 using Door = TransportKind;  // its name in 0.1
@@ -74,16 +73,16 @@ struct ClientOptions {
   TransportKind transport = TransportKind::kBest;
   std::optional<TransportKind> door = std::nullopt;  // `transport`'s name in 0.1
   Credentials credentials = {};
-  // A lookup of rows that are not pooled (one key a bag, no weights) sends a key once that its batch has
-  // several times, where that pays. It has the same result as if every key were sent.
+  // A lookup of rows that are not pooled (one key a bag, no weights) sends a repeated key once, where that
+  // pays. The result is the same as if every key were sent.
   bool send_each_key_once = true;
   // Called with a line for people whenever a request is sent again, from the client's threads. It must not
   // block, and must not use the client.
   std::function<void(std::string_view)> log = nullptr;
 };
 
-// Names the state of a table that a lookup has read rows of: which table it was from when it was made, and
-// how many optimizer steps were applied to it. Generation 0 names none.
+// Names the state of a table from which a lookup read rows: the table's generation, and how many optimizer
+// steps were applied to it. Generation 0 names none.
 struct LookedUpState {
   std::uint64_t generation = 0;
   std::uint64_t table_step = 0;
@@ -96,26 +95,26 @@ struct CallOptions {
   std::optional<DataType> data_type = std::nullopt;  // for lookups and pushes
   std::stop_token stop = {};                         // a stop ends the call soon, with CANCELLED
   // The trace that the call belongs to, as the W3C's Trace Context writes it in the field traceparent
-  // ("00-<trace id>-<parent id>-<flags>"); the server's log has the trace's id. What is none is not sent.
+  // ("00-<trace id>-<parent id>-<flags>"); the server's log has the trace's id. An invalid text is not sent.
   std::string traceparent = {};
-  // Of pushes: of each table, in the call's order, what the rows were read of that the gradients are of. The
-  // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. Tables
-  // for which this names no state are said to be of the client's latest lookup of the table.
+  // For pushes: for each table, in the call's order, the state that the gradients' rows were read from. The
+  // server counts how many steps the table got since (docs/metrics.md); nothing else depends on it. A table
+  // without a state here gets that of the client's latest lookup of the table.
   std::vector<LookedUpState> looked_up = {};
-  // Gives a push a rate for each table, in the call's order, which holds for this step alone. A table
-  // without one learns at its own rate. All parts of a step bring the same.
+  // Gives a push a rate for each table, in the call's order, which holds for this step alone. A table without
+  // one learns at its own rate. REQUIRES: all parts of a step have the same rates.
   std::vector<std::optional<float>> learning_rates = {};
 };
 
 struct ServerRank {
   std::string address;     // host:port
   std::string device;      // "cpu", or "cuda" and the device's name
-  std::string local = {};  // the Unix socket of clients on the rank's host; empty: none
-  // The memory of its device, which clients on its host can share: a GPU's UUID, as 32 hexadecimal digits, or
-  // "host". Empty: the server is older than this member.
+  std::string local = {};  // the Unix socket for clients on the rank's host; empty if there is none
+  // Names the device whose memory clients on its host can share: a GPU's UUID, as 32 hexadecimal digits, or
+  // "host". Empty if the server is older than this member.
   std::string gpu = {};
-  // The user, by the host's number, whose process listens at `local`; nothing: the server is older than this
-  // member, or none listens.
+  // The user id, on the host, of the process that listens at `local`; none if the server is older than this
+  // member, or no process listens.
   std::optional<std::uint32_t> local_user = std::nullopt;
 };
 
@@ -123,12 +122,12 @@ struct ServerTopology {
   std::string version;
   std::vector<ServerRank> ranks = {};  // in rank order
   std::uint64_t max_message_bytes = 0;
-  // The most that one round gathers on a rank; 0 if the server is older than this member.
+  // The most bytes that one round gathers on a rank; 0 if the server is older than this member.
   std::uint64_t max_round_bytes = 0;
   std::uint64_t instance = 0;      // drawn when the server started
-  std::uint64_t epoch = 0;         // what the steps of a session that is drawn now carry (Session::Options)
-  std::uint32_t data_version = 0;  // of the data transport that the ranks speak; 0: none
-  bool gives_reasons = false;      // every refusal of the server's has a Reason
+  std::uint64_t epoch = 0;         // the epoch of a session that is drawn now (Session::Options)
+  std::uint32_t data_version = 0;  // the version of the ranks' data transport; 0 if there is none
+  bool gives_reasons = false;      // whether every refusal of the server has a Reason
 };
 
 struct ShardDescription {
@@ -155,7 +154,7 @@ struct TableDescription {
   // The rate that the schedule starts from: the options' learning rate, or the rate last set. 0 if the server
   // is older than this member.
   float base_learning_rate = 0;
-  // Names the table's state from when it was made; 0 if the server is older than this member.
+  // Drawn when the table was made; 0 if the server is older than this member.
   std::uint64_t generation = 0;
 
   std::uint64_t rows() const;
@@ -176,30 +175,31 @@ struct TableCreation {
 };
 
 struct SessionTable {
-  std::string table;            // empty: steps of several tables
+  std::string table;            // empty for steps of several tables
   std::uint64_t last_step = 0;  // the largest number of its applied steps
 };
 
-// This is what the server knows of a session.
+// Describes what the server knows of a session.
 struct SessionDescription {
-  bool known = false;  // some applied step of it is
-  // The largest number of its applied steps; 0 if none is known. Pushes that were in flight side by side may
-  // leave smaller numbers out.
+  bool known = false;  // whether the server knows an applied step of the session
+  // The largest number of its applied steps; 0 if none is known. If pushes were in flight side by side,
+  // smaller numbers may be missing.
   std::uint64_t last_step = 0;
-  std::uint64_t epoch = 0;  // the latest that its applied steps carried
-  // It is not known, and the server has forgotten sessions of its epoch: its steps would be refused.
+  std::uint64_t epoch = 0;  // the latest epoch that its applied steps carried
+  // The session is unknown, and the server, which has forgotten sessions of its epoch, would refuse its
+  // steps.
   bool may_be_forgotten = false;
   std::vector<SessionTable> tables;  // by name, of tables that still exist
-  std::uint64_t instance = 0;        // of the server that says so
+  std::uint64_t instance = 0;        // of the server that answers
 };
 
 // A checkpoint that SaveCheckpoint or LoadCheckpoint made.
 struct CheckpointCreation {
   std::string id;
   bool delta = false;
-  std::uint64_t round = 0;  // it is the state after this one
-  std::uint64_t rows = 0;   // that were written: of a delta, those that have changed
-  std::uint64_t bytes = 0;  // of its files
+  std::uint64_t round = 0;  // the checkpoint is the state after this round
+  std::uint64_t rows = 0;   // rows that were written: in a delta, those that have changed
+  std::uint64_t bytes = 0;  // the size of its files
 };
 
 struct TableInCheckpoint {
@@ -207,29 +207,28 @@ struct TableInCheckpoint {
   std::uint64_t rows = 0;  // in this checkpoint's own files
 };
 
-// A checkpoint in the server's data folder. Only `id` and `why_not` say anything of one whose manifest cannot
-// be read.
+// A checkpoint in the server's data folder. If its manifest cannot be read, only `id` and `why_not` are set.
 struct CheckpointDescription {
   std::string id;
-  std::string parent = {};  // the checkpoint before it, which a delta needs; empty: it is a base
-  std::string folds = {};   // of a base that was compacted from a chain: the chain's last, whose state it has
+  std::string parent = {};    // the checkpoint before it, which a delta needs; empty for a base
+  std::string folds = {};     // for a base compacted from a chain: the chain's last, whose state it has
   std::uint64_t created = 0;  // seconds since 1970
   std::uint64_t round = 0;
-  std::uint32_t ranks = 0;  // that wrote it; any number may read it
+  std::uint32_t ranks = 0;  // how many ranks wrote it; any number may read it
   std::vector<TableInCheckpoint> tables = {};
   std::uint64_t rows = 0;
   std::uint64_t bytes = 0;
-  bool usable = false;  // all files that it needs are there, and of the right size
+  bool usable = false;  // whether all files that it needs are there, and of the right size
   std::string why_not = {};
-  bool pinned = false;  // it stays until it is released
-  // It stays until another checkpoint is loaded: it was loaded last, or was the newest before that.
+  bool pinned = false;  // whether it stays until it is released
+  // Whether it stays until another checkpoint is loaded: it was loaded last, or was the newest before that.
   bool kept_for_load = false;
 };
 
-// All that is known of a checkpoint.
+// A checkpoint with its chain, folder and manifest.
 struct CheckpointDetails {
   CheckpointDescription checkpoint;
-  std::vector<std::string> chain = {};  // what it is restored from, the base first; empty if it is not usable
+  std::vector<std::string> chain = {};  // to restore it from, the base first; empty if it is not usable
   std::string folder = {};              // as the server sees it
   std::string manifest = {};            // the text of its manifest.json
 };
@@ -240,7 +239,7 @@ struct CheckpointVerification {
   std::uint64_t bytes = 0;
 };
 
-// One table's part of a call of several tables; what the fields mean is as for Lookup and Push.
+// One table's part of a call of several tables; the fields mean the same as in Lookup and Push.
 struct TableLookup {
   std::string_view table;
   BatchView batch;
@@ -252,8 +251,8 @@ struct TablePush {
   std::span<const float> gradients;
 };
 
-// Rows of a table, as Export gives them and Import takes them. Row r is keys[r], values[r · dim .. (r + 1) ·
-// dim) and state[r · state_size ..). `state` is what the optimizer keeps (docs/semantics.md), or is empty.
+// Rows of a table, as Export returns them and Import takes them. Row r is keys[r], values[r · dim .. (r + 1)
+// · dim) and state[r · state_size ..). `state` is what the optimizer keeps (docs/semantics.md), or is empty.
 struct RowsView {
   std::span<const Key> keys;
   std::span<const float> values;
@@ -270,11 +269,11 @@ class RowStream {
   RowStream(RowStream&&) noexcept;
   RowStream& operator=(RowStream&&) noexcept;
 
-  // Waits for the next rows; nothing at the end. The views are valid until the next call. An export that
-  // fails does not continue; exporting again shows all rows again. NOT_FOUND: there is no such table, or it
-  // was dropped meanwhile. DEADLINE_EXCEEDED: no rank sent anything within the timeout.
+  // Waits for the next rows; returns nullopt at the end. The views are valid until the next call. An export
+  // that fails does not continue; another export sends all rows again. NOT_FOUND: there is no such table, or
+  // it was dropped meanwhile. DEADLINE_EXCEEDED: no rank sent anything within the timeout.
   Result<std::optional<RowsView>> Next();
-  // Waits at most so long, and returns whether Next would return at once.
+  // Waits at most `most`, and returns whether Next would return at once.
   bool Wait(std::chrono::milliseconds most);
 
  private:
@@ -322,11 +321,11 @@ class Client {
   // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
   // unless the rate is finite and above 0.
   Status SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call = {});
-  // Returns the server's ranks as they are now. The client uses them from then on, if the server has been
-  // started again since it connected; a client whose connection is lost asks by itself.
+  // Returns the server's ranks as they are now. The client uses them from then on, if the server was started
+  // again since the client connected; a client that lost its connection asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});
-  // Returns what each rank has counted since it started, in rank order, once all have answered; they do so
-  // without a round. The server's ranks are those of now, as with Topology.
+  // Returns each rank's counts since it started, in rank order, once all ranks have answered; they answer
+  // without a round. The server's ranks are asked for first, as with Topology.
   Result<std::vector<RankStats>> Stats(const CallOptions& call = {});
   // Says which steps of a session were applied last, so that a trainer that was started again can go on with
   // it: Session({.id = id, .epoch = epoch, .last = last_step}). `epoch` is the session's. A step that was in
@@ -342,17 +341,17 @@ class Client {
   // The longest that a call waits for a checkpoint to be written or read, if it names no timeout.
   static constexpr std::chrono::hours kLongCall{24};
 
-  // Writes a checkpoint of all tables while everything goes on, and returns once it exists. A `delta` has
-  // what has changed since the newest checkpoint, if the server knows that; else all is written. Rows are
-  // rounded to `value_type` in it; optimizers' state is not. If the call ends early, the checkpoint goes on,
+  // Writes a checkpoint of all tables while everything goes on, and returns once it exists. A `delta` has the
+  // changes since the newest checkpoint, if the server knows them; else all is written. Rows are rounded to
+  // `value_type` in the checkpoint; optimizers' state is not. If the call ends early, the checkpoint goes on,
   // and is listed once it exists. A broken connection is tried again for the client's own timeout from the
   // call's begin.
-  // While another checkpoint is written and verified, it waits for that. RESOURCE_EXHAUSTED: there is no
-  // memory for it, the disk is full or takes rows too slowly, or too many such calls wait. INTERNAL: it could
-  // not be written.
+  // While another checkpoint is written and verified, the call waits for that. RESOURCE_EXHAUSTED: there is
+  // no memory for it, the disk is full or takes rows too slowly, or too many such calls wait. INTERNAL: it
+  // could not be written.
   Result<CheckpointCreation> SaveCheckpoint(bool delta = false, DataType value_type = DataType::kFloat32,
                                             const CallOptions& call = {});
-  // Lists what lies in the data folder, the newest first, then those whose manifest cannot be read.
+  // Lists the checkpoints in the data folder, the newest first, then those whose manifest cannot be read.
   Result<std::vector<CheckpointDescription>> ListCheckpoints(const CallOptions& call = {});
   // Describes a checkpoint. NOT_FOUND: there is none. DATA_LOSS: its manifest is damaged. RESOURCE_EXHAUSTED:
   // its manifest is longer than a message may be.
@@ -361,28 +360,28 @@ class Client {
   // The rank stops if the call ends early. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be
   // restored; the message names the file. RESOURCE_EXHAUSTED: the rank is verifying another one.
   Result<CheckpointVerification> VerifyCheckpoint(std::string_view id, const CallOptions& call = {});
-  // Puts a checkpoint's tables, and its names of steps, in the place of all that the server has, and returns
-  // the new checkpoint that has them, once there is that. What was applied since is in no table any more.
-  // This client expects nothing of it from then on; others whose steps were acknowledged hear DATA_LOSS once.
-  // Never tried again by itself. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: it may have been loaded, and goes
-  // on; ListCheckpoints shows the new checkpoint. NOT_FOUND: there is no such checkpoint.
-  // FAILED_PRECONDITION: it cannot be restored; the message names the file. RESOURCE_EXHAUSTED: there is no
-  // memory for it beside what there is. INTERNAL: some rank could not read it. After the last four nothing
-  // has changed, unless the message says that it is loaded and could not be saved.
-  // With `tables`, names of the checkpoint's, these take the place of tables of their names, or are back if
-  // those were dropped. All others stay, and so do names of steps: what a table lost is not applied again by
-  // its old name. NOT_FOUND: the checkpoint has no such table. INVALID_ARGUMENT: one comes twice.
-  // The checkpoint, and what was the newest before, stay until another one is loaded (durability.keep).
+  // Replaces all tables and names of steps of the server by the checkpoint's, and returns the new checkpoint
+  // that has them, once that exists. Steps that were applied since are lost. This client does not miss them;
+  // other clients whose steps were acknowledged get DATA_LOSS once. The client never tries this call again by
+  // itself. UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED: the load may have happened or goes on; ListCheckpoints
+  // shows the new checkpoint. NOT_FOUND: there is no such checkpoint. FAILED_PRECONDITION: it cannot be
+  // restored; the message names the file. RESOURCE_EXHAUSTED: there is no memory for it beside the present
+  // tables. INTERNAL: some rank could not read it. After the last four nothing has changed, unless the
+  // message says that it is loaded and could not be saved.
+  // With `tables`, only the checkpoint's tables of these names replace the server's, or come back if they
+  // were dropped. All other tables stay, and so do names of steps: a step that a table lost is not applied
+  // again by its old name. NOT_FOUND: the checkpoint has no such table. INVALID_ARGUMENT: one comes twice.
+  // The checkpoint, and the newest one before the call, stay until another one is loaded (durability.keep).
   Result<CheckpointCreation> LoadCheckpoint(std::string_view id, std::span<const std::string> tables = {},
                                             const CallOptions& call = {});
-  // Pins a checkpoint: it, and all that it builds on, stays until it is released, however many newer ones
-  // there are. NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED:
-  // as many are pinned as may be.
+  // Pins a checkpoint: it stays with its chain until it is released, however many newer ones there are.
+  // NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED: no more may
+  // be pinned.
   Status PinCheckpoint(std::string_view id, const CallOptions& call = {});
-  // Lets a pinned checkpoint go once newer ones are there. NOT_FOUND: there is no such checkpoint.
+  // Unpins a checkpoint: newer ones may replace it from then on. NOT_FOUND: there is no such checkpoint.
   Status ReleaseCheckpoint(std::string_view id, const CallOptions& call = {});
-  // Makes a rank fold a delta, with all that it builds on, into a new base of the same state, and returns
-  // that. The rank stops, and leaves nothing, if the call ends early. NOT_FOUND: there is no such checkpoint.
+  // Makes a rank fold a delta's chain into a new base of the same state, and returns the base. The rank
+  // stops, and leaves no files, if the call ends early. NOT_FOUND: there is no such checkpoint.
   // FAILED_PRECONDITION: it is a base. ALREADY_EXISTS: it was folded before. DATA_LOSS: it cannot be
   // restored. RESOURCE_EXHAUSTED: the rank folds or verifies another one, or the disk is full.
   Result<CheckpointDescription> CompactCheckpoint(std::string_view id, const CallOptions& call = {});
@@ -391,12 +390,12 @@ class Client {
 
   // Calls a method by its name ("DescribeTable") with the JSON of its request, as protobuf writes JSON, and
   // returns the JSON of its reply, with the fields' own names. The methods above do the same with C++'s
-  // types. `rank`: the rank that alone is asked; nothing: any. INVALID_ARGUMENT: there is no such method, or
+  // types. Only `rank` is asked, or any rank if it is nullopt. INVALID_ARGUMENT: there is no such method, or
   // the text is no JSON of its request.
   Result<std::string> Ask(std::string_view method, const std::string& request, const CallOptions& call = {},
                           std::optional<std::size_t> rank = std::nullopt);
 
-  // Returns the options of a table that this client has used or described; nothing if the client does not
+  // Returns the options of a table that this client has used or described; nullopt if the client does not
   // know them, or has forgotten them after an error.
   std::optional<TableOptions> KnownTable(std::string_view table) const;
   // Forgets the options of a table: they are asked for again when they are next needed.
@@ -414,8 +413,8 @@ class Client {
   // of `out` are unspecified. INVALID_ARGUMENT: the batch is malformed or `out` has the wrong size; the
   // message names field and value. NOT_FOUND: there is no such table. RESOURCE_EXHAUSTED: the table is full
   // (kTrain), or one sample is too large. The server refuses a request whole. A large lookup is cut into
-  // several requests, of which others may have been served: their new keys have rows, which hold first
-  // values, and the message says how many samples were answered.
+  // several requests, and others of them may have been served: their new keys have rows with initial values,
+  // and the message says how many samples were answered.
   Status Lookup(std::string_view table, const BatchView& batch, LookupMode mode, std::span<float> out,
                 const CallOptions& call = {});
 
@@ -429,18 +428,18 @@ class Client {
   // --- arrays in the memory of a GPU (slotwise/gpu.h)
 
   // Returns the names of the GPUs that both this process and a rank of the server have, and whose memory that
-  // rank shares: what Gpu::name may be.
+  // rank shares, for Gpu::name.
   std::vector<std::string> Gpus() const;
-  // Looks up as Lookup does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares
-  // that GPU's memory. UNAVAILABLE: the rank has given all that it may. RESOURCE_EXHAUSTED: there is no room
-  // in what it has given, too. May wait, before it returns, until the arrays are there. `behind`: a push of
-  // this client; the lookup is sent once that has ended, and sees it. CANCELLED: that has failed.
+  // Looks up as Lookup does, and answers with each table's rows. FAILED_PRECONDITION: no rank shares that
+  // GPU's memory. UNAVAILABLE: the rank has shared all that it may. RESOURCE_EXHAUSTED: there is no room in
+  // the shared buffer either. May wait, before it returns, until the arrays are there. `behind` is a push of
+  // this client: the lookup is sent once that has ended, and sees it. CANCELLED: that push has failed.
   using GpuRowsDone = std::function<void(Result<std::vector<GpuRows>>)>;
   void LookupOnGpuAsync(std::span<const GpuLookup> lookups, LookupMode mode, const Gpu& gpu, GpuRowsDone done,
                         const CallOptions& call = {},
                         const std::shared_ptr<GpuPushUnderWay>& behind = nullptr);
-  // Pushes as Push does; the batches are whole steps of each table, or the parts that `step` names, of
-  // which all but the first are empty.
+  // Pushes as Push does. The batches are whole steps of each table; if `step` names parts, all parts but the
+  // first are empty.
   std::shared_ptr<GpuPushUnderWay> PushOnGpuAsync(std::span<const GpuPush> pushes,
                                                   const std::optional<Step>& step, const Gpu& gpu,
                                                   PushDone done, const CallOptions& call = {});
@@ -448,13 +447,12 @@ class Client {
   // Sums the gradients of every row and runs the table's optimizer on the sums, once. `gradients`: finite
   // float32 [samples][slots · dim], the loss's gradient with respect to each pooled value. The call is
   // answered once the step is applied, with the table's count of steps, 1 for the first step. A push that
-  // names no step (or std::nullopt) is the next step of the client's own session. If the server has
-  // forgotten that session, the client draws a new one, and sends a push that named no step again under it,
-  // once, unless an earlier try of the push may have arrived. Errors as for Lookup, but a push that is
-  // refused has changed nothing, because a step is applied whole, in one round. RESOURCE_EXHAUSTED: also a
-  // step larger than a round (limits.max_round_mib). FAILED_PRECONDITION: the step may have been
-  // applied before, but the server does not remember (Session), or came before with other keys, weights or
-  // gradients.
+  // names no step (or std::nullopt) is the next step of the client's own session. If the server has forgotten
+  // that session, the client draws a new one, and sends a push that named no step again under it, once,
+  // unless an earlier try of the push may have arrived. Errors as for Lookup, but a push that is refused has
+  // changed nothing, because a step is applied whole, in one round. RESOURCE_EXHAUSTED: also a step larger
+  // than a round (limits.max_round_mib). FAILED_PRECONDITION: the step may have been applied before, but the
+  // server does not remember (Session); or the step came before with other keys, weights or gradients.
   Result<std::uint64_t> Push(std::string_view table, const BatchView& batch, std::span<const float> gradients,
                              const std::optional<Step>& step = std::nullopt, const CallOptions& call = {});
 
@@ -466,13 +464,12 @@ class Client {
   void PushAsync(std::span<const TablePush> pushes, const std::optional<Step>& step, PushDone done,
                  const CallOptions& call = {});
 
-  // Returns the table's state that this client's latest lookup of it, by when lookups end, has read; of a
-  // lookup that took several requests, the oldest state of theirs. Generation 0: there was none, or the
-  // server does not say.
+  // Returns the table's state that this client's latest lookup of it to end has read; the oldest state if the
+  // lookup took several requests. Generation 0 if there was none, or the server does not say.
   LookedUpState LookedUp(std::string_view table) const;
 
-  // Returns the session that names the steps of pushes that name none. Its id and epoch change if the server
-  // forgets it (Push).
+  // Returns the session that numbers the steps of pushes that name none. Its id and epoch change if the
+  // server forgets it (Push).
   Session& session();
 
   // --- rows by key
@@ -492,10 +489,10 @@ class Client {
   // Writes the rows of keys: an absent key gets a row, and the row of any other key is overwritten. If a key
   // repeats, the last one counts. An empty `state` gives the rows the state of a new row. A table that has
   // applied fewer than `table_steps` steps counts `table_steps` steps from then on, so Adam and schedules
-  // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were given.
-  // The rows travel in messages of about 1 MiB, spread over the ranks, each of which is applied whole or not
-  // at all; the timeout holds for some messages at a time. After an error some may have been applied, of
-  // which the message says how many rows were written, and importing the same rows again does no harm.
+  // continue there; pass the TableDescription::steps of the imported model. Returns how many rows were
+  // written. The rows travel in messages of about 1 MiB, spread over the ranks, each of which is applied
+  // whole or not at all; the timeout holds for some messages at a time. After an error some messages may have
+  // been applied; the error says how many rows were written, and importing the same rows again does no harm.
   // INVALID_ARGUMENT: sizes do not fit the table, or a value is NaN or infinite. RESOURCE_EXHAUSTED: the
   // table is full. NOT_FOUND: there is no such table.
   Result<std::uint64_t> Import(std::string_view table, const RowsView& rows, std::uint64_t table_steps = 0,

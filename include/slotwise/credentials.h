@@ -8,17 +8,17 @@
 namespace slotwise {
 
 // Files are read when the client connects, and again, within a second or so, when they change; a connection
-// keeps the certificates that it began with. Empty: none.
+// keeps the certificates with which it began. An empty text means none.
 struct Credentials {
   // The bearer token: the file's first line that is not empty. Every call sends it.
   std::string token_file = {};
-  // Certificates, in PEM, of the authorities that the server's certificate may come from. With it, all
-  // connections are by TLS.
+  // Certificates, in PEM, of the authorities that the server's certificate may come from. If set, all
+  // connections use TLS.
   std::string ca_file = {};
-  // The client's own certificate and key, in PEM, for servers that ask for one. Need ca_file.
+  // The client's own certificate and key, in PEM, for servers that ask for them. Both need ca_file.
   std::string certificate_file = {};
   std::string key_file = {};
-  // The name in the server's certificate, where it is not the address's.
+  // The name in the server's certificate, if that differs from the address's name.
   std::string server_name = {};
   // Lets the token travel unencrypted to other hosts, where any listener can take it.
   bool insecure = false;

@@ -1,9 +1,8 @@
-// MemoryPlan: how a rank divides its share of its host's memory between what the server promises its callers
-// (requests, rounds, ledger and so on) and tables. The server starts by it, and `slotwise-ctl plan` says so
-// beforehand. docs/config.md#memory has it in words.
+// A MemoryPlan divides a rank's share of its host's memory between the memory that the server promises its
+// callers (for requests, rounds, ledger and so on) and tables. The server starts by the plan, and
+// `slotwise-ctl plan` shows it beforehand. docs/config.md#memory describes it.
 //
-// The factors below are bounds of what the code does; tests/e2e/test_full_memory.py holds a real server to
-// them.
+// The factors below bound the memory that the code takes; tests/e2e/test_full_memory.py checks a real server.
 // Thread-safety: constants and pure functions.
 #ifndef SLOTWISE_MEMORY_PLAN_H_
 #define SLOTWISE_MEMORY_PLAN_H_
@@ -16,7 +15,7 @@
 
 namespace slotwise::sizing {
 
-// The limits that take memory, as the configuration has them: in MiB, but for connections and calls. 0: not
+// The limits that take memory, as the configuration has them: in MiB, except connections and calls. 0 if not
 // set.
 struct MemoryLimits {
   std::uint64_t message = 0;        // limits.max_message_mib
@@ -31,29 +30,29 @@ struct MemoryLimits {
   friend constexpr bool operator==(const MemoryLimits&, const MemoryLimits&) = default;
 };
 
-// What a rank has, and is to do with it.
+// The memory that a rank has, and the uses that the rank has for memory.
 struct MemoryAsked {
   std::uint64_t host_mib = 0;    // its even share of its host's memory
-  std::uint64_t device_mib = 0;  // of its GPU's; on the CPU backend the host's is the device's
+  std::uint64_t device_mib = 0;  // its GPU's memory; on the CPU backend the host's is the device's
   bool gpu = false;
-  bool several_ranks = false;        // the server has
-  bool keeps = false;                // a data folder
-  bool journals = false;             // there
+  bool several_ranks = false;        // whether the server has several ranks
+  bool keeps = false;                // whether the server has a data folder
+  bool journals = false;             // whether it journals in that folder
   std::uint64_t least_calls = 1024;  // four times limits.max_calls_per_connection
-  MemoryLimits set = {};             // what the configuration says
+  MemoryLimits set = {};             // the limits that the configuration sets
 };
 
-// What is set aside of a rank's share of its host's memory, in MiB, before tables may take any.
+// The parts of a rank's share of its host's memory, in MiB, that are set aside before tables may take any.
 struct SetAside {
   std::uint64_t process = 0;   // the program, its libraries, threads, connections and open calls
-  std::uint64_t requests = 0;  // with replies, and memory kept for both
-  std::uint64_t received = 0;  // and not read yet, by gRPC and by the data transport
-  std::uint64_t shared = 0;    // with clients of the host
+  std::uint64_t requests = 0;  // requests, replies, and memory kept for both
+  std::uint64_t received = 0;  // bytes that gRPC and the data transport received, not read yet
+  std::uint64_t shared = 0;    // memory that is shared with clients on the host
   std::uint64_t exports = 0;
-  std::uint64_t rounds = 0;  // arrays of the largest round, and what it works in
+  std::uint64_t rounds = 0;  // arrays and scratch of the largest round
   std::uint64_t ledger = 0;
   std::uint64_t checkpoint = 0;  // buffers, rows that change meanwhile, and the journal's queue
-  std::uint64_t spare = 0;       // what malloc keeps, and what other processes take
+  std::uint64_t spare = 0;       // memory that malloc keeps, and that other processes take
 
   constexpr std::uint64_t all() const {
     return process + requests + received + shared + exports + rounds + ledger + checkpoint + spare;
@@ -63,18 +62,19 @@ struct SetAside {
 struct MemoryPlan {
   MemoryLimits limits = {};  // all of them set
   SetAside aside = {};
-  std::uint64_t tables_mib = 0;  // on the CPU backend: what is left for tables, at most
-  bool fits = false;             // false: the limits that are set promise more than there is
+  std::uint64_t tables_mib = 0;  // on the CPU backend: the most that is left for tables
+  bool fits = false;             // false if the limits that are set promise more than there is
 };
 
 inline constexpr std::uint64_t kCpuProcessMib = 64;
 inline constexpr std::uint64_t kGpuProcessMib = 1024;  // CUDA's and NCCL's memory, most of it
 inline constexpr std::uint64_t kConnectionKib = 32;
-// gRPC takes so much for an open call, beside its message, with some 50 fields of metadata. With as many as
-// there may be a call takes up to 50, which comes out of what is spare.
+// gRPC takes kCallKib for an open call with some 50 fields of metadata, beside its message. With as many
+// fields as there may be, a call takes up to 50 KiB; the difference comes out of `spare`.
 inline constexpr std::uint64_t kCallKib = 20;
-// So many rounds are the arrays of a round and all that it works in. The batch that takes most for what it
-// counts as has one weighted key a bag and 5 elements a row. It counts as 36 bytes a key, and a key takes
+// The arrays and the scratch of a round take as much as kRoundsAtWork rounds. The batch that takes most,
+// relative to the bytes that it counts as, has one weighted key a bag and 5 elements a row. It counts as 36
+// bytes a key, and a key takes
 // - 72 bytes of arrays, in its callers' order and in the step's,
 // - 147 bytes to find, count, sort and group,
 // - and an eighth ahead of both.
@@ -85,21 +85,21 @@ inline constexpr std::uint64_t kRoundsStagedForGpu = 4;  // two rounds on their 
 inline constexpr std::uint64_t kCheckpointMib = 24;      // buffers, and lists of some cells
 // A 16th of the memory is spare, but no more than this.
 inline constexpr std::uint64_t kMostSpareMib = 512;
-// Beside each row: its place in an export's list of keys; with a data folder also in a checkpoint's lists.
+// A row takes these bytes in an export's list of keys; with a data folder also in a checkpoint's lists.
 inline constexpr std::uint64_t kListedBytes = 8;
 inline constexpr std::uint64_t kListedBytesKeeping = 40;
 
-// Returns the most that waits to be written to a journal, with a request queue of so many MiB.
+// Returns the most MiB that wait to be written to a journal, with a request queue of `queue` MiB.
 constexpr std::uint64_t JournalMib(std::uint64_t queue) { return std::min<std::uint64_t>(queue, 1024); }
 
-// Returns what `limits`, all of which are set, promise.
+// Returns the memory that `limits`, all of which are set, promise.
 constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& limits) {
   SetAside aside;
   aside.process = (asked.gpu ? kGpuProcessMib : kCpuProcessMib) +
                   DivideUp(limits.connections * kConnectionKib + limits.calls * kCallKib, 1024);
-  // The favoured step goes as far again and a round beyond the request queue, and small messages a 16th. Kept
-  // memory is within a request queue and two rounds, with what is in use. Arrays of the pool are up to an 8th
-  // larger.
+  // The favoured step may exceed the request queue by as much again and a round, and small messages by a
+  // 16th. Kept memory, with the memory in use, is within a request queue and two rounds. Arrays of the pool
+  // are up to an 8th larger.
   const std::uint64_t in_use = 2 * limits.queue + limits.round + DivideUp(limits.queue, 16);
   aside.requests = DivideUp(9 * std::max(in_use, limits.queue + 2 * limits.round), 8);
   aside.received = 2 * std::max(2 * limits.queue, 4 * limits.message);
@@ -119,9 +119,9 @@ constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& lim
 
 // The defaults where there is plenty of memory.
 inline constexpr MemoryLimits kPlenty{.message = 64,
-                                      .round = 512,  // at least
+                                      .round = 512,  // or more
                                       .queue = 1024,
-                                      .shared = 0,  // as the request queue
+                                      .shared = 0,  // the same as the request queue
                                       .ledger = 256,
                                       .connections = 4096,
                                       .calls = 16'384,
@@ -133,8 +133,8 @@ constexpr std::uint64_t PlentifulRoundMib(const MemoryAsked& asked) {
   return std::clamp(std::min(asked.device_mib / 64, asked.host_mib / 32), kPlenty.round, kMostRoundMib);
 }
 
-// Returns the limits, with defaults that go with a default round of `round` MiB. They are the documented ones
-// for the round of a host with plenty of memory, and shrink with the round.
+// Returns the limits, with defaults that go with a default round of `round` MiB. The defaults are the
+// documented ones for the round of a host with plenty of memory, and shrink with the round.
 constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) {
   MemoryLimits limits = asked.set;
   if (limits.round == 0) limits.round = round;
@@ -166,9 +166,9 @@ constexpr std::uint64_t LargestRoundWithin(const MemoryAsked& asked, std::uint64
   return fits;
 }
 
-// Divides the memory. Defaults shrink until half of it is left for tables (CPU backend). Where that cannot
-// be, because of limits that are set or of a small host, defaults are those of a round of 4 MiB, or smaller
-// ones: a 16th is always left.
+// Divides the memory. Defaults shrink until half of it is left for tables (CPU backend). Where that is
+// impossible, because of limits that are set or a small host, defaults are those of a round of 4 MiB, or
+// smaller ones: a 16th is always left.
 constexpr MemoryPlan PlanMemory(const MemoryAsked& asked) {
   constexpr std::uint64_t kUsefulRoundMib = 4;
   const std::uint64_t most = asked.host_mib - asked.host_mib / 16;

@@ -1,5 +1,5 @@
-// The header of NumPy's .npy files (https://numpy.org/neps/nep-0001-npy-format.html), as Slotwise writes
-// them: format 1.0, 128 bytes.
+// Makes the header of NumPy's .npy files (https://numpy.org/neps/nep-0001-npy-format.html), as Slotwise
+// writes them: format 1.0, 128 bytes.
 // Thread-safety: free functions and plain values.
 #ifndef SLOTWISE_NPY_HEADER_H_
 #define SLOTWISE_NPY_HEADER_H_
@@ -14,12 +14,12 @@
 
 namespace slotwise {
 
-// A file begins with the magic. In format 1.0 so many bytes stand before the header's dictionary: the magic,
-// the version and the dictionary's length.
+// A file begins with the magic. In format 1.0, kNpyPreambleBytes bytes stand before the header's dictionary:
+// the magic, the version and the dictionary's length.
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 inline constexpr std::size_t kNpyPreambleBytes = 10;
 
-// The shape in a file's header. `width`: numbers a row, or none for an array of one dimension.
+// The shape in a file's header. `width` is the numbers a row, or nullopt for an array of one dimension.
 struct NpyShape {
   std::uint64_t rows = 0;
   std::optional<std::uint64_t> width = {};

@@ -15,7 +15,7 @@ namespace slotwise {
 
 struct ProbeLengths {
   // Bucket 0 counts searches of one pair; bucket b those of more than 2^(b-1) pairs and at most 2^b; the last
-  // one all that are longer, too.
+  // bucket also counts all that are longer.
   static constexpr std::size_t kBuckets = 12;
   // Returns the most pairs that a search of a bucket looked at. REQUIRES: bucket < kBuckets - 1.
   static constexpr std::uint64_t BoundOf(std::size_t bucket) { return std::uint64_t{1} << bucket; }
@@ -24,7 +24,7 @@ struct ProbeLengths {
     return std::min(static_cast<std::size_t>(std::bit_width(pairs - 1)), kBuckets - 1);
   }
 
-  // Counts a search that looked at so many pairs. REQUIRES: pairs >= 1.
+  // Counts a search that looked at `pairs` pairs. REQUIRES: pairs >= 1.
   void Count(std::uint64_t pairs) {
     ++buckets[BucketOf(pairs)];
     sum += pairs;
@@ -38,7 +38,7 @@ struct ProbeLengths {
   friend bool operator==(const ProbeLengths&, const ProbeLengths&) = default;
 
   std::array<std::uint64_t, kBuckets> buckets = {};
-  std::uint64_t sum = 0;  // pairs, of all searches together
+  std::uint64_t sum = 0;  // pairs that all searches together looked at
 };
 
 }  // namespace slotwise

@@ -1,4 +1,4 @@
-// Reason: why a request was refused, as a number that programs decide by. A Status says the same in words.
+// A Reason says why a request was refused, as a number for programs. A Status says the same in words.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_REASON_H_
 #define SLOTWISE_REASON_H_
@@ -8,23 +8,23 @@
 
 namespace slotwise {
 
-// The numbers are those of slotwise.v1.Reason. The first of a code's reasons is the one of what has no other.
+// The numbers are those of slotwise.v1.Reason. A code's first reason is for refusals that have no other.
 enum class Reason : std::uint8_t {
-  kNone = 0,  // OK. On the wire also: what refuses says none, as gRPC, a proxy or an older server does
+  kNone = 0,  // OK. On the wire also a refusal of gRPC, a proxy or an older server, which gives no reason
   // INVALID_ARGUMENT
   // The message names the field and its value.
   kInvalidValue = 1,
   // The bytes are no message of the method's type.
   kMalformed = 2,
   // NOT_FOUND
-  // There is nothing of the name that the request has; the message says the name.
+  // Nothing has the name that the request gives; the message says the name.
   kNotFound = 10,
   // There is no table of that name, or it was dropped while the request waited.
   kNoTable = 11,
   // There is no checkpoint of that id, or it has no table of that name.
   kNoCheckpoint = 12,
   // ALREADY_EXISTS
-  // There is something of that name already; the message says the name.
+  // The name is taken already; the message says the name.
   kAlreadyExists = 20,
   // A table of that name exists with other options; the message names the first that differs.
   kOtherOptions = 21,
@@ -51,7 +51,7 @@ enum class Reason : std::uint8_t {
   // RESOURCE_EXHAUSTED
   // A limit is reached; the message names it.
   kNoRoom = 50,
-  // The server has no room now, and will have: the error says when to try again.
+  // The server has no room now, but will have: the error says when to try again.
   kBusy = 51,
   // The table has max_rows rows.
   kTableFull = 52,
@@ -67,7 +67,7 @@ enum class Reason : std::uint8_t {
   // Not all parts of the step came in time: nothing of it was applied.
   kStepIncomplete = 61,
   // UNAVAILABLE
-  // No answer came: no connection, or a rank that is gone.
+  // No answer came: there is no connection, or the rank is gone.
   kNoAnswer = 70,
   // The server is starting.
   kStarting = 71,
@@ -75,12 +75,12 @@ enum class Reason : std::uint8_t {
   kStopping = 72,
   // A checkpoint was loaded while the request waited.
   kStateReplaced = 73,
-  // A rank's journal has failed, or it or its checkpoints are slower than what is pushed.
+  // A rank's journal has failed, or the journal or the checkpoints are slower than the pushes.
   kJournalBehind = 74,
   // CANCELLED
   // The caller cancelled the call.
   kCancelled = 80,
-  // The push that the call comes behind has failed.
+  // The push that the call waited for has failed.
   kPushBeforeFailed = 81,
   // UNAUTHENTICATED
   // The server does not know who calls.
@@ -98,8 +98,8 @@ enum class Reason : std::uint8_t {
   kBug = 120,
 };
 
-// Returns the reason's name on the wire, "TABLE_FULL"; "" of kNone and of a number that is none.
-// It ends with 0.
+// Returns the reason's name on the wire, "TABLE_FULL"; "" for kNone and for a number that is no reason. The
+// text ends with 0.
 std::string_view ToString(Reason reason);
 
 }  // namespace slotwise

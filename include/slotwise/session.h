@@ -20,14 +20,13 @@ struct Step {
   std::uint64_t session = 0;  // the same for all trainers that share the step
   std::uint64_t number = 0;   // the session's own count, never reused for other data
   std::uint32_t trainer =
-      0;  // whose share of the step this is: 0 .. trainers - 1; shares are summed in this order
-  std::uint32_t trainers = 1;  // how many shares the step has
-  // Every trainer's share of a table is cut into so many parts. 0 means as many as the batch needs, which
+      0;  // the trainer whose share this is: 0 .. trainers - 1; shares are summed in this order
+  std::uint32_t trainers = 1;  // the number of shares of the step
+  // Every trainer's share of a table is cut into `parts` parts. 0 means as many as the batch needs, which
   // only a lone trainer may choose, because several trainers must agree on the step's number of parts.
   std::uint32_t parts = 0;
-  // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if that is not known. A server
-  // that has forgotten sessions refuses those that it does not know and whose epoch does not show that they
-  // are new.
+  // The server's epoch when the session was drawn (ServerTopology::epoch); 0 if unknown. A server that has
+  // forgotten sessions refuses unknown sessions whose epoch does not show that they are new.
   std::uint64_t epoch = 0;
 
   friend bool operator==(const Step&, const Step&) = default;
@@ -43,15 +42,15 @@ class Session {
     std::uint64_t id = 0;
     std::uint32_t trainer = 0;
     std::uint32_t trainers = 1;
-    // A push's batch, or each table's, is cut into so many parts, the same for all trainers. 0 means: chosen
-    // batch by batch for a lone trainer, 1 for several trainers. Raise `parts` if one trainer's batch of a
-    // table exceeds the server's largest request.
+    // A push's batch, or each table's, is cut into `parts` parts, the same for all trainers. 0 means that a
+    // lone trainer's batches each get as many as they need, and those of several trainers 1. Raise `parts` if
+    // one trainer's batch of a table exceeds the server's largest request.
     std::uint32_t parts = 0;
-    // ServerTopology::epoch when the id was drawn; all trainers that share the session give the same. Without
-    // it, a server that has forgotten sessions refuses the session's first step.
+    // ServerTopology::epoch when the id was drawn, the same for all trainers that share the session. If it is
+    // 0, a server that has forgotten sessions refuses the session's first step.
     std::uint64_t epoch = 0;
     // The number of the last step that was drawn before: a trainer that goes on with a session after a
-    // restart gives SessionDescription::last_step.
+    // restart sets SessionDescription::last_step.
     std::uint64_t last = 0;
   };
 
@@ -69,9 +68,9 @@ class Session {
   // Returns the next step; the first step has number Options::last + 1.
   Step Next();
 
-  // Draws a new id, which has `epoch`, and numbers steps from 1 again, if the session's id is still
-  // `forgotten`: a server that has forgotten a session refuses its steps for good. A client does that to its
-  // own session (Client::Push).
+  // If the session's id is still `forgotten`, draws a new id, which has `epoch`, and numbers steps from 1
+  // again: a server that has forgotten a session refuses its steps for good. A client renews its own session
+  // (Client::Push).
   void Renew(std::uint64_t forgotten, std::uint64_t epoch);
 
  private:

@@ -1,4 +1,4 @@
-// Sizing: how many bytes a table, a batch and a checkpoint take, for the server that takes them and for
+// Computes how many bytes a table, a batch and a checkpoint take, for the server that takes them and for
 // `slotwise-ctl plan`, which says so beforehand. docs/operations.md has the formulas in words.
 //
 // Thread-safety: constants and pure functions.
@@ -13,32 +13,32 @@
 
 namespace slotwise::sizing {
 
-// Keys fall into so many buckets by their hash, and a rank owns a run of buckets.
+// Keys fall into kBuckets buckets by their hash, and a rank owns a run of buckets.
 inline constexpr std::uint64_t kBuckets = 4096;
 
 // A cell of a hash table has a key and a row.
 inline constexpr std::uint64_t kCellBytes = 16;
 inline constexpr std::uint64_t kLeastCells = 4;
-// Every table has room for so many rows on each rank.
+// Every table has room for at least kFirstRows rows on each rank.
 inline constexpr std::uint64_t kFirstRows = 1024;
 // Memory for rows comes in multiples of this: a large page of a processor, a granule of a GPU.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{2} << 20;
-// A sixteenth of a GPU's memory is kept from tables. On the CPU backend memory_plan.h says what is.
+// A sixteenth of a GPU's memory is kept from tables. On the CPU backend memory_plan.h says how much is.
 inline constexpr std::uint64_t kKeptFromTables = 16;
 
-// Of a checkpoint's files.
+// The length of the header of a checkpoint's files.
 inline constexpr std::uint64_t kNpyHeaderBytes = 128;
 
-// Grouping a step's gradients takes at most a row of floats for each so many of the step's keys.
+// Grouping a step's gradients takes at most a row of floats for each kKeysAPartialSum of the step's keys.
 inline constexpr std::uint64_t kKeysAPartialSum = 11;
 
 constexpr std::uint64_t DivideUp(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
 
-// Returns how many cells `rows` keys need, so that searches stay short, and end: a cache line of cells at
-// least. REQUIRES: rows <= kMaxRowsPerShard, max_load as Validate(TableOptions) takes it.
+// Returns how many cells `rows` keys need, so that searches stay short, and end; at least a cache line of
+// cells. REQUIRES: rows <= kMaxRowsPerShard, and Validate(TableOptions) takes max_load.
 constexpr std::uint64_t CellsFor(std::uint64_t rows, float max_load) {
   std::uint64_t cells = std::max(std::bit_ceil(rows), kLeastCells);
-  // The comparison is of floats, so that a load written as 0.9 is what 9 of 10 are.
+  // The comparison is of floats, so that a load written as 0.9 equals 9 of 10.
   while (static_cast<float>(static_cast<double>(rows) / static_cast<double>(cells)) > max_load) cells *= 2;
   return cells;
 }
@@ -50,12 +50,12 @@ constexpr std::uint64_t RoundUpToPieces(std::uint64_t bytes) {
   return DivideUp(bytes, kPieceBytes) * kPieceBytes;
 }
 
-// Returns for how many elements an array grows that has to hold n: twice as many where pages become memory
-// only when they are written, a quarter more on a GPU.
+// Return to how many elements an array grows that has to hold n: to twice as many where pages become memory
+// only when they are written, to a quarter more on a GPU.
 constexpr std::uint64_t AheadOnCpu(std::uint64_t n) { return 2 * n; }
 constexpr std::uint64_t AheadOnGpu(std::uint64_t n) { return n + n / 4; }
 
-// Returns for how many elements an array of `size` elements, whose contents need not survive, grows that has
+// Returns to how many elements an array of `size` elements, whose contents need not survive, grows that has
 // to hold n: half as many again, so that batches that grow little by little seldom make it grow, but at most
 // an eighth more than it needs.
 constexpr std::uint64_t ScratchAhead(std::uint64_t n, std::uint64_t size) {
@@ -68,11 +68,11 @@ constexpr std::uint64_t EvenShare(std::uint64_t rows, std::uint64_t ranks) {
   return DivideUp(rows * DivideUp(kBuckets, ranks), kBuckets);
 }
 
-// A key counts as so many bytes at least: finding and grouping a round's keys takes about five times as many.
+// A key counts as at least these bytes: finding and grouping a round's keys takes about five times as many.
 inline constexpr std::uint64_t kBytesOfKey = 32;
 
-// Returns the bytes that a batch counts as on a rank: what it gathers, which is keys, their weights, offsets,
-// and one float for each element of each bag; or what its keys count as if that is more.
+// Returns the bytes that a batch counts as on a rank: those that it gathers, which are keys, their weights,
+// offsets, and one float for each element of each bag; or those that its keys count as if these are more.
 constexpr std::uint64_t RoundBytes(std::uint64_t keys, std::uint64_t bags, std::uint64_t dim, bool weighted) {
   const std::uint64_t gathered = keys * (sizeof(std::uint64_t) + (weighted ? sizeof(float) : 0)) +
                                  (bags + 1) * sizeof(std::uint32_t) + bags * dim * sizeof(float);

@@ -2,11 +2,11 @@
 //
 // A `Status` is either OK or a code and a message that names the offending field and value. A `Result<T>` is
 // a T or the Status that says why there is no T. The codes have gRPC's names; server/rpc translates them in
-// one place. A `Reason` says the same more closely, for programs: what decides by an error decides by its
-// code or its reason, and never by its words.
+// one place. A `Reason` says the same more precisely, for programs: code decides by an error's code or
+// reason, and never by its words.
 //
-// A server that has no room now, and will have, answers kResourceExhausted and says when to try again
-// (`retry_after`). Without that, the same request would be refused again.
+// A server that has no room now, but will have, answers kResourceExhausted and says when to try again
+// (`retry_after`). Without `retry_after`, the server would refuse the same request again.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_STATUS_H_
 #define SLOTWISE_STATUS_H_
@@ -29,10 +29,10 @@ enum class StatusCode {
   kFailedPrecondition,  // legal, but not in this state
   kResourceExhausted,   // a full table, no memory, too large a batch; with retry_after(): busy, try again
   kDeadlineExceeded,    // something that the request needs did not come in time
-  kUnavailable,         // gone, starting or stopping: try again, here or at another rank
+  kUnavailable,         // the rank is gone, starting or stopping: try again, here or at another rank
   kCancelled,           // the caller no longer wants the answer
   kUnauthenticated,     // the server does not know who calls
-  kPermissionDenied,    // it knows, and he may not
+  kPermissionDenied,    // the caller lacks the right
   kDataLoss,            // steps that this client saw acknowledged are gone (clients only)
   kInternal,            // a bug in Slotwise
 };
@@ -40,7 +40,7 @@ enum class StatusCode {
 // Returns the code's name as gRPC writes it: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
 
-// Returns the reason of a status that names none: kNone of kOk.
+// Returns the reason of a status that names none; kNone for kOk.
 Reason DefaultReason(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -56,10 +56,10 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   Reason reason() const { return reason_; }
   const std::string& message() const { return message_; }
-  // Returns how long to wait before the same request is sent again; 0: it may never help.
+  // Returns how long to wait before the same request is sent again; 0 if that may never help.
   std::chrono::milliseconds retry_after() const { return retry_after_; }
 
-  // Return this status with another reason, or in other words.
+  // Return this status with another reason, or with another message.
   Status Because(Reason reason) && {
     reason_ = reason;
     return std::move(*this);
@@ -79,12 +79,12 @@ class [[nodiscard]] Status {
   std::chrono::milliseconds retry_after_{0};
 };
 
-// Each has the first reason of its code, or kBusy if it says when to try again.
+// These make a Status with the first reason of its code, or with kBusy if `retry_after` is set.
 Status InvalidArgument(std::string message);
 Status NotFound(std::string message);
 Status AlreadyExists(std::string message);
 Status FailedPrecondition(std::string message);
-// `retry_after`: there will be room again. 0: there will be none for this request.
+// `retry_after` says when there will be room again; 0 if there will be none for this request.
 Status ResourceExhausted(std::string message, std::chrono::milliseconds retry_after = {});
 Status DeadlineExceeded(std::string message);
 Status Unavailable(std::string message);

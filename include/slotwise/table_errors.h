@@ -1,4 +1,4 @@
-// All that is wrong with a table's options, to mend it at once. Validate() says the first.
+// Lists all errors in a table's options, so that they can be mended at once. Validate() returns the first.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_TABLE_ERRORS_H_
 #define SLOTWISE_TABLE_ERRORS_H_

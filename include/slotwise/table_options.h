@@ -29,7 +29,7 @@
 
 namespace slotwise {
 
-// ToString returns this of a number that is no kind.
+// ToString returns kUnknown for a number that is no kind.
 inline constexpr std::string_view kUnknown = "unknown";
 
 // A table's name has 1 to 255 of the characters A-Z a-z 0-9 _ . - / . None of the parts between its slashes
@@ -52,8 +52,8 @@ class TableName {
   std::uint16_t length_ = 0;
 };
 
-// How the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent keys
-// too. With weights w, each row counts w · row, and n is Σ w for the mean and Σ w² for sqrtn.
+// Says how the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent
+// keys too. With weights w, each row counts w · row, and n is Σ w for the mean and Σ w² for sqrtn.
 enum class Combiner : std::uint8_t {
   kSum,    // Σ row
   kMean,   // Σ row / n
@@ -61,7 +61,7 @@ enum class Combiner : std::uint8_t {
   kNone,   // bags have exactly one key, and its row is the result; `slots` must be 1
 };
 
-// Whether the combiner divides a bag's sum.
+// Returns whether the combiner divides a bag's sum.
 constexpr bool Divides(Combiner combiner) {
   return combiner == Combiner::kMean || combiner == Combiner::kSqrtn;
 }
@@ -126,7 +126,7 @@ struct InitializerOptions {
   float mean = 0.0F;
   float deviation = 0.0F;
 
-  // Does as an optimizer's does.
+  // Returns whether two are the same initializer, whatever constants of other kinds are.
   friend bool operator==(const InitializerOptions& one, const InitializerOptions& other);
 };
 
@@ -159,7 +159,7 @@ static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are proposed t
 // Returns INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
 
-// INVALID_ARGUMENT unless it is a legal name of a table.
+// Returns INVALID_ARGUMENT unless `name` is a legal name of a table.
 Status ValidateTableName(std::string_view name);
 
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
@@ -239,9 +239,9 @@ struct Range {
   double most = std::numeric_limits<double>::max();
   bool above_least = false;    // `least` itself is refused
   bool below_most = false;     // `most` itself is refused
-  std::string_view rule = {};  // what a refusal says; empty: "must be LEAST to MOST"
+  std::string_view rule = {};  // the words of a refusal; empty: "must be LEAST to MOST"
 
-  // False for NaN. (NOLINT: the bounds read as they are said.)
+  // Returns false for NaN. (NOLINT: the bounds read as they are said.)
   constexpr bool Has(double value) const {
     return value >= least && value <= most && !(above_least && value == least) &&  // NOLINT
            !(below_most && value == most);                                         // NOLINT
@@ -254,13 +254,13 @@ inline constexpr Range kAbove0{
     .most = kLargestFloat, .above_least = true, .rule = "must be finite and above 0"};
 inline constexpr Range kBelow1{.most = 1, .below_most = true, .rule = "must be at least 0 and below 1"};
 
-// Says what is known of an option.
+// Describes an option.
 template <class T>
 struct Option {
-  std::string_view name;  // of its field in admin.proto
-  T otherwise = {};       // the value where a message does not say
+  std::string_view name;  // the name of its field in admin.proto
+  T otherwise = {};       // the value if a message does not set it
   Range range = {};
-  std::string_view help = {};  // what slotwise-ctl says of its flag
+  std::string_view help = {};  // the help of its flag in slotwise-ctl
 };
 
 template <class T, class Of>
@@ -286,7 +286,7 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
         o.max_load);
 }
 
-// The same for what every optimizer has, ...
+// Does the same for the options of every optimizer, ...
 template <MaybeConst<OptimizerOptions> T, class Visit>
 constexpr void ForEachOption(T& o, const Visit& visit) {
   visit(Option<float>{"learning_rate", 0, kAbove0, "above 0"}, o.learning_rate);
@@ -303,7 +303,7 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
   visit(Option<float>{"decay_power", 2.0F, kAbove0}, o.decay_power);
   visit(Option<float>{"end_learning_rate", 0, kNotNegative}, o.end_learning_rate);
 }
-// ... and for what every initializer has.
+// ... and for the options of every initializer.
 template <MaybeConst<InitializerOptions> T, class Visit>
 constexpr void ForEachOption(T& o, const Visit& visit) {
   visit(Option<std::uint64_t>{"seed", 0, {}, "of initial values (0)"}, o.seed);
@@ -339,7 +339,7 @@ constexpr void ForEachConstant(T& o, const Visit& visit) {
   }
 }
 
-// The same for the constants of the initializer's kind.
+// Does the same for the constants of the initializer's kind.
 template <MaybeConst<InitializerOptions> T, class Visit>
 constexpr void ForEachConstant(T& o, const Visit& visit) {
   switch (o.kind) {
@@ -356,10 +356,10 @@ constexpr void ForEachConstant(T& o, const Visit& visit) {
 
 // One array of an optimizer's state: dim floats a row, or one float a row.
 struct StateArray {
-  std::string_view name;     // of its file in a checkpoint: rank-<r>.<name>.npy
-  bool is_square = false;    // it has sums or means of squares, which are never negative
-  bool one_a_row = false;    // one float a row; such an optimizer has no other array
-  bool accumulates = false;  // a new row begins at initial_accumulator, not at 0
+  std::string_view name;     // in its file's name in a checkpoint: rank-<r>.<name>.npy
+  bool is_square = false;    // whether it has sums or means of squares, which are never negative
+  bool one_a_row = false;    // whether it has one float a row; such an optimizer has no other array
+  bool accumulates = false;  // whether a new row begins at initial_accumulator, not at 0
 };
 
 namespace states {
@@ -419,7 +419,7 @@ constexpr bool KeepsOneFloatARow(OptimizerKind kind) {
   return !StatesOf(kind).empty() && StatesOf(kind).front().one_a_row;
 }
 
-// Returns what all of a new row's state is.
+// Returns the value of every float of a new row's state.
 constexpr float InitialState(const OptimizerOptions& optimizer) {
   const std::span<const StateArray> states = StatesOf(optimizer.kind);
   return !states.empty() && states.front().accumulates ? optimizer.initial_accumulator : 0.0F;

@@ -51,7 +51,7 @@ std::string Quoted(std::string_view name) {
   return text + "\"";
 }
 
-// How a value is said in errors.
+// Returns a value's text in errors.
 template <class T>
 std::string Said(const T& value) {
   if constexpr (std::is_same_v<T, float>) {
@@ -98,7 +98,7 @@ Status NoKind(std::string_view field, Kind kind) {
   return Refuse(field, std::to_string(static_cast<int>(kind)), rule);
 }
 
-// Options by their paths in messages, the kinds before their constants.
+// The texts of options, by their paths in messages, the kinds before their constants.
 using OptionTexts = std::vector<std::pair<std::string, std::string>>;
 
 // Returns a visitor of options that adds their texts.
@@ -141,7 +141,7 @@ Status ValidateOptimizer(const OptimizerOptions& o) {
   const ScheduleOptions& schedule = o.schedule;
   Status first;
   ForEachOption(o, NoteFirst("optimizer.", first));
-  // Also of a rate that never falls: NaN would make a table differ from itself.
+  // Checks also the options of a rate that never falls: NaN would make a table differ from itself.
   ForEachOption(schedule, NoteFirst("optimizer.schedule.", first));
   if (!first.ok()) return first;
   if (schedule.decay_steps > 0 && schedule.decay_start < schedule.warmup_steps) {
