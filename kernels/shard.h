@@ -160,10 +160,10 @@ class Shard {
   // std::bad_alloc.
   virtual RowRecords Read(std::span<const Key> keys) = 0;
 
-  // Remembers which rows change and which keys are erased from now on, for snapshots of changes. Takes a byte
-  // of device memory a row, and 8 bytes of host memory an erased key; after more than `max_erased` of those,
-  // snapshots of changes are refused until one of all rows is kept. REQUIRES: no snapshot is open.
-  // RESOURCE_EXHAUSTED: no memory; changes that were remembered before still are.
+  // From now on remembers which rows change and which keys are erased, for snapshots of changes; begins with
+  // none. Takes a byte of device memory a row, and 8 bytes of host memory an erased key; after more than
+  // `max_erased` of those, snapshots of changes are refused until one of all rows is kept. REQUIRES: no
+  // snapshot is open. RESOURCE_EXHAUSTED: no memory; changes that were remembered before still are.
   virtual Status TrackChanges(std::uint64_t max_erased) = 0;
 
   // Begins a snapshot of the rows as they are now, between two batches. The snapshot is read piece by piece

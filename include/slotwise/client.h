@@ -89,7 +89,7 @@ struct LookedUpState {
   friend bool operator==(const LookedUpState&, const LookedUpState&) = default;
 };
 
-// How one call differs from the client's options.
+// Says how one call differs from the client's options.
 struct CallOptions {
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
   std::optional<DataType> data_type = std::nullopt;  // for lookups and pushes

@@ -71,7 +71,7 @@ concept Backend = requires(
 
   // kSharesHostMemory says whether launches can read and write any memory of the host's.
   { std::bool_constant<B::kSharesHostMemory>{} };
-  // Orders what is asked of the first queue from now on after all that was asked of the second.
+  // Orders all later work of the first queue after all work asked of the second so far.
   B::OrderAfter(queue, queue);
 
   // Scratch<T> is an array whose contents need not survive. Reserve(queue, n) makes the array at least n long

@@ -226,7 +226,7 @@ struct CpuBackend {
     std::copy_n(from, n, to);
   }
 
-  // Cuts [0, n) into chunks of at least kGrain: the same for the same n and number of threads.
+  // Cuts [0, n) into one chunk, or several of at least kGrain / 2; n and the number of threads decide.
   struct Chunks {
     Chunks(const Queue& queue, std::uint32_t n);
     std::uint32_t Begin(std::uint32_t chunk) const {
