@@ -3,8 +3,8 @@
 //
 // This hash is part of docs/semantics.md, and anybody can invert it. A key's place in its owner's hash table
 // comes from a keyed hash instead (siphash.h).
-#ifndef SLOTWISE_KERNELS_PAYLOAD_HASH_H_
-#define SLOTWISE_KERNELS_PAYLOAD_HASH_H_
+#ifndef SLOTWISE_KERNELS_BODY_HASH_H_
+#define SLOTWISE_KERNELS_BODY_HASH_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ SLOTWISE_HD constexpr std::uint32_t Bucket(Key key) {
 
 }  // namespace slotwise::body
 
-#endif  // SLOTWISE_KERNELS_PAYLOAD_HASH_H_
+#endif  // SLOTWISE_KERNELS_BODY_HASH_H_
