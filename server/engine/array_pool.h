@@ -1,9 +1,9 @@
-// ArrayPool: host arrays that come back when their last reader lets go of them. Batches lie in them on their
-// way in, and results on their way out.
+// ArrayPool: reuses host arrays. An array returns to the pool when its last reader lets go of it. The arrays
+// hold batches on their way in, and results on their way out.
 //
-// The arrays are of the device's choice (Device::AllocateHost), so the device reads and writes them fastest.
-// Making such an array takes long: the system zeroes fresh memory page by page, which takes about as long as
-// filling it, and pins it for a GPU.
+// The device allocates the arrays (Device::AllocateHost), so the device reads and writes them fastest.
+// Allocation is slow: the system zeroes fresh memory page by page, which takes about as long as filling it,
+// and pins the memory for a GPU.
 // Thread-safety: any thread, at any time. Arrays may outlive the pool and its device.
 #ifndef SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
 #define SLOTWISE_SERVER_ENGINE_ARRAY_POOL_H_
@@ -19,16 +19,16 @@ namespace slotwise {
 
 class ArrayPool {
  public:
-  // A smaller array on its way to the device lies in ordinary memory: better memory would cost more than it
+  // A smaller array for the device lies in ordinary memory: memory from the pool would cost more than it
   // saves.
   static constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
-  // Arrays are kept for later, those that came back last, only while they and those in use have at most
+  // The pool keeps the arrays that came back last, as long as the kept arrays and those in use take at most
   // `most_bytes`.
   ArrayPool(Device& device, std::size_t most_bytes);
 
-  // Returns n elements of any content, for a batch on its way in: in ordinary memory if they are few, or if
-  // the device has none to give. Throws std::bad_alloc.
+  // Returns n elements of any content, for a batch on its way in: in ordinary memory if n is small or the
+  // device can allocate no more. Throws std::bad_alloc.
   template <class T>
   std::shared_ptr<T[]> Take(std::size_t n) {
     if (n * sizeof(T) < kLeastBytes) return std::make_shared_for_overwrite<T[]>(n);
@@ -39,8 +39,8 @@ class ArrayPool {
     }
   }
 
-  // Returns n elements of any content, of the device's choice whatever their number: a copy from the device
-  // to ordinary memory would keep the engine waiting. Throws std::bad_alloc.
+  // Returns n elements of any content, always allocated by the device: a copy from the device to ordinary
+  // memory would keep the engine waiting. Throws std::bad_alloc.
   template <class T>
   std::shared_ptr<T[]> TakeOfDevice(std::size_t n) {
     std::shared_ptr<void> array = TakeBytes(n * sizeof(T));
@@ -51,7 +51,7 @@ class ArrayPool {
   struct Array {
     HostMemory memory;
     std::size_t bytes;
-    std::uint64_t came_back = 0;  // the number of its last arrival in the pool
+    std::uint64_t came_back = 0;  // counts returns to the pool
   };
   class Kept;
 

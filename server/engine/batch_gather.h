@@ -1,13 +1,13 @@
-// BatchGather: makes one batch of each table of a round, which every rank has in device memory, of the parts
-// that came to every rank.
+// BatchGather: gathers all ranks' parts of a round into one batch for each table, in every rank's device
+// memory.
 //
 // Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an
-// all-gather brings the other ranks' parts. The uploads go on in a stream of their own, the all-gather in the
+// all-gather brings the other ranks' parts. The uploads use a stream of their own, the all-gather the
 // exchange's; the device's work is ordered after both. The batches of a round lie behind each other, so that
-// their small arrays go up together (staged_upload.h); large arrays are uploaded from where the requests have
-// them. Parts arrive in rank order; a step's parts are put in part order afterwards, because
-// gradients are summed in that order. (Clients send contiguous runs of parts to ranks in order, so mostly the
-// two orders are one.)
+// their small arrays are uploaded together (staged_upload.h); large arrays are uploaded directly from the
+// requests. Parts arrive in rank order; a step's parts are then put in part order, because gradients are
+// summed in that order. (Clients send contiguous runs of parts to ranks in order, so the two orders are
+// mostly the same.)
 // Thread-safety: one thread at a time. Calls are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
@@ -34,7 +34,7 @@ namespace slotwise {
 
 // Where each part of a round lies in the gathered batch.
 struct BatchLayout {
-  // A size, or a place counted from the batch's first.
+  // A size, or a place counted from the start of the batch.
   struct Extent {
     std::size_t bags = 0;
     std::size_t keys = 0;
@@ -47,7 +47,7 @@ struct BatchLayout {
 
   BatchLayout(const Round& round, std::uint32_t slots, int ranks);
 
-  std::vector<Part> parts;           // of round.parts
+  std::vector<Part> parts;           // in the order of round.parts
   std::vector<std::size_t> bags_of;  // [ranks]
   std::vector<std::size_t> keys_of;  // [ranks]
   Extent size;
@@ -56,8 +56,8 @@ struct BatchLayout {
 
 // What a round does on one table, and where the parts lie in the table's batch.
 struct TableBatch {
-  // `of` and `of_table` outlive it. `slots`: bags a sample; those of the table, or 1 of rows by key: bag b is
-  // then batch.keys[b].
+  // `of` and `of_table` outlive it. `slots` is the number of bags in a sample: the table's slots, or 1 for
+  // rows by key, where bag b is batch.keys[b].
   TableBatch(const Round& of, Table& of_table, std::uint32_t slots, int ranks)
       : round(of), table(of_table), layout(of, slots, ranks) {}
 
@@ -69,35 +69,35 @@ struct TableBatch {
   BatchLayout layout;
 };
 
-// The values that a batch's parts bring: gradients of bags, or rows.
+// The values of a batch's parts: gradients of bags, or rows.
 struct ValueShare {
   const TableBatch& of;
   std::uint32_t columns = 0;
-  bool mine_alone = false;  // this rank's bags' values are wanted, not all ranks'
+  bool mine_alone = false;  // only the values of this rank's bags are wanted
 };
 
 class BatchGather {
  public:
-  // The arguments outlive it. `tickets` has this rank's requests, whose arrays stay in use until the wait of
-  // `stream`, in whose order they are uploaded.
+  // The arguments outlive it. `tickets` has this rank's requests. `stream` uploads their arrays, which stay
+  // in use until the host has waited for `stream`.
   BatchGather(Device& device, Stream& stream, Collective& collective, Exchange& exchange,
               PendingRequests& tickets);
 
   // Returns each table with its whole batch, in device memory, parts in part order; valid until the next
-  // call. Waits for what the exchange and growing arrays wait for.
-  // If `carried` has every part, each rank uploads all of them, and nothing travels.
-  // REQUIRES: the device is done with what used the last round's batches.
+  // call. May wait as the exchange does, and to grow arrays. If `carried` has every part, each rank uploads
+  // all of them, and nothing travels.
+  // REQUIRES: the device is done with the work that used the last round's batches.
   std::vector<TableWork::Share> Gather(std::span<const TableBatch> batches,
                                        const CarriedBatches& carried = {});
 
-  // Returns the values of each batch of the round just gathered: float[bags][columns] in device memory, in
-  // part order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each begins at a multiple of 64
-  // bytes. They are there for the device's work that is asked for behind OrderWorkAfterValues.
+  // Returns the values of each batch that Gather returned last: float[bags][columns] in device memory, in
+  // part order, or of this rank's bags alone: float[bags_of[rank]][columns]. Each array begins at a multiple
+  // of 64 bytes. Device work that is queued after OrderWorkAfterValues can read them.
   std::vector<const float*> GatherBagValues(std::span<const ValueShare> shares);
   void OrderWorkAfterValues() { device_.WorkStream().OrderAfter(exchange_.stream()); }
 
  private:
-  // Uploads the batches of all ranks. REQUIRES: they are all carried.
+  // Uploads the batches of all ranks. REQUIRES: `carried` has them all.
   std::vector<TableWork::Share> UploadCarried(std::span<const TableBatch> batches,
                                               const CarriedBatches& carried);
 
@@ -112,7 +112,8 @@ class BatchGather {
     DeviceArray<T> array;
   };
 
-  // upload(place in the batch, place in this rank's blocks, the part), for each part that came to this rank.
+  // Calls upload(place in the batch, place in this rank's blocks, the part) for each part that came to this
+  // rank.
   template <class Upload>
   void ForMyParts(const TableBatch& batch, Upload upload) const;
   // Makes room for the batches' arrays. Throws std::bad_alloc.
@@ -120,16 +121,16 @@ class BatchGather {
   void ReserveValues(std::span<const ValueShare> shares);
   // Returns the part that is all of a batch, if it lies in device memory; null otherwise.
   const BatchPart* WholeOnDevice(const TableBatch& batch) const;
-  // Whether that part's values can be used as they lie.
+  // Returns whether WholeOnDevice's values can be used without a copy.
   bool HasWholeValues(const TableBatch& batch) const;
-  // The sizes of the ranks' blocks of offsets.
+  // Returns the sizes of the ranks' blocks of offsets.
   static std::vector<std::size_t> OffsetBlocks(const BatchLayout& layout);
   void UploadMyKeys(const TableBatch& batch, Key* mine);
   void UploadMyOffsets(const TableBatch& batch, std::uint32_t* mine);
   void UploadMyWeights(const TableBatch& batch, float* mine);
   void UploadMyBagValues(const ValueShare& share, float* mine);
-  // The elements that arrived, `width` a bag or key of every part and `behind` more behind them all, in their
-  // places in the batch.
+  // Returns the arrived elements in part order. Each bag or key of a part has `width` elements, and `behind`
+  // more elements follow at the end.
   template <class T>
   const T* InPartOrder(const BatchLayout& layout, std::size_t BatchLayout::Extent::*unit, std::size_t width,
                        const T* arrived, Ordered<T>& ordered, std::size_t behind = 0);

@@ -1,5 +1,5 @@
-// Budget: a bound on the bytes that are in use at a time. Reservation: a share of a budget, which ends with
-// its owner.
+// Budget: a bound on the bytes that are in use at a time. Reservation: bytes of a budget, which its
+// destructor gives back.
 //
 // Thread-safety: any thread, at any time. Reservations may outlive their budget.
 #ifndef SLOTWISE_SERVER_ENGINE_BUDGET_H_
@@ -30,7 +30,7 @@ class Reservation {
 
   std::uint64_t bytes() const { return bytes_; }
 
-  // A reservation of `bytes` of these bytes, which this one has no longer. REQUIRES: bytes <= bytes().
+  // Moves `bytes` of these bytes to the returned reservation. REQUIRES: bytes <= bytes().
   Reservation Split(std::uint64_t bytes) {
     bytes_ -= bytes;
     return {used_, bytes};
@@ -52,11 +52,11 @@ class Budget {
 
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const { return *used_; }
-  // Returns whether the reservation is a share of this budget.
+  // Returns whether the reservation belongs to this budget.
   bool Has(const Reservation& reservation) const { return reservation.used_ == used_; }
 
-  // Nothing if the bytes do not fit beside what is in use, into the limit and `beyond` bytes more. They
-  // always fit if nothing is in use, or if they are none.
+  // Reserves bytes. Returns nothing if they and the bytes in use exceed the limit by more than `beyond`. A
+  // reservation always succeeds if no bytes are in use, or if `bytes` is 0.
   std::optional<Reservation> Reserve(std::uint64_t bytes, std::uint64_t beyond = 0) {
     const std::uint64_t limit = limit_ + beyond;
     std::uint64_t used = *used_;

@@ -1,9 +1,9 @@
-// CallTimes: when a lookup or push came to each of its stages, and what it brought. It is made with the
-// call's Caller; code that works on the call notes when, and the transport counts all once the call is over
+// CallTimes: records when a lookup or push reached each stage, and its sizes. It is made with the call's
+// Caller. Code that works on the call notes the times, and the transport counts them once the call is over
 // (intake/call_stats.h).
 //
-// Thread-safety: any thread; a reader sees what happened before it in its call. Times are the system's, where
-// a simulator brings another clock, too: nothing is decided by them.
+// Thread-safety: any thread; a reader sees the notes that precede it in its call. Times are the system's,
+// even where a simulator brings another clock, because no decision depends on them.
 #ifndef SLOTWISE_SERVER_ENGINE_CALL_TIMES_H_
 #define SLOTWISE_SERVER_ENGINE_CALL_TIMES_H_
 
@@ -26,13 +26,13 @@ enum class CallKind : std::uint8_t { kOther, kLookup, kPush };
 struct EndedCall {
   CallKind kind = CallKind::kOther;
   StatusCode code = StatusCode::kOk;
-  bool busy = false;  // it was refused, with a time to try again
+  bool busy = false;  // refused, with a time to try again
   std::uint64_t samples = 0;
   std::uint64_t keys = 0;
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
   std::chrono::nanoseconds latency{0};
-  std::array<std::optional<std::chrono::nanoseconds>, kCallStages> stages = {};  // those that it had
+  std::array<std::optional<std::chrono::nanoseconds>, kCallStages> stages = {};  // those that the call had
 };
 
 class CallTimes {
@@ -41,7 +41,7 @@ class CallTimes {
   using TimePoint = Clock::time_point;
   using Nanoseconds = std::chrono::nanoseconds;
 
-  // The call's bytes are there.
+  // Made when the call's bytes have arrived.
   explicit CallTimes(CallKind kind, TimePoint now = Clock::now()) : kind_(kind), begin_(now) {}
 
   void NoteBytesIn(std::uint64_t bytes) { Set(bytes_in_, bytes); }
@@ -52,8 +52,8 @@ class CallTimes {
     Set(keys_, keys);
     Set(submitted_, Ns(now));
   }
-  // A round takes a request of the call: only the first counts. `waited`, here and below: what the rank has
-  // waited in collectives since it started.
+  // A round takes a request of the call: only the first counts. `waited`, here and below, is the time that
+  // the rank has waited in collectives since it started.
   void NoteTaken(TimePoint now, Nanoseconds waited) {
     if (Get(taken_) != kNever) return;
     Set(waited_before_, waited.count());
@@ -79,7 +79,7 @@ class CallTimes {
   CallKind kind() const { return kind_; }
   TimePoint begin() const { return begin_; }
 
-  // The reply is with the operating system. Stages are those of a call that was answered OK.
+  // Called when the operating system has the reply. Only a call that was answered OK has stages.
   EndedCall End(TimePoint now = Clock::now()) const {
     EndedCall call{.kind = kind_,
                    .code = Get(code_),

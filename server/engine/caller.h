@@ -1,10 +1,10 @@
-// Caller: who asks. A caller's identity is made once a call and travels with every request of the call, so
-// that the request queue can take turns of callers, log lines can name them, and no work is done for a caller
-// who has cancelled the call or whose deadline has passed. It also has the call's times, and its trace. Today
-// a caller is the address of the connection's peer, and, of a server that asks who calls, the principal that
-// a token or a certificate names.
+// Caller: the sender of a call. A Caller is made once a call and travels with every request of the call, so
+// that the request queue can serve callers in turns, log lines can name them, and no work is done for a
+// caller who has cancelled the call or whose deadline has passed. It also has the call's times and trace. A
+// caller is named by the address of the connection's peer, and, where the server authenticates callers, by
+// the principal of the token or certificate.
 //
-// Thread-safety: safe from any thread; copies share the name, and whether the caller is gone.
+// Thread-safety: safe from any thread; copies share all state.
 #ifndef SLOTWISE_SERVER_ENGINE_CALLER_H_
 #define SLOTWISE_SERVER_ENGINE_CALLER_H_
 
@@ -30,7 +30,7 @@ class Caller {
 
   // The server itself.
   Caller() = default;
-  // From `deadline` on the caller is gone.
+  // A client. From `deadline` on, gone() is true.
   explicit Caller(std::string_view name, Clock::time_point deadline = Clock::time_point::max(),
                   CallKind kind = CallKind::kOther, PrincipalPtr principal = nullptr,
                   std::string_view trace = {})
@@ -38,19 +38,19 @@ class Caller {
                                        trace)) {}
 
   std::string_view name() const { return is_server() ? std::string_view("the server") : call_->name; }
-  // Returns the name as log lines have it: with the id of the caller's trace, if it has sent one.
+  // Returns the name for log lines: with the id of the call's trace, if the client has sent one.
   std::string label() const {
     std::string text(name());
     if (!is_server() && !call_->trace.empty()) text.append(", trace ").append(call_->trace);
     return text;
   }
   bool is_server() const { return call_ == nullptr; }
-  // Returns who it is; null: somebody who may do everything.
+  // Returns the caller's principal; null if the caller may do everything.
   const Principal* principal() const { return is_server() ? nullptr : call_->principal.get(); }
-  // REQUIRES: it is not the server.
+  // REQUIRES: not is_server().
   CallTimes& times() const { return call_->times; }
 
-  // The caller wants no answer any more. REQUIRES: it is not the server.
+  // Notes that the caller wants no answer any more. REQUIRES: not is_server().
   void Leave() const { call_->gone.store(true, std::memory_order_relaxed); }
   bool gone() const { return late() || (!is_server() && call_->gone.load(std::memory_order_relaxed)); }
 

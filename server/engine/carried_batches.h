@@ -1,7 +1,7 @@
-// Small batches of lookups travel with their proposals, in the bytes of the header that proposals
-// leave. A round that serves nothing else, in the decision that it was proposed for, gathers no batch.
+// CarriedBatches: small batches of lookups travel in the header, in the bytes that the proposals leave free.
+// A round of such lookups alone, decided on by these headers, needs no gather of batches.
 //
-// Thread-safety: plain values. The headers outlive what is found in them.
+// Thread-safety: plain values. The headers outlive pointers into them.
 #ifndef SLOTWISE_SERVER_ENGINE_CARRIED_BATCHES_H_
 #define SLOTWISE_SERVER_ENGINE_CARRIED_BATCHES_H_
 
@@ -16,24 +16,24 @@
 
 namespace slotwise {
 
-// Puts into the header the batches of its proposals that are small enough, in their order. REQUIRES:
-// nothing more is proposed in it. `tickets` has this rank's requests.
+// Adds to the header those batches of its proposals that are small enough, in their order. `tickets` has this
+// rank's requests. REQUIRES: the header has all of its proposals.
 void CarryBatches(Header& header, PendingRequests& tickets);
 
-// Returns how many bytes of the header, from the first on, mean something.
+// Returns how many bytes of the header are in use, from the first on.
 std::size_t UsedBytes(const Header& header);
 
 class CarriedBatches {
  public:
   CarriedBatches() = default;
-  // What the ranks have told each other for one decision, by rank.
+  // `headers` are those of one decision, by rank.
   explicit CarriedBatches(std::span<const Header> headers) : headers_(headers) {}
 
-  // Whether the part's batch is here: the same on every rank.
+  // Returns whether the headers have the part's batch. The same on every rank.
   bool Has(const RoundPart& part) const { return Find(part) != nullptr; }
 
-  // A part's arrays: its keys, offsets but for the last, and weights if the part has any; at multiples of 8
-  // bytes, or 4.
+  // A part's arrays: keys, at a multiple of 8 bytes; offsets without the last one, and weights if the part
+  // has any, at multiples of 4.
   struct Arrays {
     const std::byte* keys;
     const std::byte* offsets;
@@ -43,7 +43,7 @@ class CarriedBatches {
   Arrays Of(const RoundPart& part, std::size_t bags) const;
 
  private:
-  // The part's proposal, if it has the batch; else null.
+  // Returns the part's proposal if the header has its batch, otherwise null.
   const Proposal* Find(const RoundPart& part) const;
 
   std::span<const Header> headers_;

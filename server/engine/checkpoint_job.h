@@ -1,16 +1,16 @@
-// CheckpointJob: what one rank writes of one checkpoint, beside its engine.
+// CheckpointJob: writes one rank's part of a checkpoint in the background.
 //
 // The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
-// job: the job's own sorts keys into bucket order, a piece at a time, and writes; the engine's reads rows
-// from the device, some at a time, in that order, when it has time (Advance), or a table's next rows at once
-// when room for copies of rows is short (ReadNow). Rows pass in a few buffers, which the two hand to each
-// other.
+// job. The job's thread sorts keys into bucket order, a piece at a time, and writes. The engine's thread
+// reads rows from the device in that order, some at a time when it has time (Advance), or a table's next rows
+// at once when the copy-on-write buffer is nearly full (ReadNow). The two threads pass rows through a few
+// buffers.
 //
 //     job      |sort||sort||write||sort||write||write||sort| ...  |sync| result
 //     engine         |read||read|    |read||read|   a round   |read|
 //
-// Thread-safety: Step and Wait, by the job's thread; Advance, AdvanceAndWait and ReadNow, by the engine's;
-// Cancel and result, by any. The snapshots are used by the engine's thread alone.
+// Thread-safety: the job's thread calls Step and Wait; the engine's thread calls Advance, AdvanceAndWait and
+// ReadNow, and alone uses the snapshots; any thread calls Cancel and result.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINT_JOB_H_
 
@@ -70,25 +70,24 @@ class CheckpointJob {
                 std::function<void()> nudge);
 
   enum class Progress : std::uint8_t { kWorked, kWaits, kEnded };
-  // Does a piece of the job. kWaits: the engine has to do something first; Wait returns when it may have.
+  // Does a piece of the job. kWaits: the engine has to act first; Wait returns when it may have acted.
   Progress Step();
   void Wait();
 
-  // Reads rows for about so many bytes, as far as there are buffers and nothing is on its way, and hands over
-  // what was read. Returns the bytes that it asked the device for. Does not wait.
+  // Hands over the rows that have arrived, and begins to read about `bytes` bytes of rows, if a buffer is
+  // free and no rows are on their way. Returns the bytes that it asked the device for. Does not wait.
   std::size_t Advance(std::size_t bytes);
   // The same, and waits until the rows are there.
   void AdvanceAndWait(std::size_t bytes);
-  // Reads a table's next rows, all that are sorted and a buffer holds. Waits until some are, and then for a
-  // buffer,
-  // no longer than `left`, of which it takes the time that it waited. Returns false if the job has read all
-  // rows of that table, or was cancelled. If it would have to wait longer, it cancels the job.
+  // Reads a table's next rows: all sorted rows that a buffer holds. Waits for sorted rows and then for a
+  // buffer, for at most `left`, and subtracts the time from `left`; cancels the job if the wait would be
+  // longer. Returns false if the job has read all rows of that table, or was cancelled.
   bool ReadNow(const ShardSnapshot& snapshot, std::chrono::milliseconds& left);
   bool rows_are_on_the_way() const { return !on_the_way_.empty(); }
 
-  // Ends the job soon, with an error: `why` says which. What it wrote is good for nothing.
+  // Ends the job soon, with the error `why`. The files that it wrote are useless.
   void Cancel(const Status& why = Cancelled("the checkpoint was given up"));
-  // Nothing while Step has not returned kEnded.
+  // Returns nothing until Step has returned kEnded.
   std::optional<Result<WrittenPart>> result() const;
 
  private:
@@ -115,9 +114,10 @@ class CheckpointJob {
 
   Progress DoNext();
   std::size_t RowsABuffer(const Table& table) const;
-  void Ask(std::size_t table, Buffer* buffer);  // the engine's thread
-  void HandOver();                              // what has arrived
-  // The first table with unsorted keys, or the one whose rows the engine waits for. Null if all are sorted.
+  void Ask(std::size_t table, Buffer* buffer);  // by the engine's thread
+  void HandOver();                              // the rows that have arrived
+  // Returns the table whose rows the engine waits for, or the first one with unsorted keys; null if all are
+  // sorted.
   Table* NextToSort();
   Status BeginSort(Table& table);
   Status SortPiece(Table& table);
@@ -130,20 +130,20 @@ class CheckpointJob {
   const std::function<void()> nudge_;
   std::vector<Table> tables_;
   std::vector<Buffer> buffers_;
-  std::unique_ptr<Stream> stream_;  // the engine's thread's
-  std::deque<Buffer*> on_the_way_;  // the engine's thread's
+  std::unique_ptr<Stream> stream_;  // used by the engine's thread
+  std::deque<Buffer*> on_the_way_;  // used by the engine's thread
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Buffer*> free_;
   std::deque<Buffer*> filled_;
   std::size_t next_to_read_ = 0;  // the first table of which rows are to be read
-  Table* waited_for_ = nullptr;   // by the engine, which needs its next rows at once
+  Table* waited_for_ = nullptr;   // the engine needs its next rows at once
   bool cancelled_ = false;
-  Status why_;  // it was cancelled
+  Status why_;  // the job was cancelled
   std::optional<Result<WrittenPart>> result_;
 
-  // The job's thread's.
+  // Used by the job's thread.
   std::optional<CheckpointWriter> writer_;
   std::size_t closed_ = 0;
 };

@@ -1,9 +1,8 @@
-// CheckpointLoader: makes tables of a checkpoint's files: those of a rank, whatever number of ranks wrote
-// them.
+// CheckpointLoader: makes a rank's tables from a checkpoint's files, whatever number of ranks wrote them.
 //
-// A server that starts loads the newest checkpoint, as the state that its folder has. A server that runs, or
-// a journal of one that did, loads whichever was asked for: its tables' states are then others than those
-// that had their generations before, so they get new ones.
+// A server that starts loads the newest checkpoint of its folder, and tables keep their generations. A
+// LoadCheckpoint call, or its replay from a journal, loads any checkpoint: the tables' states then differ
+// from those that had their generations before, so they get new generations.
 // Thread-safety: the engine's thread only. Nothing here is collective: every rank reads the files that it
 // needs.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_LOADER_H_
@@ -34,17 +33,18 @@ class CheckpointLoader {
 
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
-  // Reads what a chain's last checkpoint has. `generations`: what tables' new generations are drawn from;
-  // none: they keep theirs. `only`: the tables that are read; empty: all. FAILED_PRECONDITION: a file is
-  // damaged or missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED: no memory for the rows, or more
-  // tables than there may be. Others are the FileSystem's.
+  // Reads the state of a chain's last checkpoint. `generations`: the number from which the tables' new
+  // generations are drawn; none: they keep theirs. `only`: the tables to read; empty: all.
+  // FAILED_PRECONDITION: a file is damaged or missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED:
+  // no memory for the rows, or more tables than allowed. Other errors are the FileSystem's.
   Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> generations = std::nullopt,
                            std::span<const TableId> only = {});
 
  private:
   Result<SavedTables> LoadChosen(const Chain& chain, std::optional<std::uint64_t> generations,
                                  std::span<const TableId> only);
-  // Returns what a checkpoint has of the tables, unless more would be there then than may be.
+  // Returns the checkpoint's entries of the tables in `only`, or of all tables. Fails if the server would get
+  // more tables than allowed.
   Result<std::vector<const TableEntry*>> Choose(const Manifest& checkpoint,
                                                 std::span<const TableId> only) const;
   Status LoadRows(const Chain& chain, const TableEntry& entry, Table& table);

@@ -1,5 +1,5 @@
-// CheckpointPace: how many bytes of a checkpoint's rows an engine reads at a time, so that those who train
-// beside it hardly notice.
+// CheckpointPace: limits how many bytes of a checkpoint's rows an engine reads at a time, so that a
+// checkpoint hardly slows training down.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINT_PACE_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINT_PACE_H_
@@ -15,27 +15,28 @@ namespace slotwise {
 
 class CheckpointPace {
  public:
-  // `on_processor`: the engine's own processors read, and not a device beside its work.
+  // `on_processor`: the CPU reads the rows, and not a GPU beside its other work.
   explicit CheckpointPace(bool on_processor) : on_processor_(on_processor) {}
 
-  // Called again and again, at this rank's clock. `idle`: there was nothing to do but checkpoints.
+  // Called in every turn of the engine, with this rank's clock. `idle`: the engine had only checkpoints to
+  // serve.
   void NoteTurn(std::uint64_t now_ms, bool idle) {
     passed_ms_ = now_ms - std::exchange(turn_ms_, now_ms);
     if (!std::exchange(in_own_round_, false) && !idle) busy_ms_ = now_ms;
     at_rest_ = !busy_ms_ || now_ms - *busy_ms_ >= kRestAfterMs;
   }
-  // The engine has run a round of a checkpoint since the last turn.
+  // Notes that the engine has run a checkpoint's round since the last turn.
   void NoteOwnRound() { in_own_round_ = true; }
 
-  // Returns how many bytes may be read in this turn; 0: none yet. `bytes`: of this rank's rows in the
-  // checkpoint; `every`: until the next one is due, 0 for never.
+  // Returns how many bytes may be read in this turn; 0: none yet. `bytes` is the size of this rank's rows in
+  // the checkpoint; `every` is the period of checkpoints, 0 for none.
   std::size_t MayRead(std::size_t bytes, std::chrono::milliseconds every) {
     const auto a_millisecond = static_cast<std::int64_t>(BytesAMillisecond(bytes, every));
     may_read_ = !on_processor_ ? kMost
                 : at_rest_
                     ? kAtRest
                     : std::min(kMost, may_read_ + static_cast<std::int64_t>(passed_ms_) * a_millisecond);
-    // To begin a read, and to wake the thread that writes, costs as much as a few hundred rows.
+    // Beginning a read and waking the thread that writes costs as much as a few hundred rows.
     pauses_ = on_processor_ && !at_rest_ && may_read_ < std::min(kMost, kTickMs * a_millisecond);
     return pauses_ ? 0 : static_cast<std::size_t>(may_read_);
   }
@@ -50,14 +51,14 @@ class CheckpointPace {
  private:
   static constexpr std::uint64_t kRestAfterMs = 25;
   static constexpr std::int64_t kTickMs = 8;
-  // A device reads beside its work.
+  // Bounds a read. A GPU reads beside its work.
   static constexpr std::int64_t kMost = std::int64_t{16} << 20;
-  // So long a request that comes to an engine at rest may have to wait.
+  // Bounds a read of an engine at rest, and so the time that a request may have to wait for the read.
   static constexpr std::int64_t kAtRest = std::int64_t{1} << 20;
 
-  // A processor that trains reads, and its worker then writes, verifies and syncs, 48 MiB of a checkpoint a
-  // second: less than a tenth of two cores' time. It is faster if the next checkpoint would be due before
-  // this one is there.
+  // A busy CPU reads 48 MiB of a checkpoint a second, which its worker then writes, verifies and syncs: less
+  // than a tenth of two cores' time. The rate is higher if the next checkpoint would be due before this one
+  // exists.
   static std::size_t BytesAMillisecond(std::size_t bytes, std::chrono::milliseconds every) {
     constexpr std::size_t kGentle = std::size_t{48} << 10;
     if (every.count() == 0) return kGentle;
@@ -66,12 +67,12 @@ class CheckpointPace {
 
   const bool on_processor_;
   std::uint64_t turn_ms_ = 0;             // when the last turn was
-  std::uint64_t passed_ms_ = 0;           // since the one before
-  std::optional<std::uint64_t> busy_ms_;  // when the engine was last busy for others
+  std::uint64_t passed_ms_ = 0;           // between the last two turns
+  std::optional<std::uint64_t> busy_ms_;  // when the engine last served others
   bool in_own_round_ = false;
   bool at_rest_ = true;
   bool pauses_ = false;
-  std::int64_t may_read_ = 0;  // bytes a busy engine has time for, less what it read too many
+  std::int64_t may_read_ = 0;  // bytes that a busy engine may read; below 0 after a read that was too large
 };
 
 }  // namespace slotwise

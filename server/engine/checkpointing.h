@@ -1,22 +1,20 @@
-// Checkpointing: checkpoints of a running server: when, of what, and who does what of it.
+// Checkpointing: decides when a running server makes a checkpoint, and which rank does which part of it.
 //
 // A checkpoint is the state after one round, of all ranks and tables. In that round every rank begins
 // snapshots of its shards and gives them to a job, which its worker writes while rounds go on
-// (checkpoint_job.h). Ranks tell each other how far they are by rounds of their own, so all know the same:
+// (checkpoint_job.h). Ranks report their progress by rounds, so that all ranks know the same:
 //
 //     round of SaveCheckpoint     every rank: snapshots begin; the journal begins a new segment
-//     kWritten, of each rank      its files are on disk. Behind the last: ranks gather what they wrote, and
-//                                 rank 0's worker writes the manifest; from then on the checkpoint exists
+//     kWritten, of each rank      its files are on disk. After the last kWritten, ranks gather the lists of
+//                                 files and rank 0's worker writes the manifest: the checkpoint exists
 //     kPublished, of rank 0       every rank: snapshots end; the requests are answered
-//     kVerified, of rank 0        all files were read back, all that it is a delta of is there, and
-//                                 checkpoints that are not needed any more are gone: older segments of the
-//                                 journal go
+//     kVerified, of rank 0        all files were read back, its chain is complete, and unneeded checkpoints
+//                                 were deleted: now the journal's older segments are deleted
 //
-// A checkpoint that was asked for meanwhile waits until this one was verified. If what is on disk turns out
-// not to be what was written, kVerified says so: the next checkpoint is a base, and is made at once. If a
-// rank fails, its kWritten says so, the others give up, and rank 0 removes what there is. Beside all this,
-// rank 0 folds a chain that has become long into a base (kCompacted); if that finds damage (kDamaged), the
-// next checkpoint is a base too.
+// A request for another checkpoint waits until this one was verified. If the files on disk differ from what
+// was written, kVerified reports it: the next checkpoint is a base, and is made at once. If a rank fails, its
+// kWritten reports it, the others give up, and rank 0 removes the files. Rank 0 also folds a long chain into
+// a base (kCompacted); if it finds damage in doing so (kDamaged), the next checkpoint is a base too.
 // Thread-safety: the engine's thread only, but for Stats. Save, OnEvent and Stop are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
 #define SLOTWISE_SERVER_ENGINE_CHECKPOINTING_H_
@@ -48,61 +46,60 @@
 
 namespace slotwise {
 
-// What checkpoints go on from.
+// The state on disk from which checkpointing starts.
 struct CheckpointBase {
   std::uint64_t lineage = 0;             // of the data folder
-  std::optional<CheckpointName> newest;  // that the state was recovered from
+  std::optional<CheckpointName> newest;  // the one that the state was recovered from
   std::uint64_t newest_round = 0;
   std::uint64_t newest_bytes = 0;  // 0: there is none
   std::uint64_t newest_rows = 0;
-  // How old its state is, as rank 0 says. Where there is none: for how long the folder has been in use.
+  // The age of its state, by rank 0's clock. Without a checkpoint: how long the folder has been in use.
   std::chrono::milliseconds age{0};
-  std::size_t links = 0;           // of its chain
-  std::uint64_t loaded_round = 0;  // the last one that loaded a checkpoint, if a journal has it
+  std::size_t links = 0;           // checkpoints in its chain
+  std::uint64_t loaded_round = 0;  // the journal's last round that loaded a checkpoint
 };
 
 class Checkpointing {
  public:
-  // `submit` takes a request to this rank's own engine, and `nudge` tells it that Advance has something to
-  // do; the worker calls both. The other arguments outlive it.
+  // `submit` submits a request to this rank's engine, and `nudge` tells the engine that Advance has work; the
+  // worker calls both. The other arguments outlive it.
   Checkpointing(Device& device, Collective& collective, Tables& tables, std::function<void(Request)> submit,
                 std::function<void()> nudge);
   ~Checkpointing();
 
-  // Lets there be checkpoints. The next one is due by the age of `base`, of any start. `journal` may be
-  // null.
+  // Enables checkpoints. The age of `base` decides when the next one is due, across restarts. `journal` may
+  // be null.
   void Use(const DurabilityOptions& options, std::uint64_t instance, const CheckpointBase& base,
            Journal* journal);
 
-  // OK, or why there are no checkpoints.
+  // Returns OK, or why the server makes no checkpoints.
   Status KeepsCheckpoints() const;
   Checkpoints checkpoints() const { return {*options_.files, folder_}; }
   std::uint64_t data_lineage() const { return base_.lineage; }
   Threads& threads() const { return *options_.threads; }
 
-  // Whether a checkpoint is under way: to save or to load another one waits for that. The same on every rank.
+  // Returns whether a checkpoint is under way: other saves and loads wait for it. The same on every rank.
   bool busy() const { return open_ != nullptr; }
-  // Hands a request to save or load in again, once that may begin.
+  // Submits a request to save or load again once no checkpoint is under way.
   void Await(Request request);
 
-  // A round saves. `done` is this rank's, if the request came here. REQUIRES: not busy().
+  // A round saves a checkpoint. `done` is set on the rank that got the request. REQUIRES: not busy().
   using Done = std::function<void(Result<SavedCheckpoint>)>;
   void Save(std::uint64_t round, bool delta, DataType value_type, Done done);
-  // A round loads checkpoint `loaded`, and will save it: the loaded one, and the newest of before, stay until
-  // another is loaded. Rank 0 looks after that.
+  // A round loads checkpoint `loaded`, and will save the loaded state. Rank 0 keeps `loaded`, and the
+  // checkpoint that was the newest before, until another one is loaded.
   Status KeepForLoad(std::uint64_t round, const std::string& loaded) const;
   void ForgetEarlierLoads(std::uint64_t round, const std::string& loaded) const;
-  // A round has replaced tables. Saves all, which `done` hears. REQUIRES: not busy().
+  // A round has replaced tables. Saves the whole state and calls `done`. REQUIRES: not busy().
   void SaveLoaded(std::uint64_t round, Done done);
-  // A rank has told of an event, which may be that something failed.
+  // A rank has reported an event, or that it `failed`.
   void OnEvent(CheckpointEvent event, bool failed);
 
-  // Before every decision: the time that the ranks agree on, and the last round that changed state.
+  // Called before every decision, with the agreed time and the last round that changed state.
   void OnDecision(std::uint64_t now_ms, std::uint64_t changed);
-  // Reads some rows for the checkpoint that is under way, and asks for one if it is time: `now_ms` is this
-  // rank's clock. On a CPU, an engine that was busy within the last 25 ms with more than checkpoints, as one
-  // is that waits for its trainer's next step, gives it little of its time, and one that is at rest a quarter
-  // of a millisecond. Does not wait.
+  // Reads some rows for the checkpoint that is under way, and asks for a new one when it is due by `now_ms`,
+  // this rank's clock. Does not wait. On a CPU, an engine that has served others within the last 25 ms gives
+  // the checkpoint little of its time; an engine at rest gives it a quarter of a millisecond a call.
   enum class Next : std::uint8_t {
     kNothing,  // the next call is due when something has changed
     kSoon,     // rows are on their way, or more may be read
@@ -110,22 +107,22 @@ class Checkpointing {
   };
   Next Advance(std::uint64_t now_ms, bool idle);
 
-  // Before a batch of a shard changes rows: makes sure that no checkpoint needs them any more. Reads of the
-  // checkpoint what it has to. If a round would wait for its files for longer than
-  // DurabilityOptions::longest_stall, gives it up.
+  // Called before a batch changes rows of a shard. Makes sure that no checkpoint still needs the rows, by
+  // reading them for the checkpoint if it has to. Gives the checkpoint up if the round would wait for its
+  // files for longer than DurabilityOptions::longest_stall.
   void BeforeChange(const Shard& shard, FoundBatch& batch);
-  // A table was dropped: a checkpoint may still have to read its rows.
+  // Keeps a dropped table's shard as long as a checkpoint has to read its rows.
   void Keep(std::unique_ptr<Shard> shard);
 
-  // OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has lost what
-  // was written. The same on all ranks.
+  // Returns OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has
+  // lost written data. The same on all ranks.
   Status MayUpdate() const { return schedule_.MayUpdate(); }
 
-  // Any thread. None: there is no data folder.
+  // For any thread. Returns nothing if there is no data folder.
   std::optional<CheckpointStats> Stats() const;
 
-  // The engine ends, after so many rounds: gives up what is under way. What no journal has goes into a last
-  // checkpoint, if checkpoints are made by themselves.
+  // Called when the engine ends, after `rounds` rounds. Gives up the checkpoint that is under way. Saves
+  // changes that no journal has in a last checkpoint, if the server makes checkpoints periodically.
   void Stop(std::uint64_t rounds);
 
  private:
@@ -140,15 +137,15 @@ class Checkpointing {
   void EndSnapshots(bool kept);
   Next ReadSome();
   void Publish();
-  // Rank 0, any thread.
+  // Called on rank 0, by any thread.
   Status PublishIfOurs(Manifest& manifest) const;
   void Fail(const Status& why);
-  // The newest checkpoint cannot be restored: what comes next builds on nothing.
+  // The newest checkpoint cannot be restored: the next one is a base.
   void BeginAnew(const std::string& lost);
-  void Close();  // what is under way; what waits for it comes again
+  void Close();  // ends the open checkpoint; submits the waiting requests again
   void Tell(CheckpointEvent event, bool failed);
   void RemoveOldSegments();
-  void RemoveOldCheckpoints() const;  // the worker's
+  void RemoveOldCheckpoints() const;  // on the worker
 
   Device& device_;
   Collective& collective_;
@@ -165,8 +162,8 @@ class Checkpointing {
   CheckpointSchedule schedule_;
   CheckpointPace pace_;
   ChainFolder chains_;
-  std::chrono::milliseconds may_stall_{0};  // the round, for the checkpoint's files
-  std::vector<Request> waiting_;            // of this rank's callers
+  std::chrono::milliseconds may_stall_{0};  // left for the round, to wait for files
+  std::vector<Request> waiting_;            // saves and loads of this rank's callers
   CheckpointCounters counters_;
   std::optional<Worker> worker_;
 };

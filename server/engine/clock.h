@@ -1,5 +1,5 @@
-// Clock: the engine's time, and its waiting. A server has the system's; a simulator brings its own.
-// UnixTime: the time that other processes know, too. It may jump, as somebody sets it.
+// Clock: the engine's time, and its waits. A server uses the system's clock; a simulator brings its own.
+// UnixTime: wall-clock time, which other processes share. It may jump when somebody sets it.
 //
 // Thread-safety: any thread.
 #ifndef SLOTWISE_SERVER_ENGINE_CLOCK_H_
@@ -23,9 +23,9 @@ class Clock {
 
   virtual TimePoint Now() = 0;
 
-  // Waits until `holds()` is true or `most` has passed, and returns what `holds()` says then. `lock` is held
-  // while `holds` runs and released in between. The thread that makes `holds` true does so under the same
-  // mutex and notifies `changed`.
+  // Waits until `holds()` is true or `most` has passed, and returns the last result of `holds()`. `lock` is
+  // held while `holds` runs and released in between. The thread that makes `holds` true does so under the
+  // same mutex and notifies `changed`.
   virtual bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                        std::chrono::microseconds most, const std::function<bool()>& holds) = 0;
 
@@ -33,10 +33,10 @@ class Clock {
   Clock() = default;
 };
 
-// The system's steady clock.
+// Returns the system's steady clock.
 Clock& SystemClock();
 
-// Seconds since 1970, by the system's clock.
+// Returns the seconds since 1970, by the system's clock.
 std::uint64_t UnixTime();
 
 }  // namespace slotwise

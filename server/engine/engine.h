@@ -6,9 +6,10 @@
 // decide, runs the round, and answers. On a device with memory of its own rounds overlap (stage.h). An idle
 // engine sleeps until its request queue or another rank wakes it.
 //
-// Thread-safety: Submit, ListTables, FindTable and RequestStop from any thread; Run on one.
+// Thread-safety: Submit, ListTables, FindTable and RequestStop may be called on any thread; Run belongs to
+// one thread.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the
-// device or the transport breaks, or there is no memory for a round's arrays; the process should then end all
+// device or the collective breaks, or if a round's arrays find no memory; the process should then end all
 // ranks.
 #ifndef SLOTWISE_SERVER_ENGINE_ENGINE_H_
 #define SLOTWISE_SERVER_ENGINE_ENGINE_H_
@@ -50,107 +51,106 @@ struct EngineOptions {
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
   // The arrays of this rank's requests take at most these bytes, from the request queue until the device is
   // done with them, and so do the answers, until the caller lets them go. Parts of the step that has waited
-  // longest, and the requests that they came with, may take as much again and a round, so that the step can
-  // be completed. The engine keeps host memory for arrays to come, as long as that and the arrays in use are
-  // no more than these bytes and two rounds.
+  // longest, and the requests that came with these parts, may take these bytes and a round more, so that the
+  // step can be completed. The engine keeps host memory for later arrays, as long as the kept memory and the
+  // arrays in use are no more than these bytes and two rounds.
   std::uint64_t max_queue_bytes = std::uint64_t{1} << 30;
-  // What a waiting lookup or push is charged beside its arrays: about what it takes in this process.
+  // A waiting lookup or push is charged these bytes beside its arrays: about the memory that it takes here.
   std::uint64_t request_bytes = 2048;
-  // A rank proposes about as much of its callers' requests at once as the ranks serve in a moment
-  // (admission_quantum.h), and at least so many bytes. Ranks may differ.
+  // A rank proposes about as many bytes of requests at once as the ranks serve in a moment
+  // (admission_quantum.h), but at least these. Ranks may differ.
   std::uint64_t least_quantum_bytes = std::uint64_t{64} << 10;
   std::size_t max_tables = 1024;
-  // Of the applied steps that the ranks remember.
+  // Bounds the applied steps that the ranks remember.
   LedgerLimits ledger = {};
-  // No other start of a server has the same; the generations of tables come from it.
+  // Drawn at each start of a server, so that no two starts have the same. Tables' generations derive from it.
   std::uint64_t instance = 1;
-  // Whether a rank that is alone waits awake for a while after a batch that came by a GPU's memory, because
-  // there are processors for it.
+  // Whether a rank that is alone polls for a while after a batch from a GPU's shared buffer. Set where there
+  // are processors for polling.
   bool stays_awake = false;
   // A step is dropped this long after its first part came, if parts are still missing.
   std::chrono::milliseconds step_timeout{60'000};
-  // What one rank may hold of a table.
+  // Bounds the rows of a table that one rank holds.
   RankLimit rank_limit = {};
   // How bags travel between ranks.
   DistributionOptions distribution = {};
-  // Operations beside a server's own: a test's. They outlive the engine.
+  // Operations that a test adds to a server's own. They outlive the engine.
   std::span<const OperationTraits> more_operations = {};
-  // What gets a full table room for new keys: a test's, on every rank. It outlives the engine. Null: a full
-  // table refuses them.
+  // A test's means to make room for new keys in a full table, on every rank; it outlives the engine. Null: a
+  // full table refuses new keys.
   RoomMaker* room_maker = nullptr;
 };
 
-// What an engine has to do.
+// The work of an engine: begun, queued and pending.
 struct EngineLoad {
-  std::uint64_t rounds = 0;            // that it has begun
-  std::uint64_t queued_requests = 0;   // that wait to be proposed to other ranks
-  std::uint64_t pending_requests = 0;  // that have no answer yet, as of the last decision
-  std::uint64_t queue_bytes = 0;       // that requests and replies are charged
+  std::uint64_t rounds = 0;            // begun so far
+  std::uint64_t queued_requests = 0;   // they wait to be proposed to other ranks
+  std::uint64_t pending_requests = 0;  // proposed and not answered, as of the last decision
+  std::uint64_t queue_bytes = 0;       // charged for requests and replies
   std::uint64_t max_queue_bytes = 0;
 };
 
 class Engine {
  public:
-  // Collective. Every argument outlives the engine. `device`, `collective` and `exchanges` are used by the
-  // thread of Run only until the engine is gone, but for what arrays() asks of the device and Stats() of
-  // exchanges. Places in this rank's hash tables come from `secret`; other ranks have others.
+  // Collective. Every argument outlives the engine. Until the engine is gone, only the thread of Run uses
+  // `device`, `collective` and `exchanges`; arrays() and Stats() are the exceptions. `secret` is this rank's
+  // own, and seeds the placement in its hash tables.
   Engine(Device& device, Collective& collective, const Exchanges& exchanges, const HashSecret& secret,
          const EngineOptions& options, Clock& clock = SystemClock(), EngineObserver* observer = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Collective; before Run, or not at all. Brings back what the data folder has, and from then on keeps there
-  // what changes. DATA_LOSS: what is there cannot be trusted; the message names the file. All ranks have an
-  // error, or none has.
+  // Recovers the state from the data folder, and from then on records changes there. Collective; called
+  // before Run, or not at all. DATA_LOSS: the folder's content cannot be trusted; the message names the file.
+  // Either all ranks get an error or none does.
   Result<Recovered> Recover(const DurabilityOptions& durability);
 
   // Serves rounds until some rank calls RequestStop; then finishes what was submitted, drops incomplete
   // steps, and returns on every rank. Collective: every rank calls it once.
   void Run();
 
-  // Returns for how long Run has been at the same decision and its round, or at rounds that follow each other
-  // and are each about a whole table (summaries, lists of keys, new tables); 0 while there is nothing to do.
-  // For any thread.
+  // Returns how long Run has been busy with one decision and its round, or with an unbroken series of rounds
+  // about whole tables (summaries, lists of keys, new tables); 0 while the engine is idle. For any thread.
   Clock::TimePoint::duration BusyFor() const;
 
-  // Returns what there is to do. Does not wait for a round. For any thread.
+  // Returns the load without waiting for a round. For any thread.
   EngineLoad Load() const;
-  // Returns what the engine has counted. REQUIRES: Recover has returned, if it is called.
+  // Returns the engine's counters. REQUIRES: Recover has returned, if it is called.
   EngineStats Stats() const;
 
-  // Returns for how long this rank has waited for others in collectives, in all. For any thread.
+  // Returns the total time that this rank has waited for others in collectives. For any thread.
   std::chrono::nanoseconds WaitedInCollectives() const;
 
   // Asks all ranks to stop. From now on Submit refuses requests as UNAVAILABLE.
   void RequestStop();
 
-  // Queues a request, whose `done` is called once with its outcome, here if the request is refused at once.
-  // RESOURCE_EXHAUSTED: the request is larger than a round may be; with a time to try again: the request
-  // queue is full. UNAVAILABLE: the engine is stopping. DEADLINE_EXCEEDED: the caller's has passed.
-  // NOT_FOUND: the table was dropped meanwhile. INVALID_ARGUMENT: the client may still write the batch's
-  // arrays.
+  // Queues a request, and calls its `done` once with the outcome; the call comes from within Submit if the
+  // request is refused at once. RESOURCE_EXHAUSTED: the request is larger than a round may be; with a time to
+  // try again: the request queue is full. UNAVAILABLE: the engine is stopping. DEADLINE_EXCEEDED: the
+  // caller's deadline has passed. NOT_FOUND: the table was dropped in the meantime. INVALID_ARGUMENT: the
+  // client may still write the batch's arrays.
   void Submit(Request request);
-  // Queues several requests. Those that fit are taken by the request queue together or not at all; the others
-  // are refused each.
+  // Queues several requests. The engine refuses each one that is invalid or too large; the request queue
+  // takes all of the others or none.
   void Submit(std::vector<Request> requests);
 
-  // Returns when somebody for whom this rank has no room may ask again: once half of what waits in its
-  // request queue has gone, at the rate of late. For any thread.
+  // Returns after what time a refused caller may try again: the time until half of the request queue has
+  // drained, at the recent rate. For any thread.
   std::chrono::milliseconds RetryAfter();
 
-  // Returns the pool of the memory that the device reads fastest: requests' arrays had better lie there. For
-  // any thread.
+  // Returns the pool of memory that the device reads fastest, the best place for requests' arrays. For any
+  // thread.
   ArrayPool& arrays();
-  // Returns what was given, for what any thread may ask of it.
+  // Returns the device, for the calls on it that any thread may make.
   Device& device();
 
-  // Returns what was given: the start of the server.
+  // Returns EngineOptions::instance.
   std::uint64_t instance() const;
 
-  // Returns the first step that was lost of those up to the acknowledged one of a table, whose `generation`
-  // is still the same; 0: none, or it is unknown, because the client does not say, or the server has no data
-  // folder. REQUIRES: Recover has returned, if it is called. For any thread.
+  // Returns the first lost step of a table, among its steps up to the acknowledged one; the table still has
+  // the given `generation`. 0: no step was lost, or the loss is unknown, because the client names no step or
+  // the server has no data folder. REQUIRES: Recover has returned, if it is called. For any thread.
   std::uint64_t LostFrom(std::uint64_t generation, const Acknowledged& acknowledged) const;
   // Returns the epoch that a session drawn now carries (ledger.h). For any thread.
   std::uint64_t epoch() const;
@@ -160,7 +160,7 @@ class Engine {
   std::vector<TableInfo> ListTables() const;
 
   // Returns the folder of checkpoints; nothing if Recover was not called, or failed. For any thread, once
-  // Recover has returned; what is read may be removed meanwhile.
+  // Recover has returned. The server may remove a checkpoint while a thread reads it.
   std::optional<Checkpoints> checkpoints() const;
 
  private:

@@ -51,17 +51,17 @@ class GatheredArray {
     return array_.data() + std::accumulate(sizes.begin(), mine, first);
   }
 
-  // REQUIRES: Reserve. Returns what the exchange gathers of a batch's array; valid until Clear.
+  // REQUIRES: Reserve. Returns the blocks of a batch's array for an all-gather; valid until Clear.
   Exchange::Blocks BlocksOf(std::size_t batch) {
     const auto& [first, sizes, bytes] = batches_[batch];
     return {bytes, array_.data() + first};
   }
-  // Returns all blocks of a batch's array, in rank order. They are there once the exchange has gathered
-  // BlocksOf the batch, in the order of its stream, until the next round.
+  // Returns all blocks of a batch's array, in rank order. They are filled once the exchange has gathered
+  // BlocksOf(batch), in the order of the exchange's stream, and stay until the next round.
   T* All(std::size_t batch) { return array_.data() + batches_[batch].first; }
 
-  // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are there in
-  // the order of the exchange's stream, until the next round.
+  // REQUIRES: Reserve. Collective. Returns all blocks of a batch's array, in rank order. They are filled in
+  // the order of the exchange's stream, and stay until the next round.
   const T* Gather(std::size_t batch) {
     const Exchange::Blocks blocks = BlocksOf(batch);
     exchange_.AllGatherBlocks(blocks.bytes, blocks.blocks);

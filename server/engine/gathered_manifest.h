@@ -1,4 +1,4 @@
-// GatherManifest: the ranks tell each other what they wrote of a checkpoint.
+// GatherManifest: gathers what the ranks wrote of a checkpoint.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_MANIFEST_H_
 #define SLOTWISE_SERVER_ENGINE_GATHERED_MANIFEST_H_
 
@@ -9,9 +9,9 @@
 
 namespace slotwise {
 
-// Collective. `manifest` has all but what ranks wrote, its `created` is rank 0's, and `result` is what this
-// rank did. Returns the whole manifest, on every rank, or what failed on the first rank that failed:
-// RESOURCE_EXHAUSTED if its disk was full, else INTERNAL.
+// Collective. `manifest` has all fields but the ranks' parts, and rank 0's `created` counts; `result` is this
+// rank's part, or its error. Returns the whole manifest on every rank, or the error of the first rank that
+// failed: RESOURCE_EXHAUSTED if its disk was full, otherwise INTERNAL.
 Result<Manifest> GatherManifest(Collective& collective, Manifest manifest, const Result<WrittenPart>& result);
 
 }  // namespace slotwise

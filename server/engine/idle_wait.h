@@ -1,9 +1,10 @@
-// IdleWait: how a rank waits where no rank has work, until its own request queue or another rank has some.
+// IdleWait: lets a rank wait while no rank has work, until its own request queue or another rank has some.
 //
-// A bell wakes a rank that has one, and its request queue one that is alone. Any other rank looks whether it
-// was woken: often at first, then seldom, to leave the core alone. A rank that has just served a batch by its
-// device's memory stays awake for a moment, because the next batch comes soon, and a rank that sleeps hears
-// of it tens of microseconds later. Thread-safety: the engine's thread only. Await is collective.
+// Another rank wakes a rank through a bell, if the collective has one; a single rank is woken by its request
+// queue. Without a bell a rank polls: often at first, then seldom, to leave the core to others. A rank that
+// has just served a batch from a GPU's shared buffer polls for a moment, because the next batch comes soon
+// and a sleeping rank would notice it tens of microseconds later.
+// Thread-safety: the engine's thread only. Await is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_
 #define SLOTWISE_SERVER_ENGINE_IDLE_WAIT_H_
 
@@ -20,38 +21,38 @@ namespace slotwise {
 
 class IdleWait {
  public:
-  // The arguments outlive it. `stays_awake`: behind batches that came by the device's memory.
+  // The arguments outlive it. `stays_awake`: whether to poll after batches from the device's shared buffers.
   IdleWait(Clock& clock, Collective& collective, RequestQueue& request_queue, bool stays_awake)
       : clock_(clock), collective_(collective), request_queue_(request_queue), stays_awake_(stays_awake) {}
 
-  // A batch came by the device's memory.
+  // A batch came from a shared buffer of device memory.
   void NoteBusyPolling() {
     if (stays_awake_) polls_until_ = clock_.Now() + kBusyPollingTime;
   }
 
-  // Returns at once, or stays awake until the request queue has news, or done(), or the moment is over.
+  // Polls until the request queue has news, done() is true, or the time for polling is over.
   template <class Done>
   void StayAwakeUntil(const Done& done) const {
     while (clock_.Now() < polls_until_ && !request_queue_.HasNews() && !done()) {
     }
   }
 
-  // Beside is what the engine's thread does while it waits.
+  // The tasks of the engine's thread while it waits.
   struct Beside {
-    // Does some of it, and returns after what time it is to be called again; nothing: not by the clock.
+    // Does a piece of background work, and returns the time until its next call; nothing: no timed call.
     std::function<std::optional<std::chrono::microseconds>()> advance;
-    // After what time the first deadline of a step that waits for parts comes, and what is done for those who
-    // wait. Nothing: no step waits, and `tell` is not called.
+    // The time until the first deadline of an incomplete step, and a function that is called now and then for
+    // the callers who wait for parts. Nothing: no step is incomplete, and `tell` is not called.
     std::optional<std::chrono::milliseconds> due = {};
     std::function<void()> tell = nullptr;
   };
-  // All ranks come here after the same decision. The first rank that gets work, or finds that the first
-  // step's deadline has come, wakes the others.
+  // All ranks call this after the same decision. The first rank that gets work, or reaches the first step's
+  // deadline, wakes the others.
   void Await(const Beside& beside);
 
-  // Those who wait for parts are looked at so often, for their deadlines.
+  // The period of `tell`, which checks the deadlines of callers who wait for parts.
   static constexpr std::chrono::milliseconds kTellEvery{100};
-  // After what times a checkpoint goes on that is under way: soon, or in a tick.
+  // The times after which a checkpoint under way goes on: soon, or in a tick.
   static constexpr std::chrono::microseconds kSoon{50};
   static constexpr std::chrono::microseconds kTick{4000};
 
@@ -65,7 +66,7 @@ class IdleWait {
   static constexpr std::chrono::microseconds kByBell{100'000};
   static constexpr std::chrono::milliseconds kBusyPollingTime{2};
 
-  // How long a rank that has waited so long looks away.
+  // Returns the pause between two polls of a rank that has waited for `waited`.
   std::chrono::microseconds Pause(Clock::TimePoint::duration waited) const;
 
   Clock& clock_;

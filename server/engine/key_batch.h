@@ -1,4 +1,4 @@
-// KeyBatch: keys of the host as a batch of one key a bag, in device memory.
+// KeyBatch: uploads keys to device memory as a batch of one key a bag.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_KEY_BATCH_H_
 #define SLOTWISE_SERVER_ENGINE_KEY_BATCH_H_
@@ -21,7 +21,7 @@ class KeyBatch {
   // `device` outlives it.
   explicit KeyBatch(Device& device) : device_(device), keys_(device), device_offsets_(device) {}
 
-  // Valid until the next call. Throws std::bad_alloc.
+  // Returns the keys as a batch, valid until the next call. Throws std::bad_alloc.
   BatchView Of(std::span<const Key> keys) {
     offsets_.resize(keys.size() + 1);
     std::iota(offsets_.begin(), offsets_.end(), 0U);
@@ -39,7 +39,7 @@ class KeyBatch {
   DeviceArray<std::uint32_t> device_offsets_;
 };
 
-// Forgets those of a batch's keys that a shard has. `removed` as ErasableBatch::Erase.
+// Erases the batch's keys from the shard. `removed` is as for ErasableBatch::Erase.
 inline Status EraseKeys(Shard& shard, const BatchView& batch, std::vector<Key>* removed = nullptr) {
   Result<ErasableBatch> prepared = shard.PrepareErase(batch);
   if (!prepared.ok()) return prepared.status();

@@ -1,5 +1,4 @@
-// EngineObserver: is told what an engine takes in and what it has decided, so that a simulator can compare
-// the ranks.
+// EngineObserver: hears of an engine's requests and decisions, so that a simulator can compare the ranks.
 //
 // Thread-safety: an observer is called on its engine's thread.
 #ifndef SLOTWISE_SERVER_ENGINE_OBSERVER_H_
@@ -14,13 +13,12 @@ namespace slotwise {
 struct Decision;
 struct RoundOutcome;
 
-// An engine's state behind a decision of its scheduler, before the decision's round is run.
+// An engine's state after a decision of its scheduler, before the decision's round.
 struct EngineState {
-  std::uint64_t decisions =
-      0;                    // how many decisions the scheduler has made, with this one: equal on every rank
-  std::uint64_t round = 0;  // the number of the last round that was decided: equal on every rank
+  std::uint64_t decisions = 0;    // decisions made so far, this one included: equal on every rank
+  std::uint64_t round = 0;        // the number of the last round that was decided: equal on every rank
   std::uint64_t fingerprint = 0;  // RoundScheduler::HashState: equal on every rank
-  std::uint64_t queue_bytes = 0;  // bytes of requests that are charged to this rank's request queue
+  std::uint64_t queue_bytes = 0;  // bytes charged to this rank's request queue
 };
 
 class EngineObserver {
@@ -32,7 +30,7 @@ class EngineObserver {
   // The request was taken out of the request queue, and has this ticket from now on.
   virtual void OnTaken(const Request& request, TicketNumber ticket) = 0;
   virtual void OnDecision(const EngineState& state, const Decision& decision) = 0;
-  // Whether OnOutcome is to be called after each round; asked once. Outcomes take a round time.
+  // Returns whether OnOutcome is to be called after each round; asked once. Outcomes make rounds slower.
   virtual bool wants_outcomes() const { return false; }
   virtual void OnOutcome(std::uint64_t /*round*/, const RoundOutcome& /*outcome*/) {}
 

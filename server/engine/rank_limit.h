@@ -1,17 +1,17 @@
-// RankLimit: how many rows of a table one rank may hold.
+// RankLimit: bounds the rows of a table on one rank.
 //
-// Who owns a key is public (docs/semantics.md), so a client can send keys of one rank alone, and without a
-// limit fill that rank's memory with all of a table's max_rows. The limit bounds such keys, and leaves all
-// others alone. It is a multiple c of the rank's even share of max_rows, and `slack` rows more.
+// The owner of a key is public (docs/semantics.md), so a client can send keys of one rank alone, and without
+// a limit fill that rank's memory with all of a table's max_rows. The limit stops such a client, and does not
+// affect others. It is a multiple c of the rank's even share of max_rows, plus `slack` rows.
 //
 // Keys that are not chosen to collide fall on a rank with probability p, its share of the buckets, as
 // independent draws or closer to their mean. Of n <= max_rows keys the rank gets µ = n·p on average, which is
 // at most its share. By Chernoff's bound, it gets r·µ or more with a probability of at most exp(-µ·(r·ln r -
 // r + 1)), for r > 1. The limit is at least c·µ + slack. The bound is largest for the µ at which r = 1 + c·ln
-// r, and is exp(-slack·ln r) there. With c = 1.5, r is 2.14, and 1024 rows of slack make that 10^-339; with c
-// = 1.1, the least that a configuration may say, r is 1.206, and they make it 10^-83. The many batches of a
-// server's life change nothing about that. A table of few rows has no limit but max_rows, because of the
-// slack.
+// r, and is exp(-slack·ln r) there. With c = 1.5, r is 2.14, and 1024 rows of slack make the bound 10^-339;
+// with c = 1.1, the least that a configuration may say, r is 1.206, and the bound is 10^-83. Even the many
+// batches of a server's life do not make such an event likely. Because of the slack, a table of few rows has
+// no limit but max_rows.
 //
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_RANK_LIMIT_H_

@@ -5,8 +5,8 @@
 //     data/checkpoints/<id>/...            (checkpoints.h)
 //     data/journal/rank-<r>/*.journal      (journal_format.h)
 //
-// Every rank reads what is its own of the newest checkpoint, and every rank's journal behind it; nothing
-// travels between ranks but whether all have succeeded. All ranks see the same folder.
+// Every rank reads its own rows of the newest checkpoint, and then the later journals of all ranks. The ranks
+// exchange only whether all have succeeded. All ranks see the same folder.
 // Thread-safety: the engine's thread only. Calls are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_RECOVERY_H_
 #define SLOTWISE_SERVER_ENGINE_RECOVERY_H_
@@ -29,30 +29,30 @@
 
 namespace slotwise {
 
-// What was brought back.
+// What a recovery has restored.
 struct Recovered {
-  CheckpointBase base;       // of further checkpoints
-  std::uint64_t round = 0;   // the last that counts
-  std::uint64_t rounds = 0;  // of them from the journal
+  CheckpointBase base;       // what further checkpoints start from
+  std::uint64_t round = 0;   // the last round of the restored state
+  std::uint64_t rounds = 0;  // how many of the rounds came from the journal
   std::uint64_t tables = 0;
 };
 
 class Recovery {
  public:
-  // The arguments outlive it. What `maker` makes from Run on remembers what changes.
+  // The arguments outlive it. From Run on, tables made by `maker` track their changes.
   Recovery(const DurabilityOptions& options, const OperationTable& operations, Device& device,
            Collective& collective, Tables& tables, TableMaker& maker);
   ~Recovery();
 
   Result<Recovered> Run();
 
-  // REQUIRES: Run succeeded. Begins a journal that goes on where the last one ended. `on_durable` is called
-  // on the journal's thread when more is on disk.
+  // Begins a journal that goes on where the last one ended. The journal's thread calls `on_durable` when more
+  // rounds are on disk. REQUIRES: Run succeeded.
   Result<std::unique_ptr<Journal>> StartJournal(std::uint64_t instance, std::function<void()> on_durable);
 
-  // REQUIRES: Run succeeded. Returns the folder's starts with this one, which the folder then has too. If the
-  // file cannot be read or written, the log warns, and the server starts all the same: its clients may then
-  // not hear of a loss.
+  // Adds this start to the folder's list of starts, and returns the list. If the file cannot be read or
+  // written, a warning is logged and the server starts all the same, but its clients may not hear of lost
+  // steps. REQUIRES: Run succeeded.
   Starts RecordStart(std::uint64_t instance);
 
  private:

@@ -1,5 +1,5 @@
-// Refusals: why ranks cannot do what all of them have to do together, added up over the ranks, so that a rank
-// that could can say why another one could not.
+// Refusals: counts, over all ranks, why ranks refuse a collective task, so that a rank that does not refuse
+// can name another rank's reason.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_SERVER_ENGINE_REFUSALS_H_
 #define SLOTWISE_SERVER_ENGINE_REFUSALS_H_
@@ -14,7 +14,7 @@
 namespace slotwise {
 
 struct Refusals {
-  std::uint64_t all = 0;   // ranks that cannot
+  std::uint64_t all = 0;   // ranks that refuse
   std::uint64_t slow = 0;  // of them, those whose journal waits for its disk
   std::uint64_t full = 0;  // and those whose journal's disk is full
 
@@ -26,8 +26,8 @@ struct Refusals {
 };
 static_assert(sizeof(Refusals) == 3 * sizeof(std::uint64_t), "refusals are added up as an array");
 
-// Returns what a rank says that could. `otherwise`: unless it was for the journals' disks alone. REQUIRES:
-// some rank could not.
+// Returns the error of a rank that does not refuse itself. Its message is `otherwise`, unless all refusals
+// are due to journals' disks. REQUIRES: some rank refuses.
 inline Status OnAnotherRank(const Refusals& refusals, std::string otherwise) {
   if (refusals.slow == refusals.all)
     return Unavailable("another rank's journal is slower than what is pushed: try again")

@@ -1,4 +1,4 @@
-// RoomReports: says in the log that the journal gets no room on its disk, and when it gets some again.
+// RoomReports: logs that the journal gets no space on its disk, and when it gets space again.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_ROOM_REPORTS_H_
 #define SLOTWISE_SERVER_ENGINE_ROOM_REPORTS_H_
@@ -14,10 +14,11 @@ namespace slotwise {
 class RoomReports {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // A line says that there is no room, at most this often, and another one that there is, behind such a line.
+  // At most one line in this time says that there is no room; after such a line, one says when there is room
+  // again.
   static constexpr std::chrono::seconds kPause{60};
 
-  // A round found no room for so many bytes: `why` names the folder and the system's reason.
+  // A round found no room for `bytes` bytes. `why` names the folder and the system's reason.
   void OnNone(const Status& why, std::uint64_t bytes, Time now);
   // Returns whether the last round found none.
   bool none() const { return since_.has_value(); }
@@ -25,9 +26,9 @@ class RoomReports {
   void OnRoom(Time now);
 
  private:
-  std::optional<Time> since_;  // when the first round found none, if the last one did not find any either
-  std::optional<Time> said_;   // when the log was told last
-  bool open_ = false;          // the last line says that there is none
+  std::optional<Time> since_;  // when rounds began to find no room; nothing if the last one found some
+  std::optional<Time> said_;   // when the last line was logged
+  bool open_ = false;          // the last line says that there is no room
   std::uint64_t rounds_ = 0;   // that found none
 };
 

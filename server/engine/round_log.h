@@ -1,7 +1,7 @@
-// RoundLog: the engine's side of durability: rounds that changed state go into the journal, and answers that
-// promise something are held back until every rank has their rounds on disk.
+// RoundLog: writes rounds that changed state to the journal, and holds back answers that promise durability
+// until every rank has their rounds on disk.
 //
-// A server without a journal has a log that is off: nothing is written, and no answer waits.
+// Without a journal the log is off: nothing is written, and no answer waits.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
 #define SLOTWISE_SERVER_ENGINE_ROUND_LOG_H_
@@ -29,8 +29,8 @@ class RoundLog {
   }
   bool on() const { return journal_ != nullptr; }
 
-  // Makes sure that a record of so many bytes can be written. RESOURCE_EXHAUSTED: the disk is full. REQUIRES,
-  // of this and Append: on().
+  // Reserves space for a record of `bytes` bytes. RESOURCE_EXHAUSTED: the disk is full. Reserve and Append
+  // REQUIRE on().
   Status Reserve(std::uint64_t bytes) {
     Status room = journal_->Reserve(bytes);
     if (room.ok()) {
@@ -41,19 +41,19 @@ class RoundLog {
     return room;
   }
 
-  // Every rank appends a record of every round that changed state, in the order of the rounds. REQUIRES: room
-  // for it was reserved last.
+  // Appends a record of a round that changed state; every rank does so, in the order of the rounds. REQUIRES:
+  // the last Reserve was for this record.
   void Append(std::uint64_t round, std::uint32_t kind, std::vector<JournalPiece> pieces) {
     last_ = round;
     journal_->Append(round, kind, std::move(pieces));
   }
 
-  // The last round that is on this rank's disk, of those that were recorded.
+  // Returns the last recorded round that is on this rank's disk.
   std::uint64_t durable() const { return on() ? journal_->durable() : 0; }
-  // A round changed state, whether it is recorded or not.
+  // Notes that a round changed state, whether the round is recorded or not.
   void NoteChange(std::uint64_t round) { changed_ = round; }
   std::uint64_t changed() const { return changed_; }
-  // The last round that was recorded.
+  // Returns the last round that was recorded.
   std::uint64_t last() const { return last_; }
 
   // Calls `answer` once all rounds that were recorded until now are on every rank's disk: at once, if they
@@ -62,10 +62,10 @@ class RoundLog {
     if (!on() || (held_.empty() && last_ <= durable_everywhere_)) return answer();
     held_.emplace_back(last_, std::move(answer));
   }
-  // Whether every rank is known to have all that was recorded on disk. The same on every rank.
+  // Returns whether every rank is known to have all recorded rounds on disk. The same on every rank.
   bool all_is_durable() const { return !on() || durable_everywhere_ >= last_; }
 
-  // All ranks have the rounds up to this one on disk.
+  // All ranks have the rounds up to `round` on disk.
   void OnDurableEverywhere(std::uint64_t round) {
     if (round > durable_everywhere_) journal_->NoteComplete(round);
     durable_everywhere_ = round;

@@ -1,4 +1,4 @@
-// RoundOutcome: what a round did to this rank's tables that neither its request nor its record says.
+// RoundOutcome: effects of a round on this rank's tables that neither its request nor its record shows.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_ROUND_OUTCOME_H_
 #define SLOTWISE_SERVER_ENGINE_ROUND_OUTCOME_H_
@@ -14,12 +14,12 @@ struct RoundOutcome {
     TableId table{0};
     std::vector<Key> keys;  // in no order
   };
-  // The keys that had a row on this rank before the round and have none now, whatever removed them. A table
-  // that was dropped or replaced as a whole is not among these.
+  // The keys that had a row on this rank before the round and have none now, for whatever reason. Tables that
+  // were dropped or replaced as a whole are left out.
   std::vector<Removed> removed;
 };
 
-// Returns where the keys go whose rows a round removes from a table; null if `outcome` is.
+// Returns the list for the keys whose rows a round removes from a table; null if `outcome` is null.
 inline std::vector<Key>* RemovedFrom(RoundOutcome* outcome, TableId table) {
   return outcome == nullptr ? nullptr : &outcome->removed.emplace_back(table).keys;
 }

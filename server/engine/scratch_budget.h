@@ -1,8 +1,7 @@
 // ScratchBudget bounds the memory that the shards of all tables keep for their next batches.
 //
 // A shard works on a batch in memory that grows with the batch, and keeps that memory for the next batch. All
-// shards together keep as much as one round needs: beyond it, the tables that were used longest ago give
-// theirs back.
+// shards together keep as much as one round needs: beyond that, the least recently used tables free theirs.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_SCRATCH_BUDGET_H_
 #define SLOTWISE_SERVER_ENGINE_SCRATCH_BUDGET_H_
@@ -20,7 +19,7 @@ namespace slotwise {
 
 class ScratchBudget {
  public:
-  // A batch that a table's shard is about to work on, and the bytes that it counts as in a round.
+  // A batch that a table's shard is about to work on, and the batch's bytes in a round.
   struct Batch {
     TableId table{0};
     std::uint64_t bytes = 0;
@@ -29,16 +28,17 @@ class ScratchBudget {
   // `free` makes a table's shard give its memory back.
   explicit ScratchBudget(std::function<void(TableId)> free) : free_(std::move(free)) {}
 
-  // From now on all shards keep no more than batches of so many bytes need. Before, they keep all.
+  // Bounds the memory that all shards keep to the need of batches of `bytes` bytes. Before this call there is
+  // no bound.
   void SetMost(std::uint64_t bytes) { most_ = bytes; }
 
-  // Call before the shards of a round's tables work, each table once. Takes time by these tables, and by
-  // those that give memory back.
+  // Called before the shards of a round's tables work, with each table once. Takes time in proportion to
+  // these tables and the tables that free memory.
   void Use(std::span<const Batch> round);
-  // The table goes, and its shard gives back what it keeps.
+  // The table is removed, and its shard frees its memory.
   void Forget(TableId table);
 
-  // What all tables' largest batches since they gave memory back count as.
+  // Returns the sum, over tables, of the largest batch's bytes since the table last freed its memory.
   std::uint64_t kept() const { return kept_; }
 
  private:
@@ -50,7 +50,7 @@ class ScratchBudget {
   static constexpr std::uint64_t kNoBound = ~std::uint64_t{0};
   std::uint64_t most_ = kNoBound;
   std::uint64_t kept_ = 0;
-  Tables tables_;  // the one that was used last comes first
+  Tables tables_;  // the most recently used comes first
   std::unordered_map<TableId, Tables::iterator> places_;
 };
 

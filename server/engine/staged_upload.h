@@ -1,9 +1,9 @@
 // StagedUpload: brings many small arrays to the device in few copies.
 //
-// A copy to a GPU costs microseconds of the host's time however small it is, and a round of many tables has
-// thousands of small arrays. So small arrays are first written to a staging buffer, in host memory of the
-// device's choice, and those that will lie behind each other in device memory go there in one copy. Large
-// arrays are copied from where they are. A device that shares the host's memory needs no staging.
+// Even the smallest copy to a GPU costs microseconds of the host's time, and a round of many tables has
+// thousands of small arrays. So small arrays are first written to a staging buffer, in host memory that the
+// device allocates, and arrays that are neighbours in device memory go there in one copy. Large arrays are
+// copied directly. A device that shares the host's memory needs no staging.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_STAGED_UPLOAD_H_
 #define SLOTWISE_SERVER_ENGINE_STAGED_UPLOAD_H_
@@ -20,7 +20,7 @@ namespace slotwise {
 
 class StagedUpload {
  public:
-  // Both outlive it.
+  // The arguments outlive it.
   StagedUpload(Device& device, Stream& stream) : device_(device), stream_(stream), staging_(device) {}
 
   // Returns the bytes of the staging buffer that Copy takes for an array in memory of that kind.
@@ -42,21 +42,20 @@ class StagedUpload {
   // the stream has done the copy. `bytes` is a multiple of 4.
   void Copy(void* to, const void* from, std::size_t bytes, MemoryKind memory = MemoryKind::kHost);
 
-  // Returns where to write `bytes` bytes, before the next call, that are to be copied to `to`: there, or in
-  // the staging buffer.
+  // Returns where the caller has to write, before the next call, the `bytes` bytes that are to be copied to
+  // `to`: `to` itself, or a place in the staging buffer.
   void* WriteTo(void* to, std::size_t bytes);
 
-  // Asks the stream for what is still in the staging buffer alone. REQUIRED behind the last Copy or WriteTo
-  // to an allocation: what follows may go to the next one, which may begin where this one ends, and a GPU
-  // copies to one at a time.
+  // Queues the copy of the staged bytes that were not copied yet. REQUIRED after the last Copy or WriteTo to
+  // an allocation: the next allocation may begin where this one ends, and a single copy must not span both.
   void Flush();
 
  private:
   Device& device_;
   Stream& stream_;
   HostScratch<std::byte> staging_;
-  std::byte* next_ = nullptr;  // place in the staging buffer that is free
-  // The last `waiting_` bytes that were staged have not been copied: they lie at `from_`, and go to `to_`.
+  std::byte* next_ = nullptr;  // the free end of the staging buffer
+  // The last `waiting_` staged bytes have not been copied: they lie at `from_`, and go to `to_`.
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
   std::size_t waiting_ = 0;

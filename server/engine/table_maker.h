@@ -1,4 +1,4 @@
-// TableMaker: makes tables on this rank, alike whether a client asks for them or a journal has them.
+// TableMaker: makes tables on this rank, for a client's request or a journal's record alike.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_TABLE_MAKER_H_
 #define SLOTWISE_SERVER_ENGINE_TABLE_MAKER_H_
@@ -19,7 +19,7 @@ namespace slotwise {
 
 class TableMaker {
  public:
-  // `device` outlives it. Places in this rank's hash tables come from `secret`.
+  // `device` outlives it. `secret` seeds the placement in this rank's hash tables.
   TableMaker(Device& device, const Collective& collective, const HashSecret& secret,
              const RankLimit& rank_limit)
       : device_(device),
@@ -28,7 +28,7 @@ class TableMaker {
         secret_(secret),
         rank_limit_(rank_limit) {}
 
-  // Tables that are made from now on remember what changes, for deltas.
+  // Lets tables that are made from now on track their changes, for deltas.
   void TrackChanges(std::uint64_t max_erased) {
     track_ = true;
     max_erased_ = max_erased;
@@ -38,8 +38,8 @@ class TableMaker {
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation) const {
     return Make(id, options, generation, rank_limit_.RowsOf(options.max_rows, ranks_));
   }
-  // The same, for rows that some number of ranks has had: this rank gets those that are its own even if they
-  // are more than it may have of new ones.
+  // Makes a table for recovered rows, which another number of ranks may have held: this rank takes all of its
+  // own rows, even beyond its bound for new rows.
   Result<Table> MakeForRowsOfBefore(TableId id, const TableOptions& options, std::uint64_t generation) const {
     return Make(id, options, generation, kMaxRowsPerShard);
   }

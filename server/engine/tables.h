@@ -1,6 +1,6 @@
-// Tables: those that this rank holds a slice of, by id and by name.
+// Tables: the tables of a server, with this rank's slice of each, found by id and by name.
 //
-// Thread-safety: the engine's thread changes tables and uses their shards and ledgers; any thread reads names
+// Thread-safety: the engine's thread changes tables and uses their shards and ledger. Any thread reads names
 // and options.
 #ifndef SLOTWISE_SERVER_ENGINE_TABLES_H_
 #define SLOTWISE_SERVER_ENGINE_TABLES_H_
@@ -32,51 +32,49 @@ namespace slotwise {
 struct TableInfo {
   TableId id{0};
   TableOptions options;
-  std::uint64_t generation =
-      0;  // of its rows (TableVersion), which a load of a checkpoint replaces; 0 in a request
-  std::shared_ptr<TableCounters> counters = {};  // the rank's of the table; null in a request
+  std::uint64_t generation = 0;                  // changes when a checkpoint is loaded; 0 in a request
+  std::shared_ptr<TableCounters> counters = {};  // this rank's; null in a request
 };
 
-// What a table's rows are of. `generation` is drawn when the table is made, and names its state from then on:
-// a state with the same generation and no fewer steps has all that an earlier one had. The same on every
-// rank.
+// Names a state of a table's rows, alike on every rank. `generation` is drawn when the table is made. Of two
+// states with the same generation, the one with more steps contains all updates of the other.
 struct TableVersion {
   std::uint64_t generation = 0;
   std::uint64_t step = 0;  // optimizer steps applied
   friend bool operator==(const TableVersion&, const TableVersion&) = default;
 };
 
-// How a push ends well: as which step of the table its step was applied, and what the table is by now,
-// which is more if the step came again later.
+// The outcome of a successful push: the number that its step has among the table's steps, and the table's
+// version now, which is later if the push was repeated.
 struct AppliedStep {
   std::uint64_t table_step = 0;
   TableVersion now = {};
 };
 
-// Rounds of lookups, and steps, by how their bags travelled (output_distribution.h). A server of one rank
-// counts none.
+// Counts rounds of lookups, and steps, by how their bags travelled (output_distribution.h). Nothing is
+// counted with one rank.
 struct TravelledRounds {
   std::uint64_t all_bags = 0;
   std::uint64_t owned_bags = 0;
 };
 
-// All that a table is on this rank, but for its steps' names. Everything but the shard is alike on every
-// rank.
+// A table on this rank. The names of its applied steps are in the ledger. Everything but the shard and the
+// counters is alike on every rank.
 struct Table {
   TableInfo info;
   std::unique_ptr<Shard> shard;
   std::uint64_t generation = 0;
   std::uint64_t steps = 0;                            // optimizer steps applied
-  float learning_rate = 0;                            // the options' rate, or the one that was set since
-  std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // what a rank may hold (rank_limit.h)
+  float learning_rate = 0;                            // the options' rate, or a later SetLearningRate's
+  std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // bound of rows on a rank (rank_limit.h)
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
-  // What counters say of the table as it is now.
+  // Returns the table's current state for its counters.
   TableState state() const;
   TableVersion version() const { return {generation, steps}; }
 
-  // The options of the optimizer, with the learning rate that holds now, or with a step's own.
+  // Returns the optimizer's options with the current learning rate, or with a step's own rate.
   OptimizerOptions optimizer(std::optional<float> rate_of_step = {}) const {
     OptimizerOptions options = info.options.optimizer;
     options.learning_rate = rate_of_step.value_or(learning_rate);
@@ -84,17 +82,18 @@ struct Table {
   }
 };
 
-// Tables and steps' names, as a checkpoint has them.
+// The tables and the ledger of a checkpoint.
 struct SavedTables {
   std::vector<Table> tables;
-  bool all = true;  // of the checkpoint's tables are there
+  bool all = true;  // whether `tables` has all of the checkpoint's tables
   Ledger ledger;
   std::uint32_t next_id = 1;
 };
 
 class Tables {
  public:
-  // At most `most` tables; their generations come from `instance`, which no other start of a server has.
+  // Holds at most `most` tables. Their generations derive from `instance`, which is unique to this start of
+  // the server.
   explicit Tables(std::size_t most, std::uint64_t instance = 1, const LedgerLimits& ledger = {})
       : most_(most), instance_(instance), ledger_limits_(ledger), ledger_(ledger) {}
 
@@ -113,41 +112,42 @@ class Tables {
   std::size_t most() const { return most_; }
   std::size_t size() const { return tables_.size(); }
   bool full() const { return size() >= most_; }
-  // Returns an id that no table has had. REQUIRES, of Add: not full().
+  // Returns an id that no table has had. The call of Add that follows REQUIRES: not full().
   TableId NewId() { return TableId{next_id_++}; }
-  // Returns the generation of a new table of that id.
+  // Returns the generation for a new table with that id.
   std::uint64_t GenerationOf(TableId id) const { return DrawGeneration(instance_, id); }
-  // Returns the generation that follows from a number that nothing else had its generations from.
+  // Derives a generation from a number that was not used for generations before.
   static std::uint64_t DrawGeneration(std::uint64_t from, TableId id);
-  // Returns what the generations of tables come from that a round brings back.
+  // Returns the number that generations derive from when a round loads tables of a checkpoint.
   std::uint64_t GenerationsOfRound(std::uint64_t round) const;
   void Add(Table table);
-  // What all tables are now is what their counters begin with: rows that are there did not come.
+  // Lets counters begin with the tables' current state, so that the rows that are there do not count as new.
   void BeginCounting();
-  // Returns the table's shard, of which something may still be read.
+  // Removes a table. Returns its shard, because a snapshot may still have to read the shard's rows.
   std::unique_ptr<Shard> Remove(TableId id);
   // Calls f(Table&) for each table, by id.
   template <class F>
   void ForEach(const F& f) {
     for (auto& [id, table] : tables_) f(table);
   }
-  // What the shards keep of memory to work in.
+  // Bounds the scratch memory that the shards keep.
   ScratchBudget& scratch() { return scratch_; }
-  // Of a recovery.
+  // Used by a recovery.
   std::uint32_t next_id() const { return next_id_; }
-  // Returns the tables that a table of that id and name would take the place of.
+  // Returns the tables that a new table with that id and name would replace.
   std::vector<TableId> Displaced(TableId id, std::string_view name) const;
-  // Returns the tables that Replace would take away.
+  // Returns the tables that Replace would remove.
   std::vector<TableId> Displaced(const SavedTables& saved) const;
-  // Has what was saved, in the place of all that there is; of some tables, in the place of those that they
-  // displace, and then the ledger stays, and knows of each of them alone what the saved one does, too. Ids go
-  // on: no later table has one of before.
-  // REQUIRES: no more tables than `most()`; the ledger is LedgerOf's; no shard is in use.
+  // Replaces tables by saved ones. If `saved.all`, the saved tables and ledger replace all tables and the
+  // ledger. Otherwise the saved tables replace the ones that they displace, and of the saved ledger only the
+  // sequences of these single tables are taken over. No later table gets an id that was used before.
+  // REQUIRES: no more than most() tables result; the ledger comes from LedgerOf; no shard is in use.
   void Replace(SavedTables saved);
-  // Returns the ledger that Ledger::Save wrote. Epochs go on, so that no session of before is taken for a
-  // later one. `next_table`: the id of the table that came next. DATA_LOSS: the bytes are no ledger's.
+  // Returns the ledger that Ledger::Save wrote. Epochs continue, so that no earlier session is taken for a
+  // later one. `next_table` is the next free table id at the time of the save. DATA_LOSS: the bytes are not a
+  // ledger.
   Result<Ledger> LedgerOf(std::span<const std::byte> bytes, std::uint32_t next_table) const;
-  // The steps that were applied to any table, by their names.
+  // Returns the ledger of the steps that were applied to any table.
   const Ledger& ledger() const { return ledger_; }
   void Record(const Ledger::Sequence& sequence, const StepId& step, std::span<const Ledger::TableStep> tables,
               std::span<const std::uint32_t> bodies);

@@ -1,6 +1,5 @@
-// Worker: a thread that does one thing after the other: what a rank does beside its rounds, to which it gives
-// way.
-// Thread-safety: Post, any thread.
+// Worker: a thread that runs a rank's background tasks one after the other, at lower priority than rounds.
+// Thread-safety: any thread may call Post.
 #ifndef SLOTWISE_SERVER_ENGINE_WORKER_H_
 #define SLOTWISE_SERVER_ENGINE_WORKER_H_
 
@@ -19,7 +18,7 @@ class Worker {
  public:
   // `threads` outlives it.
   explicit Worker(Threads& threads) : threads_(threads), thread_(threads.Begin([this] { Run(); })) {}
-  // Returns once the task that is under way has ended; the others are not begun.
+  // Waits for the task that is under way; the tasks behind it are dropped.
   ~Worker() {
     {
       const std::scoped_lock lock(mutex_);
