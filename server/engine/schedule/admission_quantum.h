@@ -1,9 +1,10 @@
-// AdmissionQuantum: how many bytes of requests a rank proposes before it looks into its request queue again.
+// AdmissionQuantum: bounds the bytes of requests that a rank proposes before it looks into its request queue
+// again.
 //
-// What is proposed is served before whatever comes later, so a quantum is what a small request waits for,
-// however much others have sent. It follows the time that the ranks take for one: a quantum that took less
-// than `time` grows, one that took longer shrinks, by a quarter at the most. What is much less than a quantum
-// says nothing. Other ranks may have other quanta: none is agreed on.
+// Proposed requests are served before later ones, so a small request waits for one quantum, however much
+// others have sent. The quantum follows the time that the ranks take for one: it grows after less than `time`
+// and shrinks after more, by a quarter at most. Rounds much smaller than a quantum do not count. Each rank
+// has its own quantum; the ranks agree on none.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_ADMISSION_QUANTUM_H_
@@ -16,7 +17,8 @@ namespace slotwise {
 
 class AdmissionQuantum {
  public:
-  // A round's own cost is little beside this: some 20 µs on a CPU, and some 100 µs on a GPU.
+  // The time for a quantum. The fixed cost of a round is small beside it: some 20 µs on a CPU, some 100 µs on
+  // a GPU.
   static constexpr std::chrono::microseconds kTimeOnCpu{250};
   static constexpr std::chrono::microseconds kTimeOnGpu{1000};
 
@@ -26,7 +28,7 @@ class AdmissionQuantum {
 
   std::uint64_t bytes() const { return bytes_; }
 
-  // A round of so many bytes of this rank's requests took so long.
+  // Adapts the quantum after a round that served `bytes` bytes of this rank's requests in `time`.
   void Took(std::uint64_t bytes, std::chrono::duration<double> time) {
     if (bytes < bytes_ / 2) return;
     const double change = std::clamp(std::chrono::duration<double>(time_) / time, 0.75, 1.25);

@@ -1,14 +1,14 @@
-// DrainMeter: how fast what waits somewhere goes away, and so when somebody who found no room may ask again.
+// DrainMeter: measures how fast a queue drains, to tell a refused caller when to try again.
 //
-// A caller that adds something says how much was there before. What came less what is there has left, so
-// the meter need not be told of that. The rate is an exponential average, amount / time, in which what
-// happened t ago counts for e^(-t / kMemory); time in which nothing was there does not count. The hint is
+// Each call says how much is in the queue. The meter computes how much has left: the sum of all that came,
+// less the amount that is there. The rate is an exponential average, amount / time, in which an event t ago
+// has weight e^(-t / kMemory); time in which the queue was empty does not count. The hint is
 //
 //     there / 2 / rate, within kLeast and kMost:
 //
-// the time until half of what is there has gone. Clients come back after one to one and a half times that
-// (client/cpp/backoff.h), so they find room before all has gone and the server stands idle. While nothing has
-// gone yet, the rate is unknown, and the hint is as long as that has lasted, and at least kUnknown.
+// the time until half of the queue has drained. Clients come back after one to one and a half times the hint
+// (client/cpp/backoff.h), so they find room before the queue is empty and the server idle. While nothing has
+// left yet, the rate is unknown, and the hint is the time so far, but at least kUnknown.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_DRAIN_METER_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_DRAIN_METER_H_
@@ -27,13 +27,13 @@ class DrainMeter {
   static constexpr std::chrono::milliseconds kLeast{1};
   static constexpr std::chrono::milliseconds kMost{5000};
 
-  // So much has come, when so much was there, in bytes or in whatever else is counted.
+  // `amount` has come while `there` was in the queue, in bytes or another unit.
   void Came(Clock::TimePoint now, std::uint64_t there, std::uint64_t amount) {
     Look(now, there);
     came_ += amount;
   }
 
-  // Returns when to ask again for room beside what is there.
+  // Returns after what time to ask for room again, while `there` is in the queue.
   std::chrono::milliseconds RetryAfter(Clock::TimePoint now, std::uint64_t there) {
     Look(now, there);
     const double seconds =
@@ -62,7 +62,7 @@ class DrainMeter {
   }
 
   std::uint64_t came_ = 0;
-  // At the last look: when it was, and what had left by then.
+  // The time of the last look, and the amount that had left by then.
   Clock::TimePoint at_{};
   std::uint64_t left_ = 0;
   // The sums of the average.

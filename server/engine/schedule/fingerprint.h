@@ -1,4 +1,4 @@
-// Fingerprint: a hash of a state that every rank should have alike, for a simulator to compare.
+// Fingerprint: hashes a state that should be equal on every rank, so that a simulator can compare the ranks.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_FINGERPRINT_H_
@@ -19,7 +19,7 @@ class Fingerprint {
   }
 
  private:
-  // A step of FNV-1a over a whole word, and a rotation, so that high bits reach low ones.
+  // Does a step of FNV-1a over a whole word, and a rotation, so that high bits affect low ones.
   void AddWord(std::uint64_t word) {
     value_ = (value_ ^ word) * 0x100000001b3ULL;
     value_ = value_ << 29 | value_ >> 35;

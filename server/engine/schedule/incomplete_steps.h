@@ -1,6 +1,6 @@
-// IncompleteSteps: the steps of which parts are still missing, found by name and ordered by deadline.
+// IncompleteSteps: the steps that still lack parts, found by name and ordered by deadline.
 //
-// Every call costs time by the steps that it returns, and by the logarithm of how many wait.
+// Every call takes time in proportion to the steps that it returns and the logarithm of the number that wait.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_INCOMPLETE_STEPS_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_INCOMPLETE_STEPS_H_
@@ -18,7 +18,7 @@
 namespace slotwise {
 
 struct IncompleteStep {
-  // What came of one of the step's tables.
+  // The received parts of one of the step's tables.
   struct Share {
     TableId table{0};
     std::optional<float> learning_rate = {};        // of `have`
@@ -29,16 +29,15 @@ struct IncompleteStep {
 
   Operation operation{};
   std::uint32_t tables = 1;
-  std::uint32_t parts = 0;  // of each table
+  std::uint32_t parts = 0;  // expected of each table
   std::uint64_t deadline_ms = 0;
-  std::uint64_t arrival = 0;  // counts steps by their first parts
-  std::uint64_t bytes = 0;    // what the parts that came would gather
-  bool too_large =
-      false;  // its parts were refused; the step stays so that parts still to come are refused too
-  std::uint64_t epoch = 0;                  // the latest of the parts'
-  std::uint64_t came = 0;                   // parts, of all tables
+  std::uint64_t arrival = 0;  // numbers the steps by their first parts
+  std::uint64_t bytes = 0;    // gathered by the received parts
+  bool too_large = false;     // its parts were refused; the step stays, so that later parts are refused too
+  std::uint64_t epoch = 0;    // the latest epoch of its parts
+  std::uint64_t came = 0;     // received parts of all tables
   std::map<std::uint32_t, Share> shares;    // by place
-  std::map<TableId, std::uint32_t> places;  // of the tables in `shares`
+  std::map<TableId, std::uint32_t> places;  // places of the tables in `shares`
 
   bool complete() const { return came == std::uint64_t{tables} * parts; }
 };
@@ -49,30 +48,30 @@ class IncompleteSteps {
   std::size_t size() const { return steps_.size(); }
   bool Has(const StepKey& key) const { return steps_.contains(key); }
 
-  // Returns null if no such step waits. References stay valid until the step is taken.
+  // Returns the step, or null if no such step waits. References stay valid until the step is taken.
   IncompleteStep* Find(const StepKey& key);
-  // REQUIRES: no such step waits; the deadline is no earlier than that of any step that waits.
+  // Adds a step. REQUIRES: no such step waits; no waiting step has a later deadline.
   IncompleteStep& Add(const StepKey& key, std::uint32_t parts, std::uint64_t deadline_ms,
                       std::uint32_t tables = 1);
-  // Returns what came of a table of a step that waits; null if the step has another table at that place, or
-  // that table at another place.
+  // Returns the share of a table in a waiting step; null if the step has another table at that place, or that
+  // table at another place.
   IncompleteStep::Share* ShareOf(const StepKey& key, IncompleteStep& step, std::uint32_t place,
                                  TableId table);
-  // REQUIRES: the step waits. Its parts are not waited for from now on.
+  // Marks a step as too large, so that First ignores it. REQUIRES: the step waits.
   void MarkTooLarge(const StepKey& key);
 
-  // Returns the step whose first part came first, of those that are not too large.
+  // Returns the step whose first part came first, among the steps that are not too large.
   std::optional<StepKey> First() const;
 
-  // Returns the first deadline of a step. REQUIRES: there is one.
+  // Returns the earliest deadline. REQUIRES: a step waits.
   std::uint64_t FirstDeadline() const;
 
   // REQUIRES: the step waits.
   IncompleteStep Take(StepKey key);
-  // Each takes off the steps that it returns, those of earlier first parts first.
+  // Remove and return steps, in the order of their first parts.
   std::vector<IncompleteStep> TakeDue(std::uint64_t now_ms);
   std::vector<IncompleteStep> TakeAll();
-  // In the order of their names; those of several tables come last.
+  // Removes and returns steps in the order of their names; steps of several tables come last.
   std::vector<IncompleteStep> TakeAllOf(TableId table);
 
   // Calls f(key, step) for each step that waits.
@@ -81,13 +80,13 @@ class IncompleteSteps {
     for (const auto& [key, step] : steps_) f(key, step);
   }
 
-  // Adds what the steps are.
+  // Adds the steps' state.
   void AddTo(Fingerprint& fingerprint) const;
 
  private:
   std::map<StepKey, IncompleteStep> steps_;
-  std::map<TableId, std::set<StepKey>> several_;  // the steps of several tables that the table is one of
-  // By arrival, which is the order of deadlines too: all steps, and those that are not too large.
+  std::map<TableId, std::set<StepKey>> several_;  // by table: its steps of several tables
+  // By arrival, which is also the order of deadlines: all steps, and the steps that are not too large.
   std::map<std::uint64_t, StepKey> by_arrival_;
   std::map<std::uint64_t, StepKey> awaited_;
   std::uint64_t next_arrival_ = 0;

@@ -1,5 +1,5 @@
-// Operation: what a round does, as the schedule knows it: a number, a class that says how requests become
-// rounds, and a few bytes that it hands on unread. What an operation is besides is in operations/.
+// Operation: the kind of a round, as the schedule sees it: a number, a class that says how requests become
+// rounds, and a payload of a few bytes that the schedule does not interpret. operations/ has the rest.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_OPERATION_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_OPERATION_H_
@@ -13,25 +13,25 @@
 
 namespace slotwise {
 
-// An operation's number, by which all ranks know it: each operation's file says its own.
+// An operation's number, the same on all ranks; each operation's file defines its own.
 enum class Operation : std::uint8_t {};
 
 // How requests of an operation become rounds.
 enum class OperationClass : std::uint8_t {
   kAlone,     // each has a round of its own
-  kShared,    // those of a table that wait, with the same payload, share a round
+  kShared,    // waiting requests of a table with the same payload share a round
   kLookup,    // those of a table and mode, with weights or without, share a round, as far as it can hold
               // them (ready_rounds.h)
   kStepPart,  // the parts of a step, of all its tables, are one round (incomplete_steps.h)
 };
 
-// What an operation tells all ranks of its request, beside what every proposal has.
+// The bytes that an operation adds to its request's proposal, for all ranks.
 class Payload {
  public:
   static constexpr std::size_t kBytes = 16;
 
   Payload() = default;
-  // Two payloads are the same if their bytes are, so `value` has no padding.
+  // `value` has no padding, because payloads are compared by their bytes.
   template <class T>
     requires(!std::is_same_v<T, Payload>)
   explicit Payload(const T& value) {

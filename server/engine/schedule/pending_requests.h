@@ -1,4 +1,4 @@
-// PendingRequests: the requests that this rank has proposed, until each is answered.
+// PendingRequests: the requests that this rank has proposed and not answered.
 //
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_PENDING_REQUESTS_H_
@@ -14,13 +14,14 @@ namespace slotwise {
 
 class PendingRequests {
  public:
-  // Keeps a request, and gives its ticket's number: they are counted from 1.
+  // Keeps a request, and returns its ticket's number. Numbers count from 1.
   TicketNumber Add(Request request) {
     requests_.emplace(++last_, std::move(request));
     return last_;
   }
 
-  // REQUIRES, of every call below: the ticket is of a pending request. Of Get: the request is of this kind.
+  // Every call below REQUIRES that the ticket is a pending request's, and Get that the request is of this
+  // kind.
   template <class Kind>
   Kind& Get(TicketNumber ticket) {
     return requests_.at(ticket).As<Kind>();
@@ -28,7 +29,7 @@ class PendingRequests {
   Request& At(TicketNumber ticket) { return requests_.at(ticket); }
   BatchPart& BatchOf(TicketNumber ticket) { return *requests_.at(ticket).batch(); }
 
-  // Takes the request out, for an answer.
+  // Removes and returns the request, so that it can be answered.
   Request Take(TicketNumber ticket) { return std::move(requests_.extract(ticket).mapped()); }
 
   bool empty() const { return requests_.empty(); }

@@ -1,6 +1,7 @@
-// Proposal: what a rank tells the others of a request. Header: the proposals that a rank makes before
-// one decision, of the requests that are new in its request queue. Both have only sizes and names; the arrays
-// travel when the scheduler has decided the request's round. Thread-safety: plain values.
+// Proposal: the description of a request that a rank sends to the others. Header: a rank's proposals before
+// one decision, of new requests in its request queue. Both have only sizes and names; the arrays travel when
+// the scheduler has decided on the request's round, except for small batches that the header carries.
+// Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_PROPOSAL_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_PROPOSAL_H_
 
@@ -16,11 +17,11 @@
 
 namespace slotwise {
 
-// A request's number on the rank it came to.
+// A request's number on the rank that received it.
 using TicketNumber = std::uint64_t;
 
-// The name of a step: the same on whichever ranks its parts came. A step of several tables has table 0, which
-// no table is.
+// The name of a step, the same on all ranks that receive its parts. A step of several tables has table 0,
+// which is no table's id.
 struct StepKey {
   TableId table{0};
   std::uint64_t session = 0;
@@ -35,34 +36,33 @@ inline StepKey KeyOf(TableId table, const StepId& step) {
 struct Proposal {
   Operation operation{};
   OperationClass operation_class = OperationClass::kAlone;
-  bool of_table = false;                 // it names a table
-  bool drops_table = false;              // whatever waits for the table is answered
+  bool of_table = false;                 // whether it names a table
+  bool drops_table = false;              // all requests that wait for the table are answered
   LookupMode mode = LookupMode::kTrain;  // lookups
   bool weighted = false;                 // lookups and pushes
-  bool joined = false;                   // lookups: came by LookupMany, whose lookups may share a round
+  bool joined = false;                   // lookups: sent by LookupMany, whose lookups may share a round
   bool carried = false;                  // lookups: the header has the batch (carried_batches.h) ...
   std::uint16_t carried_at = 0;          // ... at this byte
-  TableId table{0};                      // 0, which no table is, unless of_table
-  std::uint32_t samples = 0;             // of what has a batch
+  TableId table{0};                      // 0, no table's id, unless of_table
+  std::uint32_t samples = 0;             // of a request with a batch
   std::uint32_t keys = 0;
-  std::optional<float> learning_rate = {};  // of the step, if it has its own
+  std::optional<float> learning_rate = {};  // parts of steps: the step's own rate
   StepId step;                              // parts of steps
   std::uint32_t body = 0;                   // parts of steps: a hash of the batch and its gradients
   Payload payload;
   TicketNumber ticket = 0;
 };
 
-// Headers have the same size on every rank and in every round, so that one all-gather of known size carries
-// them.
+// Headers have a fixed size, so that one all-gather of known size exchanges them.
 struct Header {
-  static constexpr std::size_t kMost = 32;  // a longer request queue goes on in the next round
+  static constexpr std::size_t kMost = 32;  // more requests wait for the next header
 
   std::uint64_t now_ms = 0;   // the rank's clock; only rank 0's counts
   std::uint32_t count = 0;    // of `proposals`
   bool closed = false;        // this rank takes no new requests; with count = 0, it has none left to propose
   std::uint64_t durable = 0;  // the last recorded round that is on this rank's disk
   std::uint32_t carried_bytes = 0;
-  std::array<Proposal, kMost> proposals;  // behind the first `count`: small batches of theirs
+  std::array<Proposal, kMost> proposals;  // small batches lie behind the first `count`
 };
 
 static_assert(std::is_trivially_copyable_v<Header>, "headers are exchanged as bytes");

@@ -1,8 +1,8 @@
 // ReadyRounds: the rounds that could begin now, in the order in which they became ready.
 //
-// Waiting lookups stand apart, by what they may share a round with, and in a queue for each rank, so that a
-// round finds its lookups without a walk past other requests. Taking a round costs time by its own parts and
-// by the ranks, and by the logarithm of how many rounds wait.
+// Waiting lookups are kept apart, grouped by the lookups with which they may share a round, in a queue for
+// each rank, so that a round finds its lookups without passing over other requests. Taking a round takes time
+// in proportion to its parts, the ranks, and the logarithm of the number of waiting rounds.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_READY_ROUNDS_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_READY_ROUNDS_H_
@@ -26,7 +26,7 @@ namespace slotwise {
 
 class ReadyRounds {
  public:
-  // What a part of a table's batch gathers, in bytes.
+  // Returns the bytes that a part of a table's batch gathers.
   using BytesOfPart = std::function<std::uint64_t(TableId, const RoundPart&)>;
 
   bool empty() const { return rounds_.empty() && lookup_turns_.empty(); }
@@ -41,33 +41,32 @@ class ReadyRounds {
     auto operator<=>(const LookupKind&) const = default;
   };
 
-  // Adds a lookup, or a round of any other class. One of class kShared joins the round of its operation,
-  // table and payload that waits.
+  // Add a lookup, or a round of any other class. A round of class kShared joins the waiting round with the
+  // same operation, table and payload.
   void AddLookup(const LookupKind& kind, const RoundPart& part);
   void Add(Round round);
 
-  // Returns the complete step that waits for its round; null if there is none. Valid until the next call that
-  // is not const.
+  // Returns the waiting round of a complete step; null if there is none. Valid until the next non-const call.
   Round* FindStep(const StepKey& key);
 
-  // Takes the round that became ready first; nothing if none is ready. A lookup takes along the other lookups
-  // of its table and mode that have weights or have none as it does, in turns of all ranks, as long as the
+  // Removes and returns the round that became ready first; nothing if none is ready. A lookup takes along the
+  // other lookups of its kind (table, mode, with weights or without), in turns of all ranks, as long as the
   // parts' bytes together are at most `max_bytes`. A rank's lookups keep their order. A joined lookup also
-  // takes along, as the round's `others`, the lookups of further tables, as long as the one that became
-  // ready first is a joined one and fits.
+  // takes along lookups of further tables, as the round's `others`, as long as the next table's first lookup
+  // is a joined one and fits.
   std::optional<Round> TakeNext(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
 
-  // The batch of the table that became ready first waits for its rows: nothing of the table is taken until
-  // Release, and what became ready behind it keeps its order. Rounds of other tables go on; a step that has
-  // the table among others waits with it, and so do those others' later rounds. A round of no table waits
-  // behind whatever waits. Every rank calls these between the same two rounds.
+  // Hold: no round of the table is taken until Release, because the table's first batch waits for its rows;
+  // its later rounds keep their order. Rounds of other tables go on. A step of several tables waits with a
+  // held one, and the later rounds of its other tables wait too. A round of no table waits behind all earlier
+  // rounds. Every rank calls these between the same two rounds.
   void Hold(TableId table) { held_.insert(table); }
   void Release(TableId table) { held_.erase(table); }
 
-  // Takes off every round of the table; each lookup is a round of its own then.
+  // Removes and returns every round of the table; each lookup becomes a round of its own.
   std::vector<Round> TakeAllOf(TableId table);
 
-  // Adds what the rounds are, and their order.
+  // Adds the rounds' state and order.
   void AddTo(Fingerprint& fingerprint) const;
 
  private:
@@ -77,10 +76,10 @@ class ReadyRounds {
 
   struct Lookup {
     static constexpr Turn kNoTurn = ~Turn{0};
-    Turn turn = kNoTurn;  // kNoTurn: the place is free
+    Turn turn = kNoTurn;  // kNoTurn if the place is free
     LookupKind kind;
     RoundPart part;
-    Place next = kNone;  // of the rank and kind; of a free place: the next free one
+    Place next = kNone;  // the next lookup of the rank and kind, or the next free place
   };
   struct Queue {
     Place first = kNone;
@@ -90,36 +89,36 @@ class ReadyRounds {
   using Queues = std::vector<Queue>;
 
   static StepKey NameOf(const Round& round) { return KeyOf(round.table, round.step); }
-  // What rounds of class kShared are the same by.
+  // Identifies a round of class kShared.
   using SharedName = std::tuple<TableId, Operation, Payload>;
   static SharedName SharedNameOf(const Round& round) { return {round.table, round.operation, round.payload}; }
   static Round RoundOf(const LookupKind& kind, const RoundPart& part);
 
-  // Takes the round off, out of every index.
+  // Removes the round from every index, and returns it.
   Round TakeRound(Turn turn);
-  // The round of a lookup that became ready first of its table, with those of its kind that it takes along.
-  // Adds the parts' bytes to `bytes`, which stay at most `max_bytes` but for the first lookup.
+  // Returns the round of the lookup `of_first`, the first of its kind, and the lookups that it takes along.
+  // Adds the parts' bytes to `bytes`, which exceed `max_bytes` only if the first lookup alone does.
   Round TakeLookups(Place of_first, std::uint64_t max_bytes, const BytesOfPart& bytes_of,
                     std::uint64_t& bytes);
-  // Such a round, and, if its first lookup is a joined one, further tables'.
+  // Returns such a round, and, if its first lookup is a joined one, further tables' lookups.
   Round TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
-  // What TakeNext takes while a table is held.
+  // Does TakeNext while a table is held.
   std::optional<Round> TakeNextOfOthers(std::uint64_t max_bytes, const BytesOfPart& bytes_of);
   bool IsTaken(const std::pair<Turn, Place>& turn) const { return lookups_[turn.second].turn != turn.first; }
-  // Takes off the first lookup of the queue, which has one.
+  // Removes and returns the first lookup. REQUIRES: the queue is not empty.
   RoundPart TakeFirst(Queue& queue);
-  // Forgets the turns of lookups that were taken, up to the first that waits.
+  // Forgets the turns of taken lookups, up to the first one that waits.
   void ForgetTurnsTaken();
 
-  std::map<Turn, Round> rounds_;  // of all operations but lookups
+  std::map<Turn, Round> rounds_;  // all operations but lookups
   std::map<StepKey, Turn> steps_;
   std::map<SharedName, Turn> shared_;
   std::map<TableId, std::set<Turn>> of_table_;  // of rounds_
-  std::vector<Lookup> lookups_;                 // a place is used again when its lookup was taken
+  std::vector<Lookup> lookups_;                 // places are reused
   Place free_ = kNone;
-  std::map<LookupKind, Queues> queues_;  // of the kinds of which a lookup waits
-  // In order of turns. The first is a lookup that waits; among the others are places whose lookup was taken
-  // (and which may hold another turn's now).
+  std::map<LookupKind, Queues> queues_;  // only kinds with waiting lookups
+  // In order of turns. The first is a waiting lookup; among the others are places whose lookup was taken and
+  // which may hold another turn's lookup now.
   std::deque<std::pair<Turn, Place>> lookup_turns_;
   Turn next_turn_ = 0;
   std::set<TableId> held_;

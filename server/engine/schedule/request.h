@@ -1,22 +1,21 @@
-// Request: what somebody asks of the engine, as the schedule sees it: who asks, a batch, what all of it is
-// charged to, what other ranks are told of it, and a way to refuse it. What is asked for is the operation's:
-// its file (operations/) has a type of requests, of which a Request is made.
+// Request: a request to the engine, as the schedule sees it: the caller, a batch, the budgets that it is
+// charged to, its proposal, and a way to refuse it. Each operation's file (operations/) has its own type of
+// requests, from which a Request is made.
 //
-// A type of requests R has these members; those that are optional say something of the request where they
-// are there:
+// A type of requests R has these members:
 //
 //     static constexpr Operation kOperation     and kClass, an OperationClass; kDropsTable, optional
-//     Caller caller                             who asks
+//     Caller caller                             the sender
 //     done                                      called once, with a Result or Status
 //     TableId table                             optional; without it the request is of no table
-//     BatchPart batch                           optional; one of `BagsIn(options)` bags, if that is there
-//     Payload payload() const                   optional: what all ranks are told
+//     BatchPart batch                           optional; its bags have the shape BagsIn(options), if R has
+//                                               that function, otherwise the table's
+//     Payload payload() const                   optional: the proposal's payload
 //     Reservation reservation, answer_reservation
-//                                               optional: what it, and its answer, are charged to
-//     std::uint64_t answer_bytes                optional: of the answer's arrays; SizeAnswer(options) sets
-//                                               it
+//                                               optional: charges for the request and for its answer
+//     std::uint64_t answer_bytes                optional: of the answer's arrays; set by SizeAnswer(options)
 //     std::vector<Key> keys                     optional
-//     std::uint64_t generation                  optional: of the table as the caller knows it
+//     std::uint64_t generation                  optional: the table's, as the caller knows it
 //     refused_with_others                       optional: called in the place of `done`, if it is given,
 //                                               for a refusal whose reason is not the request's own
 //     mode, joined                              of class kLookup
@@ -55,7 +54,7 @@ concept RequestType = requires(R request, const Status& status) {
   request.done(status);
 };
 
-// Bags of a batch in a table: slots a sample, and numbers a bag.
+// The shape of a batch's bags: bags in a sample, and numbers in a bag.
 struct BagShape {
   std::uint32_t slots = 1;
   std::uint32_t columns = 0;
@@ -83,32 +82,32 @@ class Request {
   }
 
   const Caller& caller() const { return body_->caller(); }
-  // Returns what other ranks are told of the request, without its ticket.
+  // Returns the request's proposal, without its ticket.
   Proposal proposal() const { return body_->Propose(); }
 
-  // Return the batch, and what its arrays are charged to; null if the request has none.
+  // Return the batch, and the charge for its arrays; null if the request has none.
   BatchPart* batch() { return body_->batch(); }
   const BatchPart* batch() const { return body_->batch(); }
   Reservation* reservation() { return body_->reservation(); }
-  // Returns what the answer is charged to; null if answers of its kind are charged nothing.
+  // Returns the charge for the answer; null if answers of its kind are charged nothing.
   Reservation* answer_reservation() { return body_->answer_reservation(); }
   // Return the bytes of the arrays that the request holds, and of those that its answer will have.
   std::uint64_t bytes() const { return body_->bytes(); }
   std::uint64_t answer_bytes() const { return body_->answer_bytes(); }
-  // REQUIRES: batch(). Returns the bytes that the request takes in its round.
+  // Returns the bytes that the request takes in its round. REQUIRES: batch().
   std::uint64_t BytesInRound(const TableOptions& table) const { return body_->BytesInRound(table); }
   // Fills in answer_bytes().
   void SizeAnswer(const TableOptions& table) { body_->SizeAnswer(table); }
 
-  // Returns the table that the request names, 0 if none; and that table's generation as the caller knows it,
-  // 0 if it does not say.
+  // Return the table that the request names, 0 for none; and the table's generation as the caller knows it, 0
+  // if the caller does not say.
   TableId table() const { return body_->table(); }
   std::uint64_t generation() const { return body_->generation(); }
   // Returns the step that the request is a part of; null if it is none.
   const StepId* step() const { return body_->step(); }
 
-  // Returns whether the request is not needed any more: its caller is gone. A part of a step of several is
-  // always needed, because the others may wait for it.
+  // Returns whether the request is not needed any more, because its caller is gone. A part of a step of
+  // several parts is always needed, because the other parts may wait for it.
   bool is_abandoned() const;
   // Returns whether the request is about a whole table, without keys or a batch. Such a request is charged
   // nothing.
@@ -116,11 +115,11 @@ class Request {
 
   // Answers with an error.
   void Refuse(const Status& why) { body_->Refuse(why); }
-  // The same for a reason that is not the request's own.
+  // Answers with an error whose reason is another request.
   void RefuseWithOthers(const Status& why) { body_->RefuseWithOthers(why); }
-  // Answers with an error, and keeps the request: a part of a step, whose caller goes now.
+  // Answers a part of a step with an error, so that its caller can go, but keeps the part.
   void RefuseAndKeep(const Status& why) { body_->RefuseAndKeep(why); }
-  // REQUIRES: step(). Answers a part that was applied before.
+  // Answers a part that was applied before. REQUIRES: step().
   void AnswerApplied(const AppliedStep& applied) { body_->AnswerApplied(applied); }
 
  private:

@@ -1,16 +1,16 @@
-// RoundScheduler: what all ranks together have to do, and what comes next.
+// RoundScheduler: keeps the requests of all ranks, and decides on the next round.
 //
 // Every rank feeds its own scheduler the same headers in the same order, so all schedulers stay equal and
 // decide alike: no rank leads. A scheduler is a plain state machine without threads, clocks or messages:
 // headers go in, a decision comes out.
 //
 // Order: the request that became ready first is served first. A lookup is ready at once and takes along the
-// other ready lookups of its table and mode, with or without weights as it is, as far as a round can hold
-// them; the lookups of one call of several tables share a round. So do all summaries of a table that wait,
-// those with a digest and those without. A step is ready when all its parts are there, of all its tables; it
-// has a round of its own, because it is one optimizer update. Cost: a decision takes time by the
-// proposals in its headers, the requests that it answers or serves and the ranks, and by the logarithm of
-// how many requests, steps and tables there are.
+// other ready lookups of its table and mode, with or without weights like itself, as far as a round can hold
+// them; the lookups of one call on several tables share a round. All waiting summaries of a table with a
+// digest share a round, and so do those without. A step is ready when all parts of all its tables have come;
+// it has a round of its own, because it is one optimizer update.
+// Cost: a decision takes time in proportion to the proposals in its headers, the requests that it answers or
+// serves, the ranks, and the logarithm of the number of requests, steps and tables.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_SCHEDULE_ROUND_SCHEDULER_H_
 #define SLOTWISE_SERVER_ENGINE_SCHEDULE_ROUND_SCHEDULER_H_
@@ -33,17 +33,17 @@
 
 namespace slotwise {
 
-// What follows from the headers of all ranks: the same on every rank.
+// The result of all ranks' headers, the same on every rank.
 struct Decision {
-  std::vector<Ticket> repeated;  // parts that came again: each waits with the first, whose arrays are used
-  std::vector<EarlyAnswer> answers;  // requests that end without a round
-  std::optional<StepKey> awaited;    // of the steps that wait for parts, the one whose first part came first
-  std::optional<Round> round;        // what the ranks do next
-  bool more_is_ready = false;        // behind `round`, another round could begin
-  bool awaits_parts = false;         // some step waits for parts, or for its deadline
-  std::uint64_t due_in_ms = 0;       // from the time of the headers until the first deadline, if awaits_parts
+  std::vector<Ticket> repeated;  // parts that came again: each waits with the first one, whose arrays count
+  std::vector<EarlyAnswer> answers;  // answers to requests that need no round
+  std::optional<StepKey> awaited;    // the incomplete step whose first part came first
+  std::optional<Round> round;        // the next round, if there is one
+  bool more_is_ready = false;        // another round could begin after `round`
+  bool awaits_parts = false;         // some step waits for parts or its deadline
+  std::uint64_t due_in_ms = 0;       // from the headers' time until the first deadline, if awaits_parts
   bool closing = false;              // some rank takes no new requests: the others should close too
-  bool finished = false;             // no rank takes requests, and nothing is left to do behind `round`
+  bool finished = false;             // no rank takes requests, and no work is left after `round`
 };
 
 struct RoundSchedulerLimits {
@@ -53,34 +53,34 @@ struct RoundSchedulerLimits {
 
 class RoundScheduler {
  public:
-  // `tables` outlives the scheduler, and is alike on every rank: the scheduler reads tables' shapes and
-  // ledgers there.
+  // The scheduler reads tables' shapes and the ledger in `tables`, which outlives it and is alike on every
+  // rank.
   RoundScheduler(const RoundSchedulerLimits& limits, const Tables& tables)
       : limits_(limits), tables_(tables) {}
 
-  // Rounds are counted from this one on. REQUIRES: no round was decided.
+  // Counts rounds from round + 1 on. REQUIRES: no round was decided.
   void BeginAfter(std::uint64_t round) { rounds_ = round; }
 
-  // Takes in all ranks' headers, in rank order. REQUIRES: the round of the last decision has been run. A
-  // round that drops a table is decided together with the answers to all that waited for the table.
+  // Takes in all ranks' headers, in rank order, and decides. A decision on a round that drops a table also
+  // answers all requests that waited for the table. REQUIRES: the round of the last decision has been run.
   Decision Decide(std::span<const Header> headers);
 
-  // The round of the last decision has put a checkpoint's tables in the place of these. Returns the answers
-  // to all that waited for them.
+  // The round of the last decision has replaced these tables by a checkpoint's. Returns the answers to all
+  // requests that waited for them.
   std::vector<EarlyAnswer> TablesWereReplaced(std::span<const TableId> tables);
 
-  // Returns whether parts of the step wait for others.
+  // Returns whether the step waits for parts.
   bool Awaits(const StepKey& step) const { return incomplete_.Has(step); }
-  // Returns how many rounds are ready, of which lookups are none: all lookups of a kind may share one.
+  // Returns how many rounds are ready, without lookups, because all lookups of a kind may share a round.
   std::size_t ready_rounds() const { return ready_.size_without_lookups(); }
 
   // Returns the bytes that the ready rounds will gather.
   std::uint64_t ready_bytes() const { return ready_bytes_; }
-  // Steps that wait for parts.
+  // Returns how many steps wait for parts.
   std::size_t incomplete_steps() const { return incomplete_.size(); }
 
-  // Calls f(ticket, what) for each request whose step waits for parts: what() says which have not come, and
-  // looks for them once a step. Costs time by how many wait.
+  // Calls f(ticket, what) for each request whose step waits for parts. what() returns a text on the missing
+  // parts, which is made at most once a step. Takes time in proportion to the waiting requests.
   template <class F>
   void ForEachThatAwaits(const F& f) const {
     incomplete_.ForEach([&](const StepKey& key, const IncompleteStep& step) {
@@ -95,20 +95,20 @@ class RoundScheduler {
     });
   }
 
-  // A hash of all that the scheduler knows: equal on every rank.
+  // Returns a hash of the scheduler's state, which is equal on every rank.
   std::uint64_t HashState() const;
 
  private:
   void TakeIn(Rank rank, const Proposal& proposal);
   void TakeInPart(const Ticket& ticket, const Proposal& proposal, const Table& table);
-  // Answers a part of a step that was applied, or whose step the ledger cannot tell from an applied one.
-  // Returns false if the step is new.
+  // Answers a part of a step that the ledger knows as applied, or may have forgotten. Returns false if the
+  // step is new.
   bool AnswerFromLedger(const Ticket& ticket, const Proposal& proposal, const Table& table);
-  // Answers a part that came before with another body.
+  // Refuses a part that came before with another body.
   void RefuseOtherBody(const Ticket& ticket, const StepId& step);
-  // Answers a part of a step of which another table came before.
+  // Refuses a part of a step that came before with other tables.
   void RefuseOtherTables(const Ticket& ticket, const StepId& step);
-  // Takes in a part of a step that waits for its round.
+  // Takes in a repeated part of a complete step that waits for its round.
   void TakeInAgain(const Ticket& ticket, const Proposal& proposal, Round& ready);
   void MakeReady(const StepKey& key, IncompleteStep complete);
   void RefuseTooLarge(const StepKey& key, IncompleteStep& step);
@@ -118,7 +118,7 @@ class RoundScheduler {
   std::string WhatIsMissing(const StepKey& key, const IncompleteStep& step) const;
   std::optional<Round> NextRound();
   void AnswerAllOf(TableId table, const Status& why);
-  // Answers those who wait with a request of `table`, whose own reason it is: they are the first.
+  // Answers all waiters with `why`, whose reason is `table`. The waiters for that table are answered first.
   using Waiters = std::vector<std::pair<TableId, const std::vector<Ticket>*>>;  // by their requests' tables
   void ReplyToWaiters(TableId table, const Waiters& waiters, const Status& why);
   static std::uint64_t BytesOf(const Table& table, const RoundPart& part);
@@ -131,7 +131,7 @@ class RoundScheduler {
   const Tables& tables_;
   ReadyRounds ready_;
   IncompleteSteps incomplete_;
-  Decision decision_;  // the one that is being made
+  Decision decision_;  // the decision being made
   std::uint64_t ready_bytes_ = 0;
   std::uint64_t rounds_ = 0;
   std::uint64_t now_ms_ = 0;
