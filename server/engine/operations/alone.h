@@ -1,4 +1,4 @@
-// What the rounds of an export have in common, in which one rank works alone.
+// Helpers for the rounds of an export, in which one rank works alone.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ALONE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_ALONE_H_
@@ -21,7 +21,8 @@ auto OrNoMemory(Read read, const char* message) -> Result<decltype(read())> {
   }
 }
 
-// No other rank has a part in the rounds of an export, so a rank need not ask them whether to work.
+// Answers a caller who is gone. A rank of an export may skip its work without the other ranks, which take no
+// part in the round.
 inline Status CallerIsGone() { return Cancelled("the caller is gone"); }
 
 }  // namespace operations

@@ -1,4 +1,4 @@
-// Requests for the state as a whole: to save it, to load it, and what ranks tell each other of that.
+// Requests about the whole state: to save or load a checkpoint, and the ranks' reports on checkpoints.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_CHECKPOINT_REQUESTS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_CHECKPOINT_REQUESTS_H_
@@ -19,8 +19,8 @@ namespace slotwise {
 struct SavedCheckpoint {
   std::string id;
   bool delta = false;
-  std::uint64_t round = 0;  // it is the state after this one
-  std::uint64_t rows = 0;   // that it has written
+  std::uint64_t round = 0;  // the checkpoint has the state after it
+  std::uint64_t rows = 0;   // written to its files
   std::uint64_t bytes = 0;  // of its files
 };
 
@@ -28,12 +28,12 @@ struct SaveCheckpointRequest {
   static constexpr Operation kOperation{10};
   static constexpr OperationClass kClass = OperationClass::kAlone;
 
-  bool delta = false;  // what changed since the newest checkpoint, if that is known; else all
-  DataType value_type = DataType::kFloat32;  // of rows; optimizers' state is float32
+  bool delta = false;                        // rows changed since the newest checkpoint if known, else all
+  DataType value_type = DataType::kFloat32;  // of rows; optimizer state stays float32
   std::function<void(Result<SavedCheckpoint>)> done;
   Caller caller = {};
 
-  // What all ranks are told.
+  // The proposal's payload.
   struct Asked {
     bool delta = false;
     DataType value_type = DataType::kFloat32;
@@ -41,16 +41,15 @@ struct SaveCheckpointRequest {
   Payload payload() const { return Payload(Asked{delta, value_type}); }
 };
 
-// Returns what a caller hears who asked for a checkpoint that cannot be loaded. DATA_LOSS would be of steps
-// that the server had acknowledged, and after UNAVAILABLE callers try again.
+// Returns the caller's error for a checkpoint that cannot be loaded. It is never DATA_LOSS, which means that
+// acknowledged steps were lost, nor UNAVAILABLE, after which callers try again.
 inline Status RefusalToLoad(const Status& why) {
   if (why.code() == StatusCode::kDataLoss) return FailedPrecondition(why.message());
   return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;
 }
 
-// Asks for the tables, and steps' names, of a checkpoint in the place of those that there are; or for some
-// of its tables in the place of those of their names, and steps' names stay. Answered once a new checkpoint
-// has them, which is what it returns.
+// Replaces all tables and the ledger by a checkpoint's; or only some tables by the checkpoint's tables of the
+// same names, and keeps the ledger. The answer is a new checkpoint of the loaded state, once it exists.
 struct LoadCheckpointRequest {
   static constexpr Operation kOperation{12};
   static constexpr OperationClass kClass = OperationClass::kAlone;
@@ -63,14 +62,14 @@ struct LoadCheckpointRequest {
 
 // How far a rank has come with a checkpoint.
 enum class CheckpointEvent : std::uint8_t {
-  kWritten,    // its own files, each rank
-  kPublished,  // the checkpoint exists; rank 0
-  kVerified,   // all of it was read back; rank 0
-  kCompacted,  // a chain was folded into a base; rank 0
-  kDamaged,    // what the newest checkpoint builds on was found damaged as it was folded; rank 0
+  kWritten,    // a rank has written its files
+  kPublished,  // from rank 0: the checkpoint exists
+  kVerified,   // from rank 0: all of it was read back
+  kCompacted,  // from rank 0: a chain was folded into a base
+  kDamaged,    // from rank 0: while folding, it found damage in the newest checkpoint's chain
 };
 
-// A rank tells the others; no client asks.
+// A rank's report to the others; clients do not send it.
 struct CheckpointEventRequest {
   static constexpr Operation kOperation{11};
   static constexpr OperationClass kClass = OperationClass::kAlone;

@@ -1,4 +1,4 @@
-// CreateTable: makes a table, or returns the one of that name, if its options are the same.
+// CreateTable: makes a table, or returns the existing table of that name if its options are the same.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
@@ -19,7 +19,7 @@ namespace slotwise {
 
 struct CreatedTable {
   TableId id{0};
-  bool created = false;  // false: it was there already, with the same options
+  bool created = false;  // false: it existed with the same options
 };
 
 struct CreateTableRequest {
@@ -44,7 +44,7 @@ struct CreateTable {
     TableOptions options;
     friend bool operator==(const Record&, const Record&) = default;
   };
-  static constexpr RecordKind kFlat{5};  // its text of the options is another (options_text.h)
+  static constexpr RecordKind kFlat{5};  // has another text of the options (options_text.h)
   static constexpr std::array kRecords{RecordKind{11}, kFlat};
   static constexpr bool kTakesLong = true;
 

@@ -1,10 +1,10 @@
-// What an operation is: the concepts that each operation's struct satisfies, and what the engine finds of an
-// operation by its number.
+// Defines operations: the concepts that each operation's struct satisfies, and the table in which the engine
+// finds an operation by its number.
 //
-// An operation has a type of requests (schedule/request.h) and says what a round of them does on every rank.
-// One that changes state says besides what a journal has of the round, and what such a record does to the
-// tables. Of a plain operation the round and a recovery call the same Apply. So an operation is one file;
-// all.cc lists them. The smallest one that is journaled is set_learning_rate.h.
+// An operation has a type of requests (schedule/request.h) and runs their rounds on every rank. An operation
+// that changes state also defines the round's journal record, and applies such a record to the tables. For a
+// plain operation, the round and a recovery call the same Apply. Each operation is one file; all.cc lists
+// them. The smallest journaled operation is set_learning_rate.h.
 //
 // Thread-safety: free functions and constants.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_DEFINITION_H_
@@ -33,18 +33,18 @@ namespace slotwise {
 template <class O>
 concept RoundOperation =
     RequestType<typename O::Request> && requires(RoundContext& context, const Round& round) {
-      // Answers those of the round's requests that came to this rank, at once or when the device has done the
+      // Runs the round. Answers the round's requests on this rank at once, or when the device has done the
       // round's work: rounds overlap (stage.h). Collective.
       { O::Run(context, round) } -> std::same_as<void>;
     };
 
-// An operation whose rounds a journal has. O::kRecords are the kinds of its records.
+// An operation whose rounds go into the journal. O::kRecords are the kinds of its records.
 template <class O>
 concept JournaledOperation = RoundOperation<O> && requires { typename O::Record; } && requires {
   { O::kRecords.front() } -> std::convertible_to<RecordKind>;
 };
 
-// One whose record is alike on all ranks, and is read and written field by field (record_bytes.h).
+// An operation whose record is alike on all ranks, and is read and written field by field (record_bytes.h).
 template <class O>
 concept PlainlyJournaledOperation =
     JournaledOperation<O> && std::equality_comparable<typename O::Record> &&
@@ -52,12 +52,12 @@ concept PlainlyJournaledOperation =
              typename O::Record& record, const typename O::Record& written) {
       O::Visit(writer, record);
       O::Visit(reader, record);
-      // DATA_LOSS: the record does not follow the state that the tables are.
+      // DATA_LOSS: the record cannot follow on the tables' state.
       { O::Check(state, written) } -> std::same_as<Status>;
       O::Apply(tables, written);
     };
 
-// One that reads the ranks' records itself, and applies them.
+// An operation that reads the ranks' records itself, and applies them.
 template <class O>
 concept SpeciallyJournaledOperation =
     JournaledOperation<O> &&
@@ -67,7 +67,7 @@ concept SpeciallyJournaledOperation =
       { O::Replay(context, of_ranks) } -> std::same_as<Status>;
     };
 
-// Returns what a plain record is written as.
+// Returns the bytes of a plain record.
 template <PlainlyJournaledOperation O>
 std::vector<JournalPiece> WrittenRecord(typename O::Record record) {
   RecordWriter writer;
@@ -75,7 +75,7 @@ std::vector<JournalPiece> WrittenRecord(typename O::Record record) {
   return writer.Finish();
 }
 
-// INVALID_ARGUMENT, with the place: the bytes are no such record.
+// Reads a plain record. INVALID_ARGUMENT, with the place: the bytes are no such record.
 template <PlainlyJournaledOperation O>
 Result<typename O::Record> ReadPlainRecord(std::span<const std::byte> body) {
   typename O::Record record;
@@ -85,8 +85,8 @@ Result<typename O::Record> ReadPlainRecord(std::span<const std::byte> body) {
   return record;
 }
 
-// Does what the whole round of a plain operation is: makes room for the record, applies it, records it, and
-// answers those who asked.
+// Runs the whole round of a plain operation: reserves room for the record, applies it, records it, and
+// answers the callers.
 template <PlainlyJournaledOperation O>
 void RunPlainRound(RoundContext& context, const Round& round, const typename O::Record& record) {
   if (const Status room = context.AgreeOnRoomToRecord(); !room.ok())
@@ -96,15 +96,15 @@ void RunPlainRound(RoundContext& context, const Round& round, const typename O::
   context.AnswerMineOnceRecorded<typename O::Request>(round, Status());
 }
 
-// What the engine knows of an operation by its number.
+// An operation as the engine sees it.
 struct OperationTraits {
   Operation number{};
   bool takes_long = false;  // its rounds go over a whole table, or make one
-  bool overlaps = false;    // its rounds may begin before the device has done the one before
+  bool overlaps = false;    // its rounds may begin before the device has done the last one
   void (*run)(RoundContext&, const Round&) = nullptr;
   std::span<const RecordKind> records = {};
-  // Applies a round again, by the bodies of its records, by rank. DATA_LOSS: they do not follow the state,
-  // or do not fit together. RESOURCE_EXHAUSTED: no memory for the rows.
+  // Replays a round from the bodies of its records, by rank. DATA_LOSS: the records cannot follow on the
+  // state, or do not fit together. RESOURCE_EXHAUSTED: no memory for the rows.
   Status (*replay)(ReplayContext&, RecordKind, std::span<const std::span<const std::byte>>) = nullptr;
 };
 
@@ -153,16 +153,16 @@ constexpr OperationTraits TraitsOf() {
   return traits;
 }
 
-// All that a server does, by numbers and by records.
+// All operations of a server, found by number or by kind of record.
 class OperationTable {
  public:
-  // `more`: what tests have besides; they outlive the table. Throws std::logic_error: two operations have the
+  // `more` are a test's operations, and outlive the table. Throws std::logic_error if two operations have the
   // same number, or records of the same kind.
   explicit OperationTable(std::span<const OperationTraits> more = {});
 
-  // REQUIRES: there is such an operation: all ranks run the same program.
+  // REQUIRES: there is such an operation, which is certain because all ranks run the same program.
   const OperationTraits& Of(Operation number) const { return by_number_[static_cast<std::size_t>(number)]; }
-  // Returns null if no operation is recorded so.
+  // Returns null if no operation has records of this kind.
   const OperationTraits* OfRecord(RecordKind kind) const;
 
  private:

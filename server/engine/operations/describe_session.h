@@ -1,4 +1,4 @@
-// DescribeSession: what the ledger knows of a session.
+// DescribeSession: returns the ledger's entries of a session.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_DESCRIBE_SESSION_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_DESCRIBE_SESSION_H_
@@ -20,9 +20,9 @@ struct SessionSummary {
     std::string name;  // the table's
     std::uint64_t last_step = 0;
   };
-  std::vector<Sequence> sequences;  // those of which a step is known; by name
-  std::uint64_t last_step = 0;      // the largest of theirs
-  std::uint64_t epoch = 0;          // the latest that its steps carried
+  std::vector<Sequence> sequences;  // those with a known step, by name
+  std::uint64_t last_step = 0;      // the largest of the sequences'
+  std::uint64_t epoch = 0;          // the latest epoch of its steps
   bool may_be_forgotten = false;    // no step is known, and its steps would be refused
 };
 
@@ -41,8 +41,8 @@ namespace operations {
 struct DescribeSession {
   using Request = DescribeSessionRequest;
 
-  // A trainer that asks goes on behind these steps and may never send them again: so the answer waits for the
-  // disk, as a push's does.
+  // The answer waits for the disk, like a push's, because a trainer continues after these steps and may never
+  // send them again.
   static void Run(RoundContext& context, const Round& round) {
     const Ticket& asker = round.parts[0].ticket;
     if (!context.IsMine(asker)) return;

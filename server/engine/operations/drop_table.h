@@ -1,4 +1,4 @@
-// DropTable: a table, its rows and its steps' names go.
+// DropTable: removes a table with its rows and its steps' names.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_DROP_TABLE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_DROP_TABLE_H_
@@ -46,7 +46,7 @@ struct DropTable {
   static Status Check(const Tables& tables, const Record& record) {
     return CheckThereIs(tables, record.table);
   }
-  // Returns the table's shard, of which something may still be read.
+  // Returns the table's shard, whose rows a snapshot may still have to read.
   static std::unique_ptr<Shard> Apply(Tables& tables, const Record& record) {
     return tables.Remove(record.table);
   }

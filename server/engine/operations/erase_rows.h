@@ -1,4 +1,4 @@
-// EraseRows: all ranks forget the rows of some keys, each its own.
+// EraseRows: erases the rows of some keys, each on the rank that owns it.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ERASE_ROWS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_ERASE_ROWS_H_
@@ -19,14 +19,14 @@
 
 namespace slotwise {
 
-// One key a bag: bag b is batch.keys[b].
+// The batch has one key a bag: bag b is batch.keys[b].
 struct EraseRequest {
   static constexpr Operation kOperation{7};
   static constexpr OperationClass kClass = OperationClass::kAlone;
 
   TableId table{0};
   BatchPart batch;
-  std::function<void(Result<std::uint64_t>)> done;  // how many keys had a row
+  std::function<void(Result<std::uint64_t>)> done;  // the number of keys that had a row
   Caller caller = {};
 
   BagShape BagsIn(const TableOptions& /*of*/) const { return {1, 0}; }

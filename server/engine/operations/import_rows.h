@@ -1,4 +1,4 @@
-// ImportRows: all ranks take rows of given values, each its own.
+// ImportRows: writes rows with given values, each on the rank that owns it.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_IMPORT_ROWS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_IMPORT_ROWS_H_
@@ -19,21 +19,21 @@
 
 namespace slotwise {
 
-// One key a bag: bag b is batch.keys[b].
+// The batch has one key a bag: bag b is batch.keys[b].
 struct ImportRequest {
   static constexpr Operation kOperation{6};
   static constexpr OperationClass kClass = OperationClass::kAlone;
 
   TableId table{0};
-  BatchPart batch;  // its values are the rows: finite, float[keys][dim], or with_state [keys][dim + state]
+  BatchPart batch;  // its values are finite rows: float[keys][dim], or [keys][dim + state] with_state
   bool with_state = false;
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
   std::function<void(Status)> done;
   Caller caller = {};
-  // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
+  // The table's generation as the caller knows it; 0: any. UNAVAILABLE: a checkpoint was loaded since.
   std::uint64_t generation = 0;
 
-  // What all ranks are told.
+  // The proposal's payload.
   struct Asked {
     std::uint64_t table_steps = 0;
     std::uint64_t with_state = 0;
@@ -57,7 +57,7 @@ struct ImportRows {
   static void Run(RoundContext& context, const Round& round);
   static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
   static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
-  // Overwrites the rows of the table's batch: `columns` numbers each.
+  // Overwrites the rows of the batch's keys, with `columns` numbers each.
   static void Apply(Table& table, InsertedBatch batch, const float* values, std::uint32_t columns,
                     std::uint64_t steps);
 };

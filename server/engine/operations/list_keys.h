@@ -1,4 +1,4 @@
-// ListKeys: the keys that one rank holds, in no order. The other ranks have no part in the round.
+// ListKeys: returns the keys that one rank holds, in no order. The other ranks take no part in the round.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_LIST_KEYS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_LIST_KEYS_H_
@@ -18,8 +18,8 @@ struct ListKeysRequest {
 
   TableId table{0};
   std::function<void(Result<std::vector<Key>>)> done;
-  // Is told how many keys will be listed, before there is a list; an error is the answer. Null: there is
-  // room.
+  // Reserves room for a list of `keys` keys before the list is made; an error becomes the answer. Null: there
+  // is room.
   std::function<Status(std::size_t keys)> room = nullptr;
   Caller caller = {};
 };

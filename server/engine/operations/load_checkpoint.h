@@ -1,4 +1,4 @@
-// LoadCheckpoint: a checkpoint's tables, or some of them, take the place of those that there are.
+// LoadCheckpoint: replaces the server's tables by a checkpoint's, or only some of them.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_LOAD_CHECKPOINT_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_LOAD_CHECKPOINT_H_
@@ -24,9 +24,9 @@ namespace operations {
 struct LoadCheckpoint {
   using Request = LoadCheckpointRequest;
   struct Record {
-    std::uint64_t generations = 0;  // what tables' generations are drawn from
+    std::uint64_t generations = 0;  // the number that tables' generations derive from
     CheckpointName checkpoint;
-    bool some = false;  // of its tables:
+    bool some = false;  // only these of its tables:
     std::vector<TableId> tables;
     friend bool operator==(const Record&, const Record&) = default;
   };

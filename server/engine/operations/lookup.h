@@ -1,5 +1,5 @@
-// Lookup: gather the bags of all ranks, pool this rank's keys of each, and add the ranks' partial sums up on
-// the rank that a bag came from.
+// Lookup: gathers the bags of all ranks, pools each bag's keys that this rank owns, and adds the ranks'
+// partial sums on the rank that a bag came from.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_LOOKUP_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_LOOKUP_H_
@@ -21,13 +21,13 @@
 
 namespace slotwise {
 
-// Numbers[samples · slots · dim]: a part of the round's output, which it keeps alive. They lie in host
-// memory, or where the lookup wanted them.
+// The pooled values of a lookup, Numbers[samples · slots · dim]: a part of the round's output, whose memory
+// `values` keeps. They lie in host memory, or at the lookup's `place`.
 struct PooledValues {
   std::shared_ptr<const void> values;
   std::size_t size = 0;  // numbers
   DataType type = DataType::kFloat32;
-  TableVersion version = {};  // of the table that the rows are of
+  TableVersion version = {};  // of the table, as the rows were read
 
   std::size_t bytes() const { return size * BytesOf(type); }
   // REQUIRES: `type` is float32.
@@ -42,14 +42,14 @@ struct LookupRequest {
   LookupMode mode = LookupMode::kTrain;
   BatchPart batch;
   std::function<void(Result<PooledValues>)> done;
-  DataType type = DataType::kFloat32;  // of the answer's numbers, each rounded once
-  bool joined = false;                 // it came by LookupMany, whose lookups may share a round
+  DataType type = DataType::kFloat32;  // the answer's; each number is rounded once
+  bool joined = false;                 // sent by LookupMany, whose lookups may share a round
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
-  // Where the answer's numbers go, which the client may write and read at any time; null: to memory of the
-  // engine's.
+  // Where the answer's numbers go. The client may write and read there at any time. Null: the engine's own
+  // memory.
   std::shared_ptr<std::byte[]> place = nullptr;
-  bool place_on_device = false;  // the place is of the rank's device's memory, not of the host's
-  // What the answer is charged to; it ends when the memory of the answer's numbers ends.
+  bool place_on_device = false;  // whether `place` is device memory
+  // The charge for the answer; it ends when the memory of the answer's numbers is freed.
   Reservation answer_reservation = {};
   Caller caller = {};
   std::function<void(const Status&)> refused_with_others = nullptr;
@@ -66,7 +66,7 @@ namespace operations {
 
 struct Lookup {
   using Request = LookupRequest;
-  // The keys that the rank's shards gave rows, by table.
+  // The keys of a table that got rows on the rank.
   struct NewKeys {
     TableId table{0};
     std::span<const Key> keys;

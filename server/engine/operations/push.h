@@ -1,5 +1,5 @@
-// Push: gather every part of a step, with its gradients; each rank updates the rows it owns, once. A step of
-// several tables is prepared on all of them before anything changes on one.
+// Push: gathers every part of a step, with its gradients; each rank updates the rows that it owns, once. A
+// step of several tables is prepared on all of them before any of them changes.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_PUSH_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_PUSH_H_
@@ -21,10 +21,10 @@
 
 namespace slotwise {
 
-// The newest state of a table in which a client had a step acknowledged, as the client says, which may be
-// anything; server instance 0: none.
+// The last step of a table that a server acknowledged to a client, according to the client, which may name
+// anything. Instance 0: none.
 struct Acknowledged {
-  std::uint64_t instance = 0;  // of the start that acknowledged it
+  std::uint64_t instance = 0;  // the server instance that acknowledged it
   std::uint64_t step = 0;      // the table's
   friend bool operator==(const Acknowledged&, const Acknowledged&) = default;
 };
@@ -37,15 +37,15 @@ struct PushRequest {
   StepId step;
   BatchPart batch;  // its values are the gradients: finite, float[samples · slots · dim]
   std::function<void(Result<AppliedStep>)> done;
-  // A hash of the batch and its values (semantics.md): other bodies have other hashes, but for rare
-  // accidents.
+  // The payload hash of the batch and its values (semantics.md), which differs for different bodies, except
+  // by rare chance.
   std::uint32_t body = 0;
   std::optional<float> learning_rate = {};  // of this step alone; none: the table's own
-  // What the client says that the rows were read of that the gradients are of, which may be anything;
-  // generation 0: it does not say. It is for counting alone.
+  // The version of the rows from which the gradients come, according to the client, which may name anything;
+  // generation 0: none. It is only used for counters.
   TableVersion looked_up = {};
   Acknowledged acknowledged = {};
-  SquareSum gradients = {};  // of a sample of the gradients
+  SquareSum gradients = {};  // the squares of a sample of the gradients
   Reservation answer_reservation = {};
   Caller caller = {};
   std::function<void(const Status&)> refused_with_others = nullptr;
@@ -60,7 +60,7 @@ struct Push {
   using Request = PushRequest;
   using Record = RecordedBatches;
   static constexpr RecordKind kAtTablesRates{1};
-  static constexpr RecordKind kAtOwnRates{9};  // some table has a learning rate of the step's
+  static constexpr RecordKind kAtOwnRates{9};  // the step has its own learning rate for some table
   static constexpr std::array kRecords{kAtTablesRates, kAtOwnRates};
   static constexpr bool kOverlaps = true;
 

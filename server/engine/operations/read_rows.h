@@ -1,4 +1,4 @@
-// ReadRows: the rows of some keys that one rank holds. The other ranks have no part in the round.
+// ReadRows: returns the rows of some keys that one rank holds. The other ranks take no part in the round.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_READ_ROWS_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_READ_ROWS_H_
@@ -22,7 +22,7 @@ struct ReadRowsRequest {
   std::function<void(Result<RowRecords>)> done;
   Reservation reservation = {};
   Caller caller = {};
-  // Of the table as the caller knows it; 0: as it is. UNAVAILABLE: a checkpoint was loaded since.
+  // The table's generation as the caller knows it; 0: any. UNAVAILABLE: a checkpoint was loaded since.
   std::uint64_t generation = 0;
 };
 

@@ -1,14 +1,14 @@
-// RecordWriter and RecordReader: numbers and arrays to and from the bytes of a journal's records.
+// RecordWriter and RecordReader: write and read numbers and arrays in a journal's records.
 //
-// Integers are little-endian; every array begins at a multiple of 8 bytes. A record that one function names
-// the fields of, in order, is written and read by that function:
+// Integers are little-endian; every array begins at a multiple of 8 bytes. A single function that names a
+// record's fields in order serves to write and read the record:
 //
 //     static void Visit(auto& fields, auto& record) {
 //       fields.Number(record.table);
 //       fields.Number(record.rate);
 //     }
 //
-// Of a text or vector, Count comes before Elements.
+// For a text or vector, Count comes before Elements.
 //
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORD_BYTES_H_
@@ -32,8 +32,8 @@
 
 namespace slotwise {
 
-// As what a round is recorded: each operation's file says its own. Values are written to disk: none is ever
-// given another meaning.
+// The kind of a round's record; each operation's file defines its own. Values are written to disk, so no
+// value may ever get another meaning.
 enum class RecordKind : std::uint32_t {};
 
 inline constexpr std::size_t kRecordAlign = 8;
@@ -49,7 +49,7 @@ JournalPiece OwnedPiece(Container values) {
   return {std::as_bytes(std::span(*owner)), owner};
 }
 
-// Puts numbers and arrays one behind the other; arrays of an owner without a copy.
+// Writes numbers and arrays one after the other. PutArray does not copy: the piece shares the owner.
 class RecordWriter {
  public:
   template <class T>
@@ -66,7 +66,7 @@ class RecordWriter {
     Pad();
   }
 
-  // The fields of a record.
+  // These write the fields of a record.
   template <class T>
   void Number(const T& value) {
     Put(value);
@@ -106,7 +106,8 @@ class RecordWriter {
   std::size_t size_ = 0;
 };
 
-// Takes them out again. Once something was not there, all that follows is nothing.
+// Reads numbers and arrays in the order in which they were written. After a failure all further reads return
+// zeros or empty arrays.
 class RecordReader {
  public:
   // `bytes` begin at a multiple of kRecordAlign.
@@ -126,18 +127,18 @@ class RecordReader {
     if (count > bytes_.size() / sizeof(T)) Fail();
     const auto from = Take(failed() ? 0 : count * sizeof(T));
     Take(RecordPadding(at_));
-    // The bytes are aligned, and a T has no other needs.
+    // The bytes are aligned, and any bytes make a T.
     return {reinterpret_cast<const T*>(from.data()), from.size() / sizeof(T)};
   }
 
-  // A count of things that take at least `bytes` each of what is left.
+  // Reads a count of elements, each of which takes at least `bytes` of the bytes that are left.
   std::uint32_t GetCount(std::size_t bytes) {
     const auto count = Get<std::uint32_t>();
     if (count > (bytes_.size() - at_) / bytes) Fail();
     return failed() ? 0 : count;
   }
 
-  // The fields of a record.
+  // These read the fields of a record.
   template <class T>
   void Number(T& value) {
     value = Get<T>();
@@ -155,10 +156,9 @@ class RecordReader {
   void Fail() { failed_at_ = failed_at_.value_or(at_); }
   bool failed() const { return failed_at_.has_value(); }
 
-  // Returns OK if all bytes were taken, and INVALID_ARGUMENT, with the place, otherwise. Nothing is taken
-  // behind that.
+  // Returns OK if all bytes were read, otherwise INVALID_ARGUMENT with the place. Must be the last call.
   Status End() {
-    if (!failed() && at_ != bytes_.size()) GetArray<std::byte>(0);  // what ends in numbers is padded
+    if (!failed() && at_ != bytes_.size()) GetArray<std::byte>(0);  // a record that ends in numbers is padded
     if (!failed() && at_ == bytes_.size()) return {};
     return InvalidArgument("the record's bytes end, or do not fit together, at byte " +
                            std::to_string(failed_at_.value_or(at_)) + " of its body");

@@ -1,4 +1,4 @@
-// RecordedGather: makes the batch of a round, in device memory, of the parts that its records have.
+// RecordedGather: makes the batch of a round, in device memory, from the parts in its records.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORDED_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORDED_GATHER_H_
@@ -34,16 +34,16 @@ class RecordedGather {
     BatchView view;
     const float* values = nullptr;
   };
-  // Puts the parts of a share one behind the other, whose values are `columns` numbers a bag, those from
-  // `squares` on sums or means of squares. `pushed_to`: the table's options, of a push, whose parts come in
-  // their order. Valid until the next call. DATA_LOSS: arrays that no server has written.
+  // Joins the parts of a share. A bag's values are `columns` numbers; those from column `squares` on are sums
+  // or means of squares. `pushed_to`: the table's options for a push, whose parts come in part order,
+  // otherwise null. The result is valid until the next call. DATA_LOSS: no server has written such arrays.
   Result<Batch> Gather(std::span<const RecordedBatches> of_ranks, std::size_t share,
                        const TableOptions* pushed_to, std::uint32_t columns, std::uint32_t squares);
-  // The same of keys alone, one a bag.
+  // Makes a batch of keys alone, one a bag.
   BatchView GatherKeys(TableId table, std::span<const Key> keys);
 
  private:
-  // Says that the table's shard is about to work on a batch that counts as so many bytes.
+  // Tells the scratch budget that the table's shard is about to work on a batch of `bytes` bytes.
   void UseScratch(TableId table, std::uint64_t bytes);
 
   Device& device_;

@@ -1,4 +1,4 @@
-// ReplayRound: applies a round again that a journal has.
+// ReplayRound: applies a journal's round again.
 // Thread-safety: the engine's thread only. Throws as Shard does.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_H_
@@ -13,15 +13,15 @@
 
 namespace slotwise {
 
-// What a rank has recorded of a round. The body begins at a multiple of kRecordAlign.
+// A rank's record of a round. The body begins at a multiple of kRecordAlign.
 struct RecordOfRank {
   RecordKind kind{};
   std::span<const std::byte> body;
 };
 
-// Applies a round, by the records of all ranks that recorded it, in rank order; context.reads_of then says of
-// which rank's record an error is. DATA_LOSS: the records do not follow the state, or do not fit together.
-// RESOURCE_EXHAUSTED: no memory for the rows.
+// Applies a round from the records of all ranks that recorded it, in rank order. After an error,
+// context.reads_of is the rank whose record has the error. DATA_LOSS: the records cannot follow on the state,
+// or do not fit together. RESOURCE_EXHAUSTED: no memory for the rows.
 Status ReplayRound(const OperationTable& operations, ReplayContext& context,
                    std::span<const RecordOfRank> of_ranks);
 

@@ -1,9 +1,9 @@
-// ReplayContext: what an operation works with when a recovery applies its rounds again.
+// ReplayContext: the tables and helpers for an operation when a recovery replays its rounds.
 //
-// A round's records, of all ranks that recorded it, are its whole batch. Each rank of the server that
-// recovers applies that batch to its own shards, which keep the keys that are theirs. So nothing travels
-// between ranks, and any number of ranks recovers what any number recorded. What was applied once fits:
-// a recovery asks no limit but the memory that there is.
+// The records of a round, of all ranks that recorded it, contain the whole batch. Each recovering rank
+// applies that batch to its own shards, which keep only the keys that they own. So no data travels between
+// ranks, and any number of ranks can replay the records of any other number. Limits on rows are not checked
+// again: a batch that was applied once only needs enough memory.
 // Thread-safety: the engine's thread only. Throws as Shard does.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_CONTEXT_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_REPLAY_CONTEXT_H_
@@ -35,22 +35,22 @@ struct ReplayContext {
   const TableMaker& maker;
   CheckpointLoader& loader;
   RecordedGather gather;
-  std::size_t reads_of = 0;               // the rank whose record is read
-  RoundOutcome* round_outcome = nullptr;  // null: it is not asked for
-  bool loaded_a_checkpoint = false;       // a round has put a checkpoint's tables in the place of others
+  std::size_t reads_of = 0;               // the rank whose record is being read
+  RoundOutcome* round_outcome = nullptr;  // null: not wanted
+  bool loaded_a_checkpoint = false;       // a round has replaced tables by a checkpoint's
 };
 
 inline Status DoesNotFollow(const std::string& what) {
   return DataLoss("the journal does not follow the state that it is to be applied to: " + what);
 }
 
-// DATA_LOSS: there is no table that a record names.
+// DATA_LOSS: a record names a table that does not exist.
 inline Status CheckThereIs(const Tables& tables, TableId id) {
   if (tables.Get(id) != nullptr) return {};
   return DoesNotFollow("there is no table " + std::to_string(Value(id)));
 }
 
-// Checks that what all ranks have recorded is the same.
+// Checks that all ranks' records are equal.
 template <class Record>
 Status CheckAlike(std::span<const Record> of_ranks) {
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {

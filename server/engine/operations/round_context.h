@@ -1,5 +1,5 @@
-// RoundContext: what an operation works with when a round runs it: this rank's tables, device and ranks, the
-// requests of the round that came here, and the journal.
+// RoundContext: the environment of an operation's round: this rank's tables, device and collectives, the
+// round's requests that came to this rank, and the journal.
 //
 // Thread-safety: the engine's thread only. The constructor is collective.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_ROUND_CONTEXT_H_
@@ -31,64 +31,64 @@
 
 namespace slotwise {
 
-// At most so many bytes record a round without a batch: a table's options are the most.
+// Bounds the record of a round without a batch, in bytes: a table's options take the most.
 inline constexpr std::uint64_t kSmallRecord = 8192;
 
 struct OperationTraits;
 
 struct RoundContext {
-  // A batch may bring one rank new rows of so many rounds' bytes.
+  // A batch may bring one rank new rows of up to this many times max_round_bytes.
   static constexpr std::uint64_t kRoundsOfNewRows = 8;
 
-  // The arguments outlive it. `tickets` has every request of this rank that a round names. `max_round_bytes`:
-  // what a round gathers at most. Rounds that change state go into `log`.
+  // The arguments outlive it. `tickets` has every request of this rank that a round names. A round gathers at
+  // most `max_round_bytes`. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
                std::uint64_t max_round_bytes, const DistributionOptions& distribution, ArrayPool& arrays,
                Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
                RoomMaker* room_maker = nullptr);
 
-  // Begin and End stand around a round of the operation; `with` may have batches of the round. Every rank
-  // runs the same rounds. A round may leave work to the device, and answers to a later round, to the stages
-  // or to the log.
+  // Called before and after a round of the operation; `with` may have batches of the round. Every rank runs
+  // the same rounds. After End, the device may still have work of the round, and a later round, the stages or
+  // the log may give its answers.
   void Begin(const OperationTraits& operation, const Round& of, const CarriedBatches& with = {});
   void End(const Round& of);
 
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective.rank(); }
 
-  // REQUIRES: the table is there. Return what a round does on a table's bags, and on its rows by key.
+  // Return the round's batch of a table's bags, or of its rows by key. REQUIRES: the table exists.
   TableBatch BagsOf(const Round& of) {
     Table& table = *tables.Get(of.table);
     return {of, table, table.info.options.slots, collective.size()};
   }
   TableBatch KeysOf(const Round& of) { return {of, *tables.Get(of.table), 1, collective.size()}; }
 
-  // Answers the round's waiters on this rank: answer(request). Their arrays stay with the stage that uses
-  // them.
+  // Calls reply(request) for each waiter of the round on this rank. Their arrays stay with the stage that
+  // uses them.
   template <class R, class Reply>
   void AnswerMine(const Round& of, Reply reply, Stage* stage = nullptr) {
     for (const Ticket& waiter : of.waiters) {
       if (!IsMine(waiter)) continue;
       Request request = tickets.Take(waiter.number);
-      // Where rounds do not overlap, all is done by now: a caller that hears the answer finds the room.
+      // Without overlap all work is done by now: the arrays go first, so that an answered caller finds room.
       if (BatchPart* const batch = request.batch(); batch != nullptr && !stages.overlap())
         batch->DropArrays();
       reply(request.As<R>());
       if (stage != nullptr) stage->Keep(std::move(request));
     }
   }
-  // The same with request.done(outcome).
+  // Calls request.done(outcome) for each waiter.
   template <class R, class Outcome>
   void AnswerMineWith(const Round& of, const Outcome& outcome, Stage* stage = nullptr) {
     AnswerMine<R>(
         of, [&](R& request) { request.done(outcome); }, stage);
   }
-  // The same once the round is on every rank's disk; at once, if there is no journal.
+  // Does the same once the round is on every rank's disk; at once if there is no journal.
   template <class R, class Outcome>
   void AnswerMineOnceRecorded(const Round& of, const Outcome& outcome, Stage* stage = nullptr) {
     AnswerMine<R>(
         of,
         [&](R& request) {
-          const auto kept = std::make_shared<R>();  // with what the answer is charged to
+          const auto kept = std::make_shared<R>();  // with the charge for the answer
           kept->done = std::move(request.done);
           if (log.on() && !request.caller.is_server())
             request.caller.times().NoteApplied(CallTimes::Clock::now(), collective.watchdog().waited());
@@ -102,18 +102,19 @@ struct RoundContext {
         stage);
   }
 
-  // Makes room for the record of a round on batches, which has all arrays that came to this rank, if changes
+  // Reserves room for the record of a round on batches, with all arrays that came to this rank, if changes
   // are allowed now. RESOURCE_EXHAUSTED or UNAVAILABLE: the round may not change anything.
   Status MakeRoomForBatches(const Round& of);
-  // REQUIRES: there is room. Records a round on batches, with the arrays that came to this rank. `steps`,
-  // `with_state`: as RecordBatches has them (recorded_batches.h).
+  // Records a round on batches, with the arrays that came to this rank. `steps` and `with_state` are as for
+  // RecordBatches (recorded_batches.h). REQUIRES: MakeRoomForBatches was OK.
   void RecordBatchRound(RecordKind kind, const Round& of, std::span<const std::uint64_t> steps, Stage& stage,
                         bool with_state = false);
 
-  // The ranks agree that each can record a round without a batch. Room is made before anything changes. If
-  // the log is off, there is room.
+  // Reserves room for the record of a round without a batch, before anything changes, and lets the ranks
+  // agree that each has room. If the log is off, there is room.
   Status AgreeOnRoomToRecord(std::uint64_t more_bytes = 0);
-  // REQUIRES: there is room. The round changed state, and is recorded so, as write() says, if the log is on.
+  // Notes that the round changed state, and appends the record write() if the log is on. REQUIRES: room is
+  // reserved.
   template <class Write>
   void Record(RecordKind kind, const Write& write) {
     log.NoteChange(round);
@@ -130,15 +131,15 @@ struct RoundContext {
   Checkpointing& checkpointing;
   TableWork work;
   Stages stages;
-  std::uint64_t round = 0;                // the number of the one that is run
-  CarriedBatches carried;                 // with its proposal
-  std::vector<TableId> replaced = {};     // by a checkpoint's, in the last round
-  RoundOutcome* round_outcome = nullptr;  // of each round; null: it is not asked for
+  std::uint64_t round = 0;                // the number of the current round
+  CarriedBatches carried;                 // batches that came with the proposals
+  std::vector<TableId> replaced = {};     // by a checkpoint's tables, in the last round
+  RoundOutcome* round_outcome = nullptr;  // of each round; null: not wanted
 
  private:
-  // Says which tables' shards are about to work, so that others give memory back.
+  // Tells the scratch budget which tables' shards are about to work, so that others free memory.
   void UseScratch(const Round& of);
-  // Tells the round's tables' counters what it was, and what they are now.
+  // Updates the counters of the round's tables with the round and the tables' new state.
   void Count(const Round& of);
 
   std::vector<ScratchBudget::Batch> scratch_;

@@ -1,4 +1,4 @@
-// SaveCheckpoint and ReportCheckpoint: rounds that make checkpoints (checkpointing.h).
+// SaveCheckpoint and ReportCheckpoint: run the rounds that make checkpoints (checkpointing.h).
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_SAVE_CHECKPOINT_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_SAVE_CHECKPOINT_H_

@@ -1,4 +1,4 @@
-// SetLearningRate: a table's learning rate, from the next step on.
+// SetLearningRate: sets a table's learning rate from the next step on.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_SET_LEARNING_RATE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_SET_LEARNING_RATE_H_

@@ -1,4 +1,4 @@
-// Summarize: what a table is over all ranks, and its digest.
+// Summarize: summarizes a table over all ranks, with a digest on request.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
@@ -12,7 +12,7 @@
 
 namespace slotwise {
 
-// A table over all ranks.
+// A summary of a table over all ranks.
 struct TableSummary {
   std::uint64_t steps = 0;
   float learning_rate = 0;         // of the next step
