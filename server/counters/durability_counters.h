@@ -1,5 +1,5 @@
-// What a rank counts of its journal and of checkpoints.
-// Thread-safety: each member says who calls it; Read is for any thread, and is of no one instant.
+// Counters of a rank's journal and of checkpoints.
+// Thread-safety: each member names its thread; Read is for any thread, and returns no snapshot.
 #ifndef SLOTWISE_SERVER_COUNTERS_DURABILITY_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_DURABILITY_COUNTERS_H_
 
@@ -12,28 +12,28 @@
 
 namespace slotwise {
 
-// A rank's journal. Bytes are of records, with their headers.
+// Statistics of a rank's journal. Bytes are those of records with their headers.
 struct JournalStats {
-  std::uint64_t written_bytes = 0;   // and synced, since the rank started
-  std::uint64_t queued_bytes = 0;    // that wait to be written, or are being written
-  std::uint64_t appended_round = 0;  // the last that was recorded
-  std::uint64_t durable_round = 0;   // the last that is on this rank's disk
+  std::uint64_t written_bytes = 0;   // written and synced since the rank started
+  std::uint64_t queued_bytes = 0;    // waiting to be written, or being written
+  std::uint64_t appended_round = 0;  // the last recorded round
+  std::uint64_t durable_round = 0;   // the last round on this rank's disk
   bool failed = false;               // nothing is written any more
-  bool blocked = false;              // the last round that was to be recorded got no space, or no new file
+  bool blocked = false;              // the last round to be recorded got no space or no new file
   DurationStats syncs = {};          // by the file system
 };
 
 class JournalCounters {
  public:
-  // By the thread that writes: so many bytes are on the disk, of which the sync took so long.
+  // Counts bytes that a sync of this duration brought to disk. Called by the thread that writes.
   void CountSync(std::uint64_t bytes, std::chrono::nanoseconds duration) {
     written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     syncs_.Count(duration);
   }
-  // By the thread that appends.
+  // Called by the thread that appends.
   void NoteAppended(std::uint64_t round) { appended_round_.store(round, std::memory_order_relaxed); }
 
-  // Fills in what is counted here.
+  // Fills in the fields that are counted here.
   void Read(JournalStats& stats) const;
 
  private:
@@ -42,17 +42,17 @@ class JournalCounters {
   DurationCounter syncs_;
 };
 
-// Checkpoints since the rank started, and the newest one, of any rank: all ranks count the same.
+// Statistics of checkpoints since the rank started, and of the newest one; equal on all ranks.
 struct CheckpointStats {
   std::uint64_t written = 0;
-  std::uint64_t failed = 0;      // that could not be begun, written or published
-  std::uint64_t unreadable = 0;  // that were written, and could not be restored when they were read back
+  std::uint64_t failed = 0;      // not begun, written or published
+  std::uint64_t unreadable = 0;  // written, but not restorable when read back
   bool under_way = false;
-  std::uint64_t newest_bytes = 0;  // of all ranks' files; 0: there is none
+  std::uint64_t newest_bytes = 0;  // all ranks' files; 0: no checkpoint
   std::uint64_t newest_rows = 0;
-  DurationStats durations = {};  // from the round that began one until it exists
-  // How old the state on disk is without the journal, if it differs from the one in memory; else 0. Where
-  // there is no checkpoint: how long the folder has been in use.
+  DurationStats durations = {};  // from a checkpoint's first round until it exists
+  // The age of the newest checkpoint's state, if the state in memory differs from it; otherwise 0. Without a
+  // checkpoint: how long the folder has been in use.
   std::chrono::nanoseconds age{0};
 };
 
@@ -64,20 +64,20 @@ class CheckpointCounters {
     std::uint64_t bytes = 0;
     std::uint64_t rows = 0;
   };
-  // All of these by the engine's thread. There is a folder for checkpoints, whose newest one has the state of
-  // that time.
+  // The engine's thread calls these. Begin: there is a folder for checkpoints, and the newest one has the
+  // state at the time `since`.
   void Begin(const Written& newest, SteadyTime since);
-  // A checkpoint is under way, of the state at that time.
+  // Notes that a checkpoint of the state at that time is under way.
   void NoteBegun(SteadyTime now);
-  // It exists; a round that came meanwhile may have changed state.
+  // Notes that the checkpoint exists. Rounds may have changed state since it began.
   void CountWritten(const Written& checkpoint, SteadyTime now);
   void CountFailed();
   void CountUnreadable() { unreadable_.fetch_add(1, std::memory_order_relaxed); }
   void NoteEnded() { under_way_.store(false, std::memory_order_relaxed); }
-  // Whether the state in memory has something that the newest checkpoint lacks.
+  // Notes whether the state in memory has changes that the newest checkpoint lacks.
   void NoteChanged(bool changed) { changed_.store(changed, std::memory_order_relaxed); }
 
-  // Whether there is a folder for checkpoints.
+  // Returns whether there is a folder for checkpoints.
   bool on() const { return on_.load(std::memory_order_acquire); }
   CheckpointStats Read(SteadyTime now) const;
 
@@ -89,8 +89,8 @@ class CheckpointCounters {
   std::atomic<bool> changed_ = false;
   std::atomic<std::uint64_t> written_ = 0, failed_ = 0, unreadable_ = 0;
   std::atomic<std::uint64_t> newest_bytes_ = 0, newest_rows_ = 0;
-  Nanoseconds newest_since_ = 0;  // when the state was of now that the newest checkpoint has
-  SteadyTime begun_;              // the engine's thread's
+  Nanoseconds newest_since_ = 0;  // the time of the newest checkpoint's state
+  SteadyTime begun_;              // used by the engine's thread
   DurationCounter durations_;
 };
 

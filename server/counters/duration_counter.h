@@ -1,5 +1,5 @@
-// DurationCounter: how often something took how long (slotwise/server_stats.h has the buckets).
-// Thread-safety: any thread. A reading is of no one instant.
+// DurationCounter: a histogram of durations (slotwise/server_stats.h has the buckets).
+// Thread-safety: any thread. A reading is no snapshot.
 #ifndef SLOTWISE_SERVER_COUNTERS_DURATION_COUNTER_H_
 #define SLOTWISE_SERVER_COUNTERS_DURATION_COUNTER_H_
 

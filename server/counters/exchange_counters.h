@@ -1,5 +1,5 @@
-// ExchangeCounters: how long the ranks' exchanges of arrays took, by operation.
-// Thread-safety: any thread. A reading is of no one instant.
+// ExchangeCounters: histograms of the durations of exchanges between ranks, by operation.
+// Thread-safety: any thread. A reading is no snapshot.
 #ifndef SLOTWISE_SERVER_COUNTERS_EXCHANGE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_EXCHANGE_COUNTERS_H_
 
@@ -13,14 +13,14 @@
 
 namespace slotwise {
 
-// What an exchange does (server/collective/exchange.h).
+// The operations of an exchange (server/collective/exchange.h).
 enum class ExchangeOperation : std::uint8_t { kAllGather, kReduceScatter, kAllToAll };
 inline constexpr std::size_t kExchangeOperations = 3;
 
-// Returns the operation's name: "all_gather".
+// Returns the operation's name, such as "all_gather".
 std::string_view ToString(ExchangeOperation operation);
 
-// How long the operations took that were timed, by ExchangeOperation.
+// The durations of the timed operations, by ExchangeOperation.
 using ExchangeStats = std::array<DurationStats, kExchangeOperations>;
 
 class ExchangeCounters {

@@ -1,5 +1,5 @@
-// StepsCounter: how often something was how many steps, in buckets whose bounds are 0, 1, 2, 4, 8 and so on.
-// Thread-safety: Count by one thread, Read by any. A reading is of no one instant.
+// StepsCounter: a histogram of numbers of steps, in buckets whose bounds are 0, 1, 2, 4, 8 and so on.
+// Thread-safety: one thread calls Count, any thread calls Read. A reading is no snapshot.
 #ifndef SLOTWISE_SERVER_COUNTERS_STEPS_COUNTER_H_
 #define SLOTWISE_SERVER_COUNTERS_STEPS_COUNTER_H_
 
@@ -12,12 +12,12 @@ namespace slotwise {
 
 // One reading.
 struct StepsStats {
-  // The last bucket has no bound; that of the one before is 4096.
+  // The last bucket has no bound; the bucket before it has the bound 4096.
   static constexpr std::size_t kBuckets = 15;
   std::array<std::uint64_t, kBuckets> buckets = {};
-  std::uint64_t sum = 0;  // of the steps
+  std::uint64_t sum = 0;  // of all counted numbers
 
-  // Returns the most steps that count in a bucket. REQUIRES: it is not the last one.
+  // Returns the largest number of steps that counts in the bucket. REQUIRES: it is not the last bucket.
   static constexpr std::uint64_t BoundOf(std::size_t bucket) {
     return bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
   }

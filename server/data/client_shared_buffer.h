@@ -1,9 +1,9 @@
-// ClientSharedBuffer: memory that a connection shares with its client: the host's, or the device's.
-// ClientSharedBuffers: makes it, within budgets.
+// ClientSharedBuffer: host or device memory that a connection shares with its client.
+// ClientSharedBuffers: makes shared buffers within budgets.
 //
-// Host memory goes back to the system when the connection ends, whatever its client does
-// (wire/shared_memory.h). Device memory cannot be taken back: what a client has mapped stays until its
-// process is gone, and is charged as long.
+// Host memory is freed when the connection ends, whatever the client does (wire/shared_memory.h). Device
+// memory that a client has mapped cannot be taken back: it stays, and is charged, until the client's process
+// is gone.
 // Thread-safety: plain values; ClientSharedBuffers: any thread.
 #ifndef SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
 #define SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
@@ -24,13 +24,13 @@ namespace slotwise {
 
 struct ClientSharedBuffer {
   std::span<std::byte> bytes;
-  int descriptor = -1;     // the memory's
+  int descriptor = -1;     // file descriptor of the memory
   bool on_device = false;  // `bytes` are device memory
   std::shared_ptr<void> owner;
-  std::unique_ptr<IngestCopy> arrivals = nullptr;  // of device memory: brings calls' arrays out of it
+  std::unique_ptr<IngestCopy> arrivals = nullptr;  // copies calls' arrays out of device memory
 
   std::uint32_t mib() const { return static_cast<std::uint32_t>(bytes.size() >> 20); }
-  // The bytes at a place; nothing if they are not all of places, or are not aligned as arrays are.
+  // Returns `size` bytes at `at`; nothing if they are not all in the buffer, or not aligned as arrays are.
   std::optional<std::span<std::byte>> Place(std::uint64_t at, std::uint64_t size) const;
   bool Has(const void* address) const {
     const auto* const at = static_cast<const std::byte*>(address);
@@ -50,15 +50,15 @@ class ClientSharedBuffers {
   // No connection gets more than this share of the device memory.
   static constexpr std::uint64_t kDeviceShareOfOne = 4;
 
-  // Returns as much host memory as is asked for, or less; null if clients share as much as they may, or the
-  // device does not reach such memory.
+  // Returns a buffer of host memory of the requested size or smaller; null if the budget is used up, or a GPU
+  // is the device.
   std::shared_ptr<ClientSharedBuffer> Make(std::uint32_t asked_mib);
-  // The same of device memory, for the client at the other end of a Unix socket. Null, too: it cannot be told
-  // when the client's process is gone.
+  // Does the same with device memory, for the client at the other end of a Unix socket. Also returns null if
+  // the system cannot tell when the client's process is gone.
   std::shared_ptr<ClientSharedBuffer> MakeOnDevice(std::uint32_t asked_mib, int socket);
 
-  // Charges so many bytes of device memory to the copies of calls' arrays. Nothing: they take too much. The
-  // copies of all clients take as much as one client may be given.
+  // Reserves `bytes` bytes of device memory for copies of calls' arrays; nothing if the copies take too much.
+  // All clients' copies together may take as much as one client's shared buffer.
   std::optional<Reservation> ReserveCopies(std::uint64_t bytes) { return copies_.Reserve(bytes); }
 
   std::uint64_t shared_bytes() const { return shared_.used(); }
@@ -69,7 +69,7 @@ class ClientSharedBuffers {
  private:
   // Device memory that a client may still have, though its connection has ended.
   struct Departed {
-    int process;  // a descriptor of it, to be closed
+    int process;  // its descriptor, to be closed
     Reservation charge;
   };
   struct Left;

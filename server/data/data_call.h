@@ -1,4 +1,4 @@
-// A call of the data transport, from its frame to checked requests, whose arrays stay in the frame's body.
+// Makes checked requests from a frame of the data transport; their arrays stay in the frame's body.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_DATA_DATA_CALL_H_
 #define SLOTWISE_SERVER_DATA_DATA_CALL_H_
@@ -19,17 +19,17 @@
 
 namespace slotwise {
 
-// Returns why a head is none that is to be parsed; empty if it is. Parsed, it takes kParsed times its bytes
-// at most, and a little.
+// Returns why a head must not be parsed; empty if it may be. A parsed head takes at most about kParsed times
+// its bytes.
 std::string HeadObjection(std::span<const std::byte> head);
 inline constexpr std::uint64_t kParsed = 16;
 
-// Returns why a call with a body of so many bytes, on a device or not, is none of this protocol; empty if it
-// is one.
+// Returns why a call with a body of `body_bytes` bytes breaks the protocol; empty if it does not.
+// `on_device`: the body lies in device memory.
 std::string Objection(const v1::DataCall& call, std::uint64_t body_bytes, bool on_device);
 
-// Make requests of the call's lookups, or pushes. REQUIRES: there is no objection to the call and its body.
-// Errors as check.h's, with the message's place if the call is of many.
+// Make requests from the call's lookups or pushes. Errors are those of check.h, with the message's place in a
+// call of many. REQUIRES: Objection is empty.
 Result<std::vector<CheckedLookup>> CheckLookups(const v1::DataCall& call,
                                                 const std::shared_ptr<std::byte[]>& body,
                                                 const FindTable& find_table);
@@ -40,13 +40,13 @@ Result<std::vector<PushRequest>> CheckPushes(const v1::DataCall& call,
 // Returns how many bytes lookups' values take in a reply's body.
 std::uint64_t BytesOfValues(const std::vector<CheckedLookup>& lookups);
 
-// Says where lookups' values go, as in a reply's body: `values`, of the device's memory or the host's, which
-// `owner` keeps. Returns whether they fit there: if not, they go to memory of the engine's.
+// Places the lookups' values in `values`, device or host memory that `owner` keeps, in the layout of a
+// reply's body. Returns false if they do not fit: they then go to the engine's own memory.
 bool PlaceValues(std::span<std::byte> values, const std::shared_ptr<void>& owner, bool on_device,
                  std::vector<CheckedLookup>& lookups);
 
-// Returns what a caller is to hear: answers, but no rows of lookups once its deadline has passed, because
-// the client does not take them. What became of its steps takes few bytes.
+// Returns `answers`, but an error in place of lookups' rows once the caller's deadline has passed, because
+// the client no longer takes them. The outcomes of pushes are still sent, in few bytes.
 Result<EmbeddingAnswers> WithoutLateRows(const Caller& caller, Result<EmbeddingAnswers> answers);
 
 }  // namespace slotwise

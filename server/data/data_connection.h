@@ -1,8 +1,8 @@
 // DataConnection: the server's end of one connection of the data transport.
 //
-// A call's arrays are read, or copied from a shared buffer, into one piece of the engine's own memory, in
-// which they stay until the device is done with them; a lookup's rows are sent from where the round left
-// them. Thread-safety: FrameStream's.
+// A call's arrays are read, or copied from a shared buffer, into one block of the engine's own memory, where
+// they stay until the device is done with them. A lookup's rows are sent directly from the round's output.
+// Thread-safety: as for FrameStream.
 #ifndef SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
 #define SLOTWISE_SERVER_DATA_DATA_CONNECTION_H_
 
@@ -31,13 +31,13 @@
 
 namespace slotwise {
 
-// DataShared has what the connections of a server share.
+// The state that the connections of a server share.
 struct DataShared {
   DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate)
       : DataShared(with, its_engine, its_gate,
                    [&its_engine](const Caller& caller) { return TablesFor(its_engine, caller); }) {}
   using FindTableOf = std::function<FindTable(const Caller&)>;  // the caller outlives the result
-  // Calls are checked by the tables that `finds` says.
+  // Checks of calls find their tables by `finds`.
   DataShared(const DataOptions& with, Engine& its_engine, Gate& its_gate, FindTableOf finds)
       : options(with),
         engine(its_engine),
@@ -50,14 +50,14 @@ struct DataShared {
   Gate& gate;
   Budget received;
   ClientSharedBuffers shared_buffers;
-  std::atomic<bool> stopping = false;  // the server
+  std::atomic<bool> stopping = false;  // the server is stopping
   const FindTableOf find_table;
 };
 
 class DataConnection final : public FrameStream {
  public:
-  // `shared`, and `loop`, whose the socket is, outlive the connection. `shared_buffer` is what it shares with
-  // its client; null: nothing. `token` ends with it.
+  // `shared`, and the socket's `loop`, outlive the connection. `shared_buffer` is shared with the client;
+  // null: none. The connection destroys `token` as it ends.
   DataConnection(Socket socket, std::string peer, DataShared& shared,
                  std::shared_ptr<ClientSharedBuffer> shared_buffer, BusyPolling& loop,
                  std::shared_ptr<void> token);
@@ -74,16 +74,15 @@ class DataConnection final : public FrameStream {
   std::shared_ptr<DataConnection> self() {
     return std::static_pointer_cast<DataConnection>(shared_from_this());
   }
-  // Whether the arrays of the call that is being read lie in device memory.
+  // Returns whether the arrays of the call being read lie in device memory.
   bool OnDevice() const {
     return call_.has_allocations() && shared_buffer_ != nullptr && shared_buffer_->on_device;
   }
-  // Sets the places of the call that is being read. Returns why it is none of this protocol; empty if it is
-  // one.
+  // Sets places_ for the call being read. Returns why the call breaks the protocol; empty if it does not.
   std::string FindPlaces();
-  // Makes requests of the call's messages and hands them to the engine.
+  // Makes requests from the call's messages and submits them to the engine.
   void Submit(const Caller& caller, const AnswerCall& answer);
-  // The same of a call whose arrays lie in device memory.
+  // Does the same for a call whose arrays lie in device memory.
   void SubmitOnDevice(const Caller& caller, const AnswerCall& answer);
   void Answer(std::uint64_t id, const Caller& caller, Result<EmbeddingAnswers> answers);
 
@@ -97,7 +96,7 @@ class DataConnection final : public FrameStream {
   v1::DataCall call_;
   std::uint64_t frame_bytes_ = 0;
   Status refusal_;
-  Caller::Clock::time_point deadline_;  // on its timeout, which begins as its head is here
+  Caller::Clock::time_point deadline_;  // the call's timeout runs from the arrival of its head
   std::shared_ptr<std::byte[]> block_;
   struct Places {
     std::span<const std::byte> body;
@@ -108,9 +107,9 @@ class DataConnection final : public FrameStream {
 
   std::mutex calls_mutex_;
   // Guarded by calls_mutex_:
-  std::unordered_map<std::uint64_t, Caller> calls_;  // that are not answered, by id
-  std::uint64_t answers_ = 0;                        // that are not with the system yet
-  bool full_ = false;                                // nothing is read
+  std::unordered_map<std::uint64_t, Caller> calls_;  // unanswered calls, by id
+  std::uint64_t answers_ = 0;                        // not yet taken by the system
+  bool full_ = false;                                // reading has paused
 };
 
 }  // namespace slotwise

@@ -1,5 +1,5 @@
-// A call of the data transport whose arrays lie in a shared buffer of the device's memory: they are copied
-// there, and requests are made of the copies, by what the device has found of them. Thread-safety: free
+// Makes checked requests from a call of the data transport whose arrays lie in a shared buffer of device
+// memory. The device copies and checks the arrays, and the requests use the copies. Thread-safety: free
 // functions.
 #ifndef SLOTWISE_SERVER_DATA_DEVICE_CALL_H_
 #define SLOTWISE_SERVER_DATA_DEVICE_CALL_H_
@@ -16,8 +16,8 @@
 
 namespace slotwise {
 
-// A call's body in device memory, which its client may write at any moment; what copies it; and what the copy
-// is charged to, which ends with the copy.
+// A call's body in device memory, which the client may write at any time; the IngestCopy that copies it; and
+// the charge for the copy, which ends with the copy.
 struct DeviceBody {
   std::span<const std::byte> bytes;
   IngestCopy& arrivals;
@@ -27,8 +27,8 @@ struct DeviceBody {
 // Returns how many bytes the copies of a call's arrays take.
 std::uint64_t BytesOfCopies(const v1::DataCall& call);
 
-// As CheckLookups and CheckPushes. REQUIRES: there is no objection to the call and its body. Throws
-// std::bad_alloc if there is no device memory for the copies.
+// As CheckLookups and CheckPushes. Throws std::bad_alloc if there is no device memory for the copies.
+// REQUIRES: Objection is empty.
 Result<std::vector<CheckedLookup>> CheckLookupsOnDevice(const v1::DataCall& call, DeviceBody& body,
                                                         const FindTable& find_table);
 Result<std::vector<PushRequest>> CheckPushesOnDevice(const v1::DataCall& call, DeviceBody& body,

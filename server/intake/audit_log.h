@@ -1,8 +1,8 @@
-// The audit log says who changed what a server has: log lines about tables, rows and checkpoints.
+// The audit log records who changed a server's tables, rows and checkpoints.
 //
-// A caller may ask for as much as it likes, so lines have a bound, each principal its own: no deeds of one
-// hide another's. Lines that were held back are counted in the principal's next one of that kind, or, where
-// none follows, in a line of their own once the interval is over.
+// A caller may send any number of requests, so the lines are bounded. Each principal has its own bound, so
+// that the deeds of one hide no deed of another. The principal's next line of a kind says how many lines of
+// that kind were held back; if none follows, a separate line says it once the interval is over.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_INTAKE_AUDIT_LOG_H_
 #define SLOTWISE_SERVER_INTAKE_AUDIT_LOG_H_
@@ -16,27 +16,27 @@
 
 namespace slotwise {
 
-// What a deed does. Each kind has its own bound, so that many small deeds hide none that takes something
-// away.
+// The kind of a deed. Each kind has its own bound, so that many small deeds hide none that removes something.
 enum class Deed : std::uint8_t {
   kMakes,       // tables, rows, checkpoints
-  kTakesAway,   // drops tables, erases rows, goes back to a checkpoint
+  kTakesAway,   // drops tables, erases rows, loads a checkpoint
   kTakesAlong,  // exports rows
   kSets         // learning rates, and which checkpoints are kept
 };
 
-// So many lines of a principal, or of all callers of a server without principals, in so long.
+// The bound of lines of each kind in an interval, for a principal or for all callers of a server without
+// principals.
 inline constexpr std::uint32_t kAuditLines = 32;
 inline constexpr std::chrono::seconds kAuditInterval{10};
 
-// Logs "`deed`, as CALLER asked". `deed` is a sentence's beginning, such as "table ads is made".
+// Logs "`deed`, as CALLER asked". `deed` begins a sentence, such as "table ads is made".
 void LogDeed(Deed kind, std::string_view deed, const Caller& caller);
 
-// Logs how many lines were held back, of each principal and kind whose interval is over at `now` and whom no
-// line has told of them.
+// Logs how many lines were held back, for each principal and kind whose interval is over at `now`, unless a
+// line has said so already.
 void LogHeldBackDeeds(std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
-// Calls LogHeldBackDeeds in every interval, by a thread of its own, and as it ends, then for all intervals.
+// Calls LogHeldBackDeeds once an interval on its own thread; the destructor calls it for all intervals.
 class HeldBackDeeds {
  public:
   HeldBackDeeds();

@@ -1,8 +1,8 @@
-// CallCounters: what a rank counts of lookups and pushes, whichever transport they came through: how many,
-// how long, and where the time went (slotwise/server_stats.h says what the numbers mean).
+// CallCounters: counts a rank's lookups and pushes over all transports: their number, their latency, and the
+// time in each stage (slotwise/server_stats.h explains the numbers).
 //
-// A call is counted once, when it is over, by a few additions to counters that threads share.
-// Thread-safety: any thread. A reading is of no one instant: calls that end meanwhile may be in a part of it.
+// A call is counted once, when it is over, by a few additions to shared counters.
+// Thread-safety: any thread. A reading is no snapshot: calls that end meanwhile may be in a part of it.
 #ifndef SLOTWISE_SERVER_INTAKE_CALL_STATS_H_
 #define SLOTWISE_SERVER_INTAKE_CALL_STATS_H_
 
@@ -21,14 +21,14 @@ namespace slotwise {
 
 class CallCounters {
  public:
-  // Counts a lookup or push that is over; a call of another kind is not counted.
+  // Counts a finished lookup or push; calls of other kinds are not counted.
   void Count(const EndedCall& call);
 
-  // Fills in the rank's lookups and pushes, when it started, and for how long it has counted.
+  // Fills in the rank's lookups and pushes, its start, and for how long it has counted.
   void Read(RankStats& stats) const;
 
  private:
-  // Each kind of calls has cache lines of its own.
+  // Each kind of call has cache lines of its own.
   struct alignas(64) OfKind {
     void Count(const EndedCall& call);
     CallStats Read() const;
@@ -50,8 +50,8 @@ class CallCounters {
   OfKind pushes_;
 };
 
-// Logs a lookup or push that is over, at the level "debug": who called, with the trace, what became of the
-// call, and how long it took. Does little where the level is another. Thread-safety: any thread.
+// Logs a finished lookup or push at the level "debug": the caller with its trace, the call's outcome, and its
+// latency. Does little at other levels. Thread-safety: any thread.
 void LogCall(const Caller& caller, const EndedCall& call);
 
 }  // namespace slotwise

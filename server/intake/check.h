@@ -1,5 +1,5 @@
-// Checks messages of the data path, whichever transport they came through, and makes the engine's requests of
-// them; no room past intake sees an invalid batch.
+// Checks messages of the data path, of all transports, and makes engine requests from them. No code behind
+// intake sees an invalid batch.
 //
 // Errors name the field and the value. INVALID_ARGUMENT: a value can never be right. NOT_FOUND: there is no
 // such table. RESOURCE_EXHAUSTED: no protobuf message can hold the lookup's reply.
@@ -21,12 +21,12 @@
 
 namespace slotwise {
 
-// What a device has found of a request's arrays, which lie in its memory: what is checked and hashed here of
-// others. Offsets that were left out have been written there.
+// A device's findings on a request's arrays in device memory: for these arrays the device does the checks and
+// hashes that are done here for host memory. It has also written the offsets that a message leaves out.
 struct FoundArrays {
-  IngestCopy* by = nullptr;  // brings here what is wrong
+  IngestCopy* by = nullptr;  // copies wrong values to the host, for errors
   ArrivedArray keys, offsets, weights, gradients;
-  bool wide_offsets = false;  // they came with 64 bits
+  bool wide_offsets = false;  // the client sent 64-bit offsets
 };
 
 // The arrays that lookups and pushes share.
@@ -44,28 +44,28 @@ struct CheckedLookup {
   std::uint32_t width = 0;  // elements a sample: slots · dim
 };
 
-// The messages' own arrays are not looked at.
+// Check a message with the given arrays; arrays in the message itself are ignored.
 Result<CheckedLookup> CheckLookup(const v1::LookupRequest& message, BatchArrays arrays,
                                   const FindTable& find_table);
 // Sets every field but `done` and `caller`.
 Result<PushRequest> CheckPush(const v1::PushRequest& message, BatchArrays arrays, WireNumbers gradients,
                               const FindTable& find_table);
 
-// Decode a message from its bytes, and check it. Keys, weights and gradients are read into memory of
-// `arrays`, if given: straight from the bytes to where the device reads them. INVALID_ARGUMENT: the bytes are
-// not a valid message.
+// Decode a message from its bytes, and check it. If `arrays` is given, keys, weights and gradients are read
+// from the bytes directly into its memory, where the device reads them. INVALID_ARGUMENT: the bytes are not a
+// valid message.
 Result<CheckedLookup> DecodeLookup(const MessageBytes& bytes, const FindTable& find_table,
                                    ArrayPool* arrays = nullptr);
 Result<PushRequest> DecodePush(const MessageBytes& bytes, const FindTable& find_table,
                                ArrayPool* arrays = nullptr);
 
-// Returns the steps that a message names as acknowledged to its client.
+// Returns the last step that, according to the message, was acknowledged to its client.
 Acknowledged AcknowledgedIn(const v1::AcknowledgedState& message);
 
-// The type that a message's `field` names.
+// Returns the type that a message's `field` names.
 Result<DataType> CheckDataType(v1::DataType type, std::string_view field);
 
-// The messages' names in calls of several, for refusals.
+// The names of a call's lists of messages, for refusals.
 inline constexpr std::string_view kLookups = "lookups";
 inline constexpr std::string_view kPushes = "pushes";
 

@@ -1,11 +1,10 @@
-// Lookups and pushes of a call, from checked requests to one answer, whichever transport the call came
-// through.
+// Submits the checked lookups or pushes of a call, of all transports, and makes one answer of theirs.
 //
-// A call of several messages is taken in by the engine whole or not at all, and answered once: if requests
-// were refused, the first one's refusal is the answer, with its place in the message. A refusal of the whole
-// call, or one whose reason is a table of the step that is not in this call, has no place. A push may wait
-// for parts that come with no message any more once another push of the call is refused: so the first refusal
-// of a push that would be refused again is the answer at once.
+// The engine takes in all messages of a call or none, and the call is answered once: if requests are refused,
+// the answer is the first one's refusal, with its place in the message. A refusal of the whole call, or one
+// whose reason is a table of the step that is not in this call, has no place. After a push of the call is
+// refused, another push of the call may wait for parts that will never come: so the first refusal that a
+// retry would repeat is the answer at once.
 // Thread-safety: free functions; `answer` is called once, on the engine's thread or on the caller's.
 #ifndef SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
 #define SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
@@ -29,17 +28,18 @@ struct LookupAnswer {
   std::uint32_t samples = 0;
   std::uint32_t width = 0;
   PooledValues values = {};
-  std::uint64_t lost_from = 0;  // of the steps that the request names as acknowledged (Starts::LostFrom)
+  std::uint64_t lost_from = 0;  // the first lost one of the acknowledged steps (Starts::LostFrom)
 };
 struct PushAnswer {
   AppliedStep applied;
-  std::uint64_t lost_from = 0;  // as a LookupAnswer's
+  std::uint64_t lost_from = 0;  // as in LookupAnswer
 };
-// To each request of a call, in their order.
+// The answers to a call's requests, in their order.
 using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, PushAnswer>>;
 using AnswerCall = std::function<void(Result<EmbeddingAnswers>)>;
 
-// `many`: the call is one of several messages, be there one or none. REQUIRES: the caller is not the server.
+// `many`: the call is LookupMany or PushMany, with any number of messages. REQUIRES: the caller is not the
+// server.
 void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
                    AnswerCall answer);
 // INVALID_ARGUMENT: two pushes are the same part of the same step and have different bodies, or a step has
@@ -47,7 +47,7 @@ void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLook
 void SubmitPushes(Engine& engine, const Caller& caller, std::vector<PushRequest> pushes, bool many,
                   AnswerCall answer);
 
-// The messages that answer a lookup, without the values, and a push.
+// Return the messages that answer a lookup, without the values, and a push.
 v1::LookupReply MessageOf(const LookupAnswer& answer, std::uint64_t instance);
 v1::PushReply MessageOf(const PushAnswer& answer, std::uint64_t instance);
 

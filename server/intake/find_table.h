@@ -1,5 +1,5 @@
-// Finds the table that a caller names, if he may do there what he asks for. It is apart from the checks of
-// fields, which know no engine. Thread-safety: free functions.
+// Finds the table that a caller names, if the caller has the rights. Separate from the checks of fields,
+// which do not depend on the engine. Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_INTAKE_FIND_TABLE_H_
 #define SLOTWISE_SERVER_INTAKE_FIND_TABLE_H_
 
@@ -14,13 +14,13 @@
 
 namespace slotwise {
 
-// Finds the table that a caller names, for whom `needs` are the rights that he needs on it: PERMISSION_DENIED
-// if he lacks them, NOT_FOUND if there is no such table; both name it.
+// Finds the table that a caller names. PERMISSION_DENIED: the caller lacks the rights `needs` on the table.
+// NOT_FOUND: there is no such table. Both errors name the table.
 using FindTable = std::function<Result<TableInfo>(std::string_view name, Rights needs)>;
 
-// Finds the engine's tables for a caller. `engine` and `caller` outlive the result.
+// Returns a function that finds the engine's tables for a caller. `engine` and `caller` outlive the function.
 FindTable TablesFor(const Engine& engine, const Caller& caller);
-// The same, once.
+// Finds one table in the same way.
 Result<TableInfo> TableNamed(const Engine& engine, const Caller& caller, std::string_view name, Rights needs);
 
 }  // namespace slotwise

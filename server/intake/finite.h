@@ -13,8 +13,8 @@
 
 namespace slotwise {
 
-// Returns the index of the first of `size` numbers of that type that is NaN or infinite, if there is one.
-// Else adds all of them to `hash` and to `squares`, if given, while they are in the processor's cache.
+// Returns the index of the first of `size` numbers of `type` that is NaN or infinite. If there is none, adds
+// all numbers to `hash` and to `squares`, if given, while they are in the processor's cache.
 std::optional<std::size_t> FirstNonFinite(const void* numbers, DataType type, std::size_t size,
                                           ArrayHash* hash = nullptr, SampledSquares* squares = nullptr);
 

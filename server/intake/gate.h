@@ -1,5 +1,5 @@
-// Every call of every transport passes the Gate, which says who calls, is closed while the server starts, and
-// counts the calls inside, and those that are over. Thread-safety: safe from any thread.
+// Gate: every call of every transport passes it. The gate authenticates callers, is closed while the server
+// starts, and counts running and finished calls. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_INTAKE_GATE_H_
 #define SLOTWISE_SERVER_INTAKE_GATE_H_
 
@@ -20,21 +20,21 @@ namespace slotwise {
 
 class Gate {
  public:
-  // Without `access`, which outlives the gate, everybody may do everything.
+  // `access` outlives the gate. Null: every caller may do everything.
   explicit Gate(const AccessControl* access = nullptr) : access_(access) {}
 
-  // Returns who calls, for Caller (access_control.h).
+  // Returns the principal of a caller (access_control.h).
   PrincipalPtr Authenticate(std::string_view authorization,
                             std::span<const std::string> certificate_names) const {
     return access_ == nullptr ? nullptr : access_->Authenticate(authorization, certificate_names);
   }
-  // The same of a call that brings a bare token; empty: none.
+  // Does the same for a bare token; empty: none.
   PrincipalPtr AuthenticateToken(std::string_view token) const {
     return access_ == nullptr ? nullptr : access_->AuthenticateToken(token);
   }
   // Returns whether a user of this host may connect to a Unix socket.
   bool LetsIn(std::uint32_t user) const { return access_ == nullptr || access_->LetsIn(user); }
-  // Returns whether callers have to say who they are.
+  // Returns whether callers have to authenticate.
   bool asks_who() const { return access_ != nullptr && !access_->open(); }
 
   void Open() {
@@ -50,12 +50,12 @@ class Gate {
     ++inside_;
     const Principal* const who = caller.principal();
     if (who != nullptr && !who->refusal.ok()) return who->refusal;
-    // A transport that has not asked lets no call in.
+    // A call from a transport that did not authenticate it is refused.
     if (who == nullptr && asks_who()) return Unauthenticated("the caller was not asked for a name");
     return open_ ? Status() : Unavailable("the server is starting: try again").Because(Reason::kStarting);
   }
 
-  // Called when a call is over: its reply is with the operating system, or its caller is gone.
+  // Called when a call is over: the operating system has its reply, or its caller is gone.
   void Leave(const Caller& caller) {
     if (caller.times().kind() != CallKind::kOther) {
       const EndedCall ended = caller.times().End();

@@ -1,4 +1,4 @@
-// Quotes what callers sent, for messages and log lines. Thread-safety: a free function.
+// Quotes text from callers, for messages and log lines. Thread-safety: a free function.
 #ifndef SLOTWISE_SERVER_INTAKE_QUOTED_H_
 #define SLOTWISE_SERVER_INTAKE_QUOTED_H_
 
