@@ -12,8 +12,8 @@ double HotKeyStats::ShareOf(std::size_t most) const {
   return sampled == 0 ? 0 : static_cast<double>(count) / static_cast<double>(sampled);
 }
 
-// Keys that somebody crafts to collide share a bucket of the map. They are no more than `most`, and one key
-// of a thousand is looked up, so the secret hash of tables is not needed here.
+// Keys that somebody crafts to collide share a bucket of the map. The map has at most `most` keys, and one
+// key of a thousand is looked up, so the map does not need the tables' secret hash.
 SpaceSaving::SpaceSaving(std::size_t most, std::uint64_t window) : most_(most), window_(window) {
   counters_.reserve(most_);
   place_of_.reserve(most_);
@@ -39,8 +39,8 @@ void SpaceSaving::Count(Key key) {
   counter = {key, counter.count + 1, counter.count};
 }
 
-// Counts only grow between two calls of Halve, and a key that is replaced is past `least_`. So each counter
-// is looked at once for each value of `least_`.
+// Counts only grow between two calls of Halve, and a replaced key's new count is above `least_`. So each
+// counter is visited once for each value of `least_`.
 std::size_t SpaceSaving::FindLeast() {
   for (; next_ < counters_.size(); ++next_) {
     if (counters_[next_].count == least_) return next_;
@@ -57,7 +57,7 @@ void SpaceSaving::Halve() {
     counter.count /= 2;
     counter.others /= 2;
   }
-  next_ = counters_.size();  // nothing is known of who is least
+  next_ = counters_.size();  // the least counter is unknown
 }
 
 HotKeyStats SpaceSaving::Read() const {

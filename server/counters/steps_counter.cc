@@ -8,7 +8,7 @@ namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-// There is one writer, so that a sum needs no locked instruction.
+// There is only one writer, so a sum needs no locked instruction.
 void Increase(std::atomic<std::uint64_t>& count, std::uint64_t more) {
   count.store(count.load(kRelaxed) + more, kRelaxed);
 }

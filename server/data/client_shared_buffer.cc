@@ -19,11 +19,11 @@ namespace slotwise {
 namespace {
 
 constexpr std::uint64_t kLeastSharedBuffer = std::uint64_t{1} << 20;
-// No connection gets more than this share of what clients may share.
+// No connection gets more than one kShareOfOne-th of the budget for shared buffers.
 constexpr std::uint64_t kShareOfOne = 8;
 
-// Returns a descriptor of the process at the other end, which can be read once it is gone; -1: the system
-// does not tell.
+// Returns a descriptor of the process at the other end, which becomes readable when the process is gone; -1
+// if the system does not tell.
 int ProcessAt(int socket) {
   int process = -1;
   socklen_t size = sizeof(process);
@@ -39,7 +39,7 @@ bool IsGone(int process) {
   return poll(&asked, 1, 0) > 0;
 }
 
-// Calls make(bytes) with less and less, until there is something.
+// Calls make(bytes) with fewer and fewer bytes until it returns a buffer.
 template <class Make>
 std::shared_ptr<ClientSharedBuffer> MakeAtMost(std::uint64_t asked, std::uint64_t most, const Make& make) {
   for (std::uint64_t bytes = std::min(asked, most) >> 20 << 20; bytes >= kLeastSharedBuffer;
@@ -59,9 +59,9 @@ std::optional<std::span<std::byte>> ClientSharedBuffer::Place(std::uint64_t at, 
   return bytes.subspan(at, size);
 }
 
-// The memory ends with its connection, and the charge with it.
+// The memory and its charge end with the connection.
 std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::Make(std::uint32_t asked_mib) {
-  // A GPU would copy from and to memory that is not pinned with the engine's thread waiting.
+  // The engine's thread would have to wait for a GPU's copies from and to memory that is not pinned.
   if (!device_.SharesHostMemory()) return nullptr;
   const std::uint64_t most = std::max(shared_.limit() / kShareOfOne, kLeastSharedBuffer);
   return MakeAtMost(std::uint64_t{asked_mib} << 20, most, [&](std::uint64_t bytes) {
@@ -82,7 +82,8 @@ std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::Make(std::uint32_t aske
   });
 }
 
-// What is charged beyond the connections. It outlives the shared buffers, which may outlive their maker.
+// The device memory that stays charged after its connection. It outlives the shared buffers, which may
+// outlive ClientSharedBuffers.
 struct ClientSharedBuffers::Left {
   ~Left() {
     for (const Departed& departed : all) close(departed.process);
@@ -110,7 +111,7 @@ std::uint64_t ClientSharedBuffers::device_bytes() {
 }
 
 std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::MakeOnDevice(std::uint32_t asked_mib, int socket) {
-  // The memory, and what it is charged to until the client's process is gone.
+  // The memory, and its charge until the client's process is gone.
   struct Owner {
     Owner(std::shared_ptr<Left> goes_to, int process, Reservation of)
         : left(std::move(goes_to)), departed{process, std::move(of)} {}
@@ -125,7 +126,7 @@ std::shared_ptr<ClientSharedBuffer> ClientSharedBuffers::MakeOnDevice(std::uint3
     const std::shared_ptr<Left> left;
     Departed departed;
     std::unique_ptr<DeviceSharedBuffer> on_device;
-    std::shared_ptr<SharedMemory> on_host;  // where the device's memory is the host's
+    std::shared_ptr<SharedMemory> on_host;  // if the device uses host memory
   };
   ForgetTheGone();
   const std::uint64_t most = std::max(on_device_.limit() / kDeviceShareOfOne, kLeastSharedBuffer);

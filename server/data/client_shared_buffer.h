@@ -50,8 +50,8 @@ class ClientSharedBuffers {
   // No connection gets more than this share of the device memory.
   static constexpr std::uint64_t kDeviceShareOfOne = 4;
 
-  // Returns a buffer of host memory of the requested size or smaller; null if the budget is used up, or a GPU
-  // is the device.
+  // Returns a buffer of host memory of the requested size or smaller; null if the budget is used up, or the
+  // device is a GPU.
   std::shared_ptr<ClientSharedBuffer> Make(std::uint32_t asked_mib);
   // Does the same with device memory, for the client at the other end of a Unix socket. Also returns null if
   // the system cannot tell when the client's process is gone.

@@ -31,7 +31,7 @@ std::uint64_t BytesOfValue(const CheckedLookup& lookup) {
   return std::uint64_t{lookup.request.batch.samples} * lookup.width * BytesOf(lookup.request.type);
 }
 
-// Hands out the arrays of a body, one behind the other.
+// Returns the arrays of a body, one after the other.
 class BodyReader {
  public:
   explicit BodyReader(std::shared_ptr<std::byte[]> block) : block_(std::move(block)) {}

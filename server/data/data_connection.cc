@@ -21,7 +21,7 @@ namespace {
 
 // A message of a call without its arrays takes about 100 bytes.
 constexpr std::uint64_t kMostHeadBytes = std::uint64_t{8} << 20;
-constexpr std::size_t kMostReason = 1024;  // bytes of a refusal, as through gRPC
+constexpr std::size_t kMostReason = 1024;  // bytes of a refusal's text, as through gRPC
 
 }  // namespace
 
@@ -135,7 +135,8 @@ bool DataConnection::OnBody() {
   }
   block_.reset();
   received_ = {};
-  // A message keeps its memory for the next one: much of it is not kept, for no caller is charged for it.
+  // A message object keeps its memory for the next call. A large one is dropped, because no caller is charged
+  // for it.
   constexpr int kKeptMessages = 64;
   if (call_.arrays_size() > kKeptMessages || received_head_.bytes() > 0) call_ = {};
   received_head_ = {};
@@ -175,7 +176,7 @@ void DataConnection::SubmitOnDevice(const Caller& caller, const AnswerCall& answ
 void DataConnection::Submit(const Caller& caller, const AnswerCall& answer) {
   if (OnDevice()) return SubmitOnDevice(caller, answer);
   const FindTable find_table = shared_.find_table(caller);
-  // The client may write them while they are copied, and no longer.
+  // The client may write the arrays until they are copied; the copies are safe from it.
   if (!places_.body.empty()) std::memcpy(block_.get(), places_.body.data(), places_.body.size());
   if (call_.pushes_size() > 0) {
     auto pushes = CheckPushes(call_, block_, find_table);
@@ -234,7 +235,8 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
     if (read_on) connection->Resume();
   };
   {
-    // Who has the answer may use the id again, and may have it before the system says that it is sent.
+    // A client with the answer may use the id again, and may have the answer before the system reports the
+    // send.
     const std::lock_guard lock(calls_mutex_);
     calls_.erase(id);
     ++answers_;

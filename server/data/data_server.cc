@@ -77,7 +77,7 @@ class DataServer::Impl {
   }
 
   void Stop() {
-    // They end outside the lock, which a connection's end takes.
+    // Connections end outside the lock, because the end of a connection takes the lock.
     std::vector<std::shared_ptr<DataConnection>> connections;
     {
       const std::lock_guard lock(mutex_);
@@ -91,7 +91,7 @@ class DataServer::Impl {
     for (const auto& connection : connections) connection->End("the server is stopping");
     connections.clear();
     {
-      // The engine answers what it has, and each answer lets its connection go.
+      // The engine answers its remaining requests, and each answer releases its connection.
       std::unique_lock lock(mutex_);
       gone_.wait(lock, [this] { return hellos_.empty() && connections_.empty(); });
     }
@@ -109,7 +109,7 @@ class DataServer::Impl {
     std::thread thread;
   };
 
-  // A connection before both prefaces have passed. Its worker's thread's, but for `place`.
+  // A connection before both prefaces are exchanged. Its worker's thread uses all members but `place`.
   struct Hello : std::enable_shared_from_this<Hello> {
     Hello(Impl& its_server, BusyPolling& its_loop, int descriptor, std::function<void(int)> takes_others)
         : server(its_server),
@@ -166,7 +166,7 @@ class DataServer::Impl {
       preface = MakePreface(kDataVersion, {shared_buffer ? shared_buffer->mib() : 0,
                                            shared_buffer && shared_buffer->on_device});
       if (shared_buffer) {
-        // A new connection has room for so few bytes.
+        // A new connection's send buffer has room for these few bytes.
         const ssize_t sent = SendWithDescriptor(socket.native_handle(), preface, shared_buffer->descriptor);
         return sent == static_cast<ssize_t>(preface.size()) ? server.Serve(*this) : Close();
       }
@@ -203,7 +203,7 @@ class DataServer::Impl {
   };
 
   void Serve(Hello& hello) {
-    if (!hello.socket.is_open()) return;  // it was closed after it had answered
+    if (!hello.socket.is_open()) return;  // closed after its answer
     const std::string peer = PeerName(hello.socket.native_handle());
     std::list<std::weak_ptr<DataConnection>>::iterator place;
     {

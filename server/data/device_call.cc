@@ -14,7 +14,7 @@ static_assert(ArrivingArray::kAlign == kArrayAlign);
 // Returns how many offsets are written for a message that leaves them out.
 std::uint64_t UnitOffsets(const v1::DataArrays& arrays) { return arrays.keys() / sizeof(Key) + 1; }
 
-// A message's arrays: where they come from, where they go, and what is found of them.
+// A message's arrays in the copy, and the device's findings on them.
 struct Message {
   BatchArrays arrays;
   WireNumbers gradients;
@@ -47,13 +47,14 @@ class CopiedCall {
  private:
   using Kind = ArrivingArray::Kind;
 
-  // What makes no sense is planned as something, and refused when it is checked.
+  // Plans the copies of a message's arrays. Invalid fields get some plan here, and the later check refuses
+  // them.
   template <class AnyMessage>
   void Plan(const AnyMessage& message, const v1::DataArrays& bytes, int i) {
     Message& its = at(i);
     its.found.by = &arrivals_;
     its.arrays.found = &its.found;
-    // Whether the caller may have it is asked when the message is checked.
+    // The caller's rights are checked with the message.
     const auto table = find_table_(message.table(), Rights::kNone);
     const bool one_key_a_bag = table.ok() && table->options.combiner == Combiner::kNone;
     const auto type = CheckDataType(message.data_type(), "data_type");
@@ -111,7 +112,7 @@ class CopiedCall {
     goes_to_.push_back(&found);
   }
 
-  // The next bytes of the body, and of the copy.
+  // Return the next bytes of the body, and of the copy.
   const std::byte* From(std::uint64_t bytes) {
     const std::byte* const from = body_.data() + from_;
     from_ += PaddedBytes(bytes);

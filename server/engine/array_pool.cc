@@ -13,9 +13,8 @@
 namespace slotwise {
 namespace {
 
-// Sizes are rounded up by at most an eighth, so that arrays of about the same size serve each other's
-// purpose: to 4096 · (8 + e) / 8 · 2^p bytes. Each such size is a class, and kClassesOfDouble classes on is
-// twice the size.
+// Sizes are rounded up by at most an eighth, to 4096 · (8 + e) / 8 · 2^p bytes, so that an array can be
+// reused for similar sizes. Each such size is a class; the size doubles every kClassesOfDouble classes.
 constexpr std::size_t kLeastSize = 4096;
 constexpr std::size_t kClassesOfDouble = 8;
 constexpr std::size_t kClasses =
@@ -27,7 +26,7 @@ std::size_t RoundUp(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// REQUIRES: a size that was rounded up.
+// Returns the class of a size. REQUIRES: the size was rounded up.
 std::size_t ClassOf(std::size_t size) {
   const std::size_t power = std::bit_floor(size);
   const std::size_t doubled = static_cast<std::size_t>(std::bit_width(power) - std::bit_width(kLeastSize));
@@ -36,8 +35,8 @@ std::size_t ClassOf(std::size_t size) {
 
 }  // namespace
 
-// The arrays that are not in use, by size and in the order in which they came back. An array keeps its list
-// node when it is taken, so that Put allocates nothing.
+// Holds the arrays that are not in use, by size and in the order in which they came back. An array keeps its
+// list node when it is taken, so that Put allocates nothing.
 class ArrayPool::Kept {
  public:
   explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {}
@@ -57,7 +56,7 @@ class ArrayPool::Kept {
     return taken;
   }
 
-  // Makes room for an array that is new.
+  // Counts a new array as in use, and frees kept arrays beyond the bound.
   void TakeNew(std::size_t bytes) {
     {
       const std::scoped_lock lock(mutex_);
@@ -66,7 +65,7 @@ class ArrayPool::Kept {
     FreeTooMany();
   }
 
-  // The array of TakeNew does not exist: there was no memory.
+  // Undoes TakeNew, because there was no memory for the array.
   void NotTaken(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     in_use_ -= bytes;
@@ -88,7 +87,7 @@ class ArrayPool::Kept {
   }
 
  private:
-  // When the last of the arrays came back; 0 if there are none.
+  // Returns when the last of the arrays came back; 0 if there are none.
   static std::uint64_t CameBack(const std::list<Array>& arrays) {
     return arrays.empty() ? 0 : arrays.back().came_back;
   }
@@ -115,7 +114,7 @@ class ArrayPool::Kept {
 
   const std::size_t most_bytes_;
   std::mutex mutex_;
-  std::array<std::list<Array>, kClasses> classes_;  // in each, those that came back first, first
+  std::array<std::list<Array>, kClasses> classes_;  // each in the order of return
   std::uint64_t arrivals_ = 0;
   std::size_t bytes_ = 0;   // of all of `classes_`
   std::size_t in_use_ = 0;  // bytes of arrays that somebody reads or writes
@@ -137,7 +136,7 @@ std::shared_ptr<void> ArrayPool::TakeBytes(std::size_t bytes) {
     }
   }
   void* const memory = array.front().memory.get();
-  // Shared, because std::shared_ptr copies its deleter.
+  // The list is shared, because std::shared_ptr copies its deleter.
   auto owner = std::make_shared<std::list<Array>>(std::move(array));
   return {memory, [kept = kept_, owner = std::move(owner)](void*) { kept->Put(*owner); }};
 }

@@ -32,7 +32,7 @@ BatchLayout::BatchLayout(const Round& round, std::uint32_t slots, int ranks)
 
 namespace {
 
-// Values begin at multiples of so many floats.
+// Values begin at multiples of kValueAlign floats.
 constexpr std::size_t kValueAlign = 16;
 
 }  // namespace
@@ -281,7 +281,7 @@ void BatchGather::ReserveValues(std::span<const ValueShare> shares) {
   values_.Clear();
   ordered_values_.Clear();
   std::size_t staged = 0;
-  std::size_t narrow = 0;  // the most bytes of a part that comes as 16 bits
+  std::size_t narrow = 0;  // the largest part of 16-bit numbers, in bytes
   for (const auto& [batch, columns, mine_alone] : shares) {
     if (HasWholeValues(batch)) {
       values_.Add({0});
@@ -299,7 +299,7 @@ void BatchGather::ReserveValues(std::span<const ValueShare> shares) {
   values_.Reserve();
   ordered_values_.array.Reserve(ordered_values_.size);
   value_upload_.Begin(staged);
-  // A device with memory of its own converts what has come there, one part after the other.
+  // A device with memory of its own converts the 16-bit numbers there, one part after the other.
   if (!device_.SharesHostMemory()) narrow_values_.Reserve(narrow);
 }
 

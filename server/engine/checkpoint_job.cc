@@ -11,14 +11,14 @@
 namespace slotwise {
 namespace {
 
-// An update waits no longer than this for a table's next keys to be sorted. The first ones come once all are
-// in their buckets, which takes 100 million about 3 s.
+// Bounds an update's wait for a table's next sorted keys. The first sorted keys come once all keys are in
+// their buckets, which takes about 3 s for 100 million keys.
 constexpr std::chrono::milliseconds kLongestSort{20000};
 
 constexpr const char* kAdvice =
     ": raise durability.max_copy_on_write_mib, which keeps them meanwhile, or save when less is pushed";
 
-// The rows of so many buffers are sorted at a time.
+// A piece of sorting has the rows of this many buffers.
 constexpr std::size_t kBuffersASort = 4;
 
 }  // namespace
@@ -26,7 +26,7 @@ constexpr std::size_t kBuffersASort = 4;
 CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options,
                              std::vector<SnapshotOfTable> tables, std::function<void()> nudge)
     : options_(std::move(options)), nudge_(std::move(nudge)), stream_(device.MakeStream()) {
-  std::size_t largest = 0;  // a record
+  std::size_t largest = 0;  // the largest record
   for (SnapshotOfTable& snapshot : tables) {
     Table& table = tables_.emplace_back();
     table.floats = snapshot.options.dim + StateFloats(snapshot.options.optimizer.kind, snapshot.options.dim);
@@ -43,7 +43,7 @@ std::size_t CheckpointJob::RowsABuffer(const Table& table) const {
   return std::max<std::size_t>(1, options_.buffer_bytes / (table.floats * sizeof(float)));
 }
 
-// On the engine's thread.
+// The engine's thread calls the functions below.
 
 std::size_t CheckpointJob::Advance(std::size_t bytes) {
   std::size_t asked = 0;
@@ -84,7 +84,7 @@ bool CheckpointJob::ReadNow(const ShardSnapshot& snapshot, std::chrono::millisec
       std::ranges::find_if(tables_, [&](const Table& table) { return table.snapshot.snapshot == &snapshot; });
   Table& table = *found;
   Buffer* buffer = nullptr;
-  // What is on its way has to arrive for buffers to come back.
+  // Rows on their way have to arrive before their buffers come back.
   stream_->Wait();
   HandOver();
   {
@@ -158,7 +158,7 @@ std::optional<Result<WrittenPart>> CheckpointJob::result() const {
   return result_;
 }
 
-// On the job's thread.
+// The job's thread calls the functions below.
 
 CheckpointJob::Progress CheckpointJob::Step() {
   try {
@@ -201,8 +201,8 @@ CheckpointJob::Progress CheckpointJob::DoNext() {
     nudge_();
     return Progress::kWorked;
   }
-  // Tables without rows have no reader to end them. All that can end begin to, so that the first sync
-  // brings the files of all to disk.
+  // A table without rows never reaches the end of its reads. All tables that can end begin to end here, so
+  // that the first sync brings the files of all of them to disk.
   for (Table& table : tables_) {
     if (table.ending || table.written < table.count) continue;
     if (Status begun = BeginClosing(table); !begun.ok()) return End(begun);
@@ -234,7 +234,7 @@ Status CheckpointJob::BeginSort(Table& table) {
   SnapshotInfo& info = table.snapshot.info;
   const auto item = [&](std::size_t i) { return KeyRow{info.keys[i], info.rows[i]}; };
   table.sort.emplace(table.count, item, BucketOf);
-  // Of a vector, `= {}` would keep the memory.
+  // The assignment `= {}` would keep a vector's memory.
   info.keys = std::vector<Key>();
   info.rows = std::vector<RowIndex>();
   table.rows.resize(table.count, RowIndex{0});

@@ -18,7 +18,7 @@ namespace {
 static_assert(std::is_same_v<BucketOwners, BucketMap> && kBucketCount == kBuckets,
               "a checkpoint's owners of buckets are a shard's");
 
-// So many bytes of rows are loaded at once; four such pieces are in memory.
+// Rows are loaded in pieces of this size; four pieces are in memory.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{16} << 20;
 
 }  // namespace
@@ -106,7 +106,7 @@ Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::option
 
 Status CheckpointLoader::LoadRows(const Chain& chain, const TableEntry& entry, Table& table) {
   Shard& shard = *table.shard;
-  std::uint64_t rows = 0;  // of all ranks
+  std::uint64_t rows = 0;  // over all ranks
   for (const RankEntry& rank : entry.ranks) rows += rank.rows;
   const std::uint64_t mine = rows / static_cast<std::uint64_t>(ranks_);
   if (Status room = shard.Reserve(mine); !room.ok()) return room;

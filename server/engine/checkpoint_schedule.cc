@@ -7,8 +7,8 @@ namespace slotwise {
 void CheckpointSchedule::OnDecision(std::uint64_t now_ms, std::uint64_t changed, bool under_way) {
   now_ms_ = now_ms;
   changed_ = changed;
-  // If nothing has changed, the disk has the state of now. But a server's first checkpoint is due by
-  // the age of the one that its start has found: a server that starts again and again would make none.
+  // If nothing has changed, the disk has the current state. But a server's first checkpoint is due by the age
+  // of the one found at its start: otherwise a server that restarts again and again would make none.
   const bool unchanged = !under_way && !something_changed();
   if (unchanged || !decided_) durable_.ms = now_ms;
   if (!decided_) cut_ms_ = static_cast<std::int64_t>(now_ms) - age_.count();
@@ -23,7 +23,7 @@ CheckpointSchedule::Cut CheckpointSchedule::BeginNow() {
 }
 
 void CheckpointSchedule::NoteLost(const std::string& checkpoint) {
-  // A disk that loses every checkpoint is not written to without pause.
+  // A disk that loses every checkpoint must not be written to without pause.
   again_ = broken_.empty() && (options_->mode != DurabilityMode::kNone || every().count() > 0);
   broken_ = checkpoint;
   durable_.changed = kNothing;

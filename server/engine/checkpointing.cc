@@ -22,18 +22,18 @@ constexpr std::size_t kMostWaiting = 16;
 struct Checkpointing::Open {
   enum class Phase : std::uint8_t { kWriting, kPublishing, kVerifying };
   Phase phase = Phase::kWriting;
-  Manifest manifest;  // without ranks' entries until they were gathered
+  Manifest manifest;  // has ranks' entries once they are gathered
   std::function<void(Result<SavedCheckpoint>)> done;
-  // Each with its shard, in the order of manifest.tables.
+  // Snapshots with their shards, in the order of manifest.tables.
   std::vector<std::pair<const Shard*, ShardSnapshot*>> snapshots;
-  std::vector<std::unique_ptr<Shard>> dropped;  // of tables that are gone
+  std::vector<std::unique_ptr<Shard>> dropped;  // shards of dropped tables
   std::shared_ptr<CheckpointJob> job;
-  std::size_t written = 0;  // ranks
+  std::size_t written = 0;  // ranks that reported kWritten
   bool failed = false;
-  bool builds_on_damage = false;  // if it is a delta
-  Status why_not;                 // what a rank could not write
+  bool builds_on_damage = false;  // its parent's chain is damaged, if it is a delta
+  Status why_not;                 // why a rank could not write
   CheckpointSchedule::Cut cut;
-  std::size_t bytes = 0;  // of this rank's rows in it
+  std::size_t bytes = 0;  // of this rank's rows in the checkpoint
 
   auto Find(const Shard* shard) {
     return std::ranges::find_if(snapshots, [shard](const auto& open) { return open.first == shard; });
@@ -120,7 +120,7 @@ void Checkpointing::Save(std::uint64_t round, bool asked_delta, DataType value_t
   bool delta = asked_delta && base_.newest && base_.links <= options_.max_deltas;
   auto open = std::make_unique<Open>();
   Status begun = Begin(round, delta, value_type, *open);
-  if (begun.code() == StatusCode::kFailedPrecondition && delta) {  // on all ranks: some table lost track
+  if (begun.code() == StatusCode::kFailedPrecondition && delta) {  // on all ranks: a table lost track
     delta = false;
     open = std::make_unique<Open>();
     begun = Begin(round, delta, value_type, *open);
@@ -212,7 +212,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
       mine = ResourceExhausted("no memory for a checkpoint's buffers").Because(Reason::kNoMemory);
     }
   }
-  // A table that lost track on some rank makes the checkpoint a base on all.
+  // If a table lost track of its changes on some rank, the checkpoint is a base on all ranks.
   enum : std::uint64_t { kFine, kNoMemory, kLostTrack };
   const std::uint64_t state = mine.ok()                                                 ? kFine
                               : mine.code() == StatusCode::kFailedPrecondition && delta ? kLostTrack
@@ -243,7 +243,7 @@ void Checkpointing::OnEvent(CheckpointEvent event, bool failed) {
     }
     return;
   }
-  if (!open_) return;  // it was given up
+  if (!open_) return;  // the checkpoint was given up
   switch (event) {
     case CheckpointEvent::kWritten:
       ++open_->written;
@@ -255,7 +255,7 @@ void Checkpointing::OnEvent(CheckpointEvent event, bool failed) {
       return;
     case CheckpointEvent::kPublished: {
       if (failed) {
-        // Not UNAVAILABLE, which clients would try again: the disk is full, or broken.
+        // The code is not UNAVAILABLE, after which clients would try again: the disk is full, or broken.
         const Status& why = open_->why_not;
         return Fail({why.ok() ? StatusCode::kInternal : why.code(),
                      "checkpoint " + open_->manifest.id +
@@ -332,7 +332,7 @@ void Checkpointing::FoldLongChain() {
   });
 }
 
-// Behind the last rank's kWritten: no rank's worker uses its job any more.
+// Runs after the last rank's kWritten: no rank's worker uses its job any more.
 void Checkpointing::Publish() {
   Result<Manifest> manifest = GatherManifest(collective_, open_->manifest, *open_->job->result());
   if (manifest.ok()) open_->manifest = *manifest;
@@ -375,8 +375,8 @@ void Checkpointing::Fail(const Status& why) {
 
 void Checkpointing::BeginAnew(const std::string& lost) {
   schedule_.NoteLost(lost);
-  base_.newest.reset();  // no other can be newer: a checkpoint waits until the one before it was verified
-  // Recovery needs the journal from there on, until the next one was verified.
+  base_.newest.reset();  // there is no newer one: a checkpoint waits until the last one was verified
+  // Recovery needs the journal from that round on, until the next checkpoint was verified.
   base_.newest_round = previous_round_;
   base_.links = 0;
   chains_.NoteNewChain();
@@ -449,7 +449,7 @@ void Checkpointing::BeforeChange(const Shard& shard, FoundBatch& batch) {
   if (found == open_->snapshots.end()) return;
   while (batch.CopyBeforeWrite() > 0) {
     if (open_->job->ReadNow(*found->second, may_stall_)) continue;
-    // The job has given up, and reads no more. The ranks will hear of it.
+    // The job has given up, and reads no more. Its report will tell the ranks.
     found->second->End(false);
     open_->snapshots.erase(found);
     return;
@@ -477,7 +477,7 @@ void Checkpointing::Stop(std::uint64_t rounds) {
   if (by_itself && schedule_.something_changed()) SaveLast(rounds + 1);
 }
 
-// No round comes any more, so the ranks need no events.
+// There are no further rounds, so the ranks need no events.
 void Checkpointing::SaveLast(std::uint64_t round) {
   open_ = std::make_unique<Open>();
   Status saved = Begin(round, false, DataType::kFloat32, *open_);

@@ -85,7 +85,7 @@ class Engine::Impl {
     for (bool finished = false; !finished;) {
       if (!serves_nobody) busy_since_ = Now();
       const Clock::TimePoint begin = clock_.Now();
-      // The next round needs the oldest stage: requests that come until that is free join the round.
+      // The next round needs the oldest stage. Requests that come until the stage is free join the round.
       stages().FinishOldest();
       const Header mine = TakeHeader();
       collective_.AllGatherBegins(std::as_bytes(std::span(&mine, 1)), UsedBytes(mine),
@@ -103,13 +103,14 @@ class Engine::Impl {
       if (decision.round) quantum_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
         AnswerEarly(round_scheduler_.TablesWereReplaced(replaced));
-      // Others wait as for one long round while rounds over whole tables follow each other.
+      // An unbroken series of rounds over whole tables counts as one long round, because other requests wait
+      // for all of it.
       serves_nobody = decision.round && operations_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
       if (news || decision.more_is_ready || decision.closing) continue;
-      // A request that has come meanwhile can begin beside the round that the device has not finished.
+      // A request that has come in the meantime can begin while the device finishes the round.
       if (decision.round && stages().overlap()) continue;
       AwaitWork(decision);
     }
@@ -131,7 +132,7 @@ class Engine::Impl {
         return started;
     }
     starts_ = recovery.RecordStart(options_.instance);
-    // The newest checkpoint lacks what the journal had.
+    // The newest checkpoint lacks the journal's rounds.
     if (recovered->rounds > 0) log_.NoteChange(recovered->round);
     checkpointing_.Use(durability, options_.instance, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
@@ -205,7 +206,7 @@ class Engine::Impl {
   Device& device() { return device_; }
 
  private:
-  // While so many rounds are ready, no more requests are proposed.
+  // While this many rounds are ready, the rank proposes no further requests.
   static constexpr std::size_t kEnoughReady = 8;
 
   // Returns whether the engine may take the request, and fills in the size of its answer.
@@ -227,9 +228,9 @@ class Engine::Impl {
     return {};
   }
 
-  // Takes requests out of the request queue, and says what other ranks are told of them. What is proposed is
-  // served in the order of proposals, so the request queue keeps its callers' requests, for their turns,
-  // while many rounds are ready, or large ones.
+  // Takes requests out of the request queue and returns the header that proposes them. Proposals are served
+  // in their order, so requests stay in the queue, where callers take turns, while many or large rounds are
+  // ready.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);
@@ -240,7 +241,7 @@ class Engine::Impl {
       return header;
     }
     RequestQueue::Taken taken = request_queue_.Take(Header::kMost, quantum_.bytes());
-    header.durable = log_.durable();  // behind Take: what becomes durable from here on is news again
+    header.durable = log_.durable();  // after Take: rounds that become durable later are news again
     header.closed = taken.closed;
     for (Request& request : taken.abandoned) {
       request.RefuseWithOthers(request.caller().late()
@@ -262,14 +263,14 @@ class Engine::Impl {
     return header;
   }
 
-  // Whether the caller means rows in whose place a checkpoint's have come. No load comes between this and the
-  // proposal; what is proposed already is refused by the scheduler.
+  // Returns whether the request is about rows that a loaded checkpoint has replaced. No load comes between
+  // this check and the proposal; the scheduler refuses requests that were proposed before the load.
   bool IsOfReplacedTable(const Request& request) const {
     const Table* const table = request.generation() == 0 ? nullptr : tables_.Get(request.table());
     return table != nullptr && table->generation != request.generation();
   }
 
-  // Returns the bytes of a round that this rank's requests gather.
+  // Returns the bytes that this rank's requests gather in a round.
   std::uint64_t BytesOfMine(const Round& round) const {
     std::uint64_t bytes = 0;
     round.ForEachTable([&](const Round& share) {
@@ -278,7 +279,7 @@ class Engine::Impl {
     return bytes;
   }
 
-  // Charges the parts of `header` that wait for others as such.
+  // Charges parts of `header` as waiting if other parts of their steps are missing.
   void ChargePartsThatWait(const Header& header) {
     for (const Proposal& proposal : std::span(header.proposals).first(header.count)) {
       if (proposal.operation_class == OperationClass::kStepPart &&
@@ -329,7 +330,7 @@ class Engine::Impl {
                           decision);
   }
 
-  // Answers the requests that need no round, after parts that came again have let go of their arrays.
+  // Frees the arrays of repeated parts, and then answers the requests that need no round.
   void AnswerWithoutRound(const Decision& decision) {
     for (const Ticket& ticket : decision.repeated) {
       if (!IsMine(ticket)) continue;
@@ -347,7 +348,7 @@ class Engine::Impl {
       Request request = tickets_.Take(answer.ticket.number);
       if (answer.status.ok()) {
         CountRepeatedPart();
-        // Only pushes end well without a round. The step's round may not be durable yet.
+        // Only pushes succeed without a round. The step's round may not be durable yet.
         log_.Answer(
             [part = std::make_shared<std::optional<Request>>(std::move(request)), applied = answer.applied] {
               (*part)->AnswerApplied(applied);
@@ -359,7 +360,7 @@ class Engine::Impl {
     }
   }
 
-  // Answers the callers whose deadlines pass before their steps' other parts have come. What they sent stays.
+  // Answers the callers whose deadlines pass before their steps' other parts have come. Their parts stay.
   void TellWhatIsMissing() {
     const Clock::TimePoint now = clock_.Now();
     if (now < tell_again_) return;
@@ -371,7 +372,7 @@ class Engine::Impl {
     });
   }
 
-  // What all ranks had on disk as they made these headers is there for good.
+  // Releases the answers of rounds that all ranks had on disk when they made these headers.
   void AnswerWhatIsDurable(std::span<const Header> headers) {
     if (log_.on()) log_.OnDurableEverywhere(std::ranges::min(headers, {}, &Header::durable).durable);
   }
@@ -379,7 +380,7 @@ class Engine::Impl {
   bool IsMine(const Ticket& ticket) const { return ticket.rank == collective_.rank(); }
   Stages& stages() { return context_.stages; }
 
-  // Notes whether the round has a batch that came by the device's memory.
+  // Notes whether the round has a batch from a shared buffer of device memory.
   void NoteBusyPolling(const Round& round) {
     if (device_.SharesHostMemory() || collective_.size() > 1) return;
     round.ForEachTable([&](const Round& share) {
@@ -411,7 +412,7 @@ class Engine::Impl {
     busy_since_ = Now();
   }
 
-  // When a checkpoint that is under way goes on, if the rank has nothing else to do.
+  // Returns after what time a checkpoint under way goes on if the rank is idle.
   static std::optional<std::chrono::microseconds> PauseOf(Checkpointing::Next next) {
     if (next == Checkpointing::Next::kNothing) return std::nullopt;
     return next == Checkpointing::Next::kSoon ? IdleWait::kSoon : IdleWait::kTick;
@@ -433,7 +434,7 @@ class Engine::Impl {
   PendingRequests tickets_;
   ArrayPool arrays_;
   TableMaker maker_;
-  std::unique_ptr<Journal> journal_;  // null: none is kept
+  std::unique_ptr<Journal> journal_;  // null: there is no journal
   std::optional<JournalThread> writer_;
   RoundLog log_;
   Checkpointing checkpointing_;
@@ -442,7 +443,7 @@ class Engine::Impl {
   const OperationTable operations_;
   RoundContext context_;
   bool says_outcomes_ = false;
-  RoundOutcome outcome_;  // of the round that is run
+  RoundOutcome outcome_;  // of the current round
   const Clock::TimePoint start_ = clock_.Now();
   Clock::TimePoint tell_again_ = {};
   std::uint64_t decisions_ = 0;

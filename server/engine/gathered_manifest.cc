@@ -12,7 +12,7 @@
 namespace slotwise {
 namespace {
 
-// Texts, one behind the other, each with its length.
+// Appends a text with its length in front.
 void Add(std::string& texts, const std::string& text) { texts += std::to_string(text.size()) + "\n" + text; }
 
 std::string Take(std::string_view& texts) {
@@ -28,7 +28,7 @@ std::string Take(std::string_view& texts) {
 
 Result<Manifest> GatherManifest(Collective& collective, Manifest manifest,
                                 const Result<WrittenPart>& result) {
-  // y: written; g: given up, for another rank's sake; f: no space was left; n: not written.
+  // y: written; g: given up because of another rank; f: the disk was full; n: not written.
   const StatusCode code = result.status().code();
   std::string mine(1, result.ok()                              ? 'y'
                       : code == StatusCode::kCancelled         ? 'g'
@@ -68,7 +68,7 @@ Result<Manifest> GatherManifest(Collective& collective, Manifest manifest,
       table.ranks.push_back(std::move(*entry));
     }
   }
-  // Every rank knows the manifest's checksum, which a delta will name.
+  // Every rank computes the manifest's checksum, which a delta will name.
   if (const auto serialized = SerializeManifest(manifest); !serialized.ok()) return serialized.status();
   return manifest;
 }

@@ -17,7 +17,7 @@ void IdleWait::Await(const Beside& beside) {
   const Clock::TimePoint begin = clock_.Now();
   Bell* const bell = collective_.bell();
   for (;;) {
-    // Read first: a ring after any of the looks below ends this turn's wait.
+    // Reads the bell first, so that a ring after any of the checks below ends this turn's wait.
     const std::uint32_t rung = bell == nullptr ? 0 : bell->rung();
     const Clock::TimePoint::duration waited = clock_.Now() - begin;
     std::chrono::microseconds pause = Pause(waited);

@@ -27,7 +27,7 @@ bool OwnedBagsCanTravel(const DistributedBags& bags) {
 
 OutputDistribution FasterWay(const DistributedBags& bags, const DistributionCosts& costs, DataType partials) {
   if (!OwnedBagsCanTravel(bags)) return OutputDistribution::kAllBags;
-  // Partial sums have this share of the bytes of the gradients that come back.
+  // Partial sums take this share of the gradients' bytes.
   const double share = static_cast<double>(BytesOf(partials)) / sizeof(float);
   const double all = share * costs.reduce_scatter + costs.all_gather;
   const double owned =

@@ -17,8 +17,7 @@ std::vector<std::size_t> Times(std::span<const std::size_t> counts, std::size_t 
 
 }  // namespace
 
-// Runs each operation once to connect the ranks, then several times, of which the fastest was disturbed
-// least.
+// Runs each operation once to connect the ranks, and then several times. The fastest run was disturbed least.
 DistributionCosts MeasureDistribution(Device& device, Collective& collective, Exchange& exchange,
                                       DataType partials) {
   if (collective.size() == 1) return {};
@@ -31,7 +30,7 @@ DistributionCosts MeasureDistribution(Device& device, Collective& collective, Ex
   DistributionArrays arrays(device);
   float* const from = arrays.sent.Reserve(block * ranks);
   float* const to = arrays.received.Reserve(block * ranks);
-  // An array of any content may hold numbers that processors are slow with. Zeros are not.
+  // An uninitialised array may hold numbers with which processors are slow, so it is filled with zeros.
   const std::vector<float> zeros(block * ranks);
   device.Upload(from, zeros.data(), zeros.size() * sizeof(float));
 

@@ -13,19 +13,19 @@
 namespace slotwise {
 namespace {
 
-// A call of the sink.
+// The data of one sink call.
 struct Piece {
   bool erases = false;
   std::vector<Key> keys;
   std::vector<float> records;
 };
 
-// Where pieces pass from one thread to the other: a piece that was used is filled again.
+// Passes pieces from the reading thread to the using one. A used piece is filled again.
 class Passage {
  public:
   explicit Passage(Threads& threads) : threads_(threads) {}
 
-  // The reading thread's.
+  // Called by the reading thread.
   Status PutRows(std::vector<Key>& keys, std::vector<float>& records) {
     return Put(false, [&](Piece& piece) {
       piece.keys.swap(keys);
@@ -43,7 +43,7 @@ class Passage {
     });
   }
 
-  // The using thread's. Returns null once all was used, and `read` has returned.
+  // Called by the using thread. Returns null once all pieces are used and `read` has returned.
   Piece* Next() {
     std::unique_lock lock(mutex_);
     threads_.Wait(changed_, lock, [this] { return ended_ || filled_ > used_; });
@@ -93,13 +93,13 @@ class Passage {
   Piece pieces_[kPieces];
   std::size_t filled_ = 0;
   std::size_t used_ = 0;
-  bool closed_ = false;  // nothing is used any more
-  bool ended_ = false;   // nothing is read any more
+  bool closed_ = false;  // no more pieces are used
+  bool ended_ = false;   // no more pieces are read
   bool no_memory_ = false;
   Status result_;
 };
 
-// Closes the passage in the end, before the thread is waited for.
+// Closes the passage in its destructor, which runs before the wait for the thread.
 struct Closes {
   Passage& passage;
   ~Closes() { passage.Close(); }

@@ -37,7 +37,8 @@ std::string ParentOf(const std::string& folder) {
   return slash == 0 ? "/" : folder.substr(0, slash);
 }
 
-// Whether a server has written a journal here of which no file is left. Its newest file always stays.
+// Returns whether a journal was written here but no file of it is left. A server always keeps its newest
+// file.
 bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::vector<std::string>& names) {
   bool has_folder = false;
   for (const std::string& name : names) {
@@ -53,8 +54,8 @@ bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::v
   return has_folder;
 }
 
-// A server goes on from what is left, because that is also what a restored backup or a copy has. What was
-// there it is unknown.
+// Warns of missing files. The server still goes on from the remaining files, because a restored backup or a
+// copy looks the same. The content of the missing files is unknown.
 void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
   for (const std::string& name : {folder + "/journal", folder + "/checkpoints"}) {
     const auto names = files.List(name);
@@ -68,11 +69,12 @@ void WarnOfWhatIsGone(FileSystem& files, const std::string& folder) {
 }
 
 struct DataFolder {
-  std::uint64_t lineage = 0;                // of what it has
-  std::optional<std::uint64_t> since = {};  // when it was first used, in seconds since 1970, as far as known
+  std::uint64_t lineage = 0;                // of the folder's state
+  std::optional<std::uint64_t> since = {};  // first use, in seconds since 1970, if known
 };
 
-// How long ago a time was. A clock that was set back, or another host's, may have been ahead.
+// Returns how long ago `then` was. `then` may be in the future, if the clock was set back or another host's
+// was ahead.
 std::chrono::milliseconds AgeOf(std::uint64_t then, std::uint64_t now) {
   constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365 * 100);  // as nanoseconds they fit
   if (then >= now) return std::chrono::milliseconds(0);
@@ -80,7 +82,7 @@ std::chrono::milliseconds AgeOf(std::uint64_t then, std::uint64_t now) {
   return std::chrono::seconds(now - then);
 }
 
-// Opens the folder, or makes it.
+// Opens the folder, or creates it.
 Result<DataFolder> OpenFolder(FileSystem& files, const std::string& folder) {
   if (Status made = files.MakeFolder(folder); !made.ok()) return made;
   if (Status synced = files.SyncFolder(ParentOf(folder)); !synced.ok()) return synced;
@@ -100,7 +102,7 @@ Result<DataFolder> OpenFolder(FileSystem& files, const std::string& folder) {
     return DataLoss(path + " is not a lineage, which is 16 hexadecimal digits and a newline");
   }
   if (file.status().code() != StatusCode::kNotFound) return file.status();
-  // A folder that has state has its lineage too: that is written first.
+  // A folder with state has a lineage file too, because that file is written first.
   for (const char* const state : {"journal", "checkpoints"}) {
     const auto names = files.List(folder + "/" + state);
     if (names.ok() && !names->empty()) {
@@ -135,7 +137,7 @@ class Recovery::Impl {
     LearnOfEarlierStarts();
     if (Status loaded = LoadNewest(); !loaded.ok()) return loaded;
     AgreeOnAge();
-    Status tracked;  // what the journal changes is no part of the checkpoint
+    Status tracked;  // the journal's changes are not in the checkpoint
     tables_.ForEach([&](Table& table) {
       if (tracked.ok()) tracked = table.shard->TrackChanges(options_.max_erased);
     });
@@ -164,7 +166,7 @@ class Recovery::Impl {
     auto journal = Journal::Start(files_, options,
                                   {.on_durable = [tell = std::move(on_durable)](std::uint64_t) { tell(); },
                                    .on_failure = options_.on_failure});
-    // No rank may append before all have begun.
+    // No rank may append before all ranks have begun their journals.
     if (Status all = Agree(journal.status()); !all.ok()) return all;
     return journal;
   }
@@ -205,7 +207,8 @@ class Recovery::Impl {
   std::string JournalFolder() const { return options_.folder + "/journal"; }
   std::string CheckpointFolder() const { return options_.folder + "/checkpoints"; }
 
-  // Returns this rank's error, or one that says that another has one, or OK if none has.
+  // Returns this rank's error, or an error that says that another rank has one, or OK if no rank has an
+  // error.
   Status Agree(const Status& mine) {
     const auto failed = AllGatherValues(collective_, std::uint64_t{mine.ok() ? 0U : 1U});
     if (!mine.ok()) return mine;
@@ -215,7 +218,7 @@ class Recovery::Impl {
     return {};
   }
 
-  // Rank 0 opens the folder and makes sure of what is in it, before any rank reads.
+  // Opens the folder and checks its content on rank 0, before any rank reads.
   Status Open() {
     struct Opened {
       std::uint64_t lineage = 0;
@@ -239,13 +242,13 @@ class Recovery::Impl {
     return mine;
   }
 
-  // What cannot be used of a newer checkpoint has to be in the journal: else acknowledged updates would be
-  // lost without a word.
+  // Fails if a newer checkpoint cannot be used and the journal lacks its updates: otherwise acknowledged
+  // updates would be lost silently.
   Status IsNewest() {
     const auto names = files_.List(CheckpointFolder());
     if (!names.ok()) return names.status();
     for (const std::string& name : *names) {
-      std::uint64_t round = 0;  // with which an id begins
+      std::uint64_t round = 0;  // the round at the start of an id
       std::from_chars(name.data(), name.data() + name.size(), round);
       if (round <= recovered_.round) continue;
       std::string why = "checkpoint ";
@@ -256,8 +259,8 @@ class Recovery::Impl {
     return {};
   }
 
-  // Loads the newest checkpoint that is whole. A rank that finds a damaged one makes all ranks take the one
-  // before it, which has a longer journal.
+  // Loads the newest intact checkpoint. If a rank finds a damaged one, all ranks take the one before it,
+  // which has a longer journal.
   Status LoadNewest() {
     std::vector<std::string> refused;
     for (;;) {
@@ -269,7 +272,7 @@ class Recovery::Impl {
       for (const std::string& why : newest->passed_over) spdlog::error("{}", why);
       Result<SavedTables> loaded = LoadOf(newest->chain);
       const Status mine = loaded.status();
-      // FAILED_PRECONDITION: some file is damaged. Other errors would come again.
+      // FAILED_PRECONDITION means that some file is damaged. Other errors would recur.
       const auto damaged = AllGatherValues(
           collective_, std::uint64_t{mine.code() == StatusCode::kFailedPrecondition ? 1U : 0U});
       if (std::ranges::find(damaged, 1U) == damaged.end()) {
@@ -288,7 +291,7 @@ class Recovery::Impl {
     }
   }
 
-  // Ranks' clocks differ: rank 0's counts.
+  // Takes rank 0's clock, because ranks' clocks differ.
   void AgreeOnAge() {
     const std::uint64_t now = options_.unix_time();
     const auto ages = AllGatherValues(collective_, AgeOf(since_.value_or(now), now).count());
@@ -328,7 +331,7 @@ class Recovery::Impl {
     bodies_.resize(rounds.ranks());
     for (std::size_t rank = 0; rank < rounds.ranks(); ++rank) {
       const std::uint64_t bytes = rounds.body_bytes(rank);
-      std::vector<std::uint64_t>& memory = bodies_[rank];  // aligned as records are
+      std::vector<std::uint64_t>& memory = bodies_[rank];  // aligned like records
       memory.resize((bytes + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
       const auto body = std::as_writable_bytes(std::span(memory)).first(bytes);
       if (Status read = rounds.ReadBody(rank, body); !read.ok()) return read;
@@ -336,7 +339,7 @@ class Recovery::Impl {
     }
     Status applied = slotwise::ReplayRound(operations_, replay_, records);
     if (std::exchange(replay_.loaded_a_checkpoint, false)) {
-      // What follows is no delta of the newest checkpoint.
+      // Later changes are no delta of the newest checkpoint.
       recovered_.base.newest.reset();
       recovered_.base.links = 0;
       recovered_.base.loaded_round = rounds.round();
@@ -354,10 +357,10 @@ class Recovery::Impl {
   CheckpointLoader loader_;
   ReplayContext replay_;
   Recovered recovered_;
-  std::optional<std::uint64_t> since_;  // when the state on disk was this one, but for the journal
+  std::optional<std::uint64_t> since_;  // when the state on disk, without the journal, was current
   JournalPosition follows_;
   Starts starts_;
-  std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the round that is replayed
+  std::vector<std::vector<std::uint64_t>> bodies_;  // [ranks that recorded], of the replayed round
 };
 
 Recovery::Recovery(const DurabilityOptions& options, const OperationTable& operations, Device& device,

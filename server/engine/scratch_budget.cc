@@ -23,7 +23,7 @@ void ScratchBudget::Use(std::span<const Batch> round) {
     tables_.pop_back();
   }
   if (kept_ <= most_) return;
-  // What the round's own tables keep from larger batches is too much.
+  // The round's own tables keep too much from larger batches.
   for (const Batch& batch : round) {
     Batch& table = *places_.at(batch.table);
     if (table.bytes > batch.bytes) Free(table, batch.bytes);

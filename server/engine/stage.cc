@@ -32,14 +32,14 @@ void Stage::FinishIfDone() {
 void Stage::Finish() {
   stream_->Wait();
   LetGoOfLargeArrays();
-  kept_.clear();  // a caller that hears an answer finds the room that the request had
+  kept_.clear();  // before the answers: an answered caller finds the request's room free
   kept_memory_.clear();
   // The caller owns the answer from then on, so that its memory ends when the caller lets it go.
   for (std::function<void()>& answer : std::exchange(answers_, {})) std::exchange(answer, nullptr)();
 }
 
 Stages::Stages(Device& device, Collective& collective, const Exchanges& exchanges, PendingRequests& tickets) {
-  // A device whose work is done when it was asked for has nothing to do beside it.
+  // A CPU does its work within each call, so a second stage would gain nothing.
   const std::size_t stages = device.SharesHostMemory() ? 1 : kStages;
   while (stages_.size() < stages)
     stages_.push_back(std::make_unique<Stage>(device, collective, exchanges, tickets));

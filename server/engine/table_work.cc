@@ -76,7 +76,7 @@ bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
   };
   Status refused = room(bring());
   if (refused.ok()) return true;
-  // What is only a bound may have been too much.
+  // An upper bound of new rows may have been too large.
   bool is_bound = false;
   for (Prepared& prepared : tables) {
     if (!prepared.batch.ok() || prepared.batch->new_rows().exact) continue;
@@ -90,17 +90,17 @@ bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
 
 namespace {
 
-// What the ranks add up before they insert into a table.
+// The sums that the ranks compute before they insert into a table.
 struct Sums {
   std::uint64_t rows;
   std::uint64_t new_rows;
   std::uint64_t inexact;        // ranks whose new_rows is only a bound
-  Refusals refusals;            // of ranks without memory, or whose journal has no space or is too slow
-  std::uint64_t crowded_ranks;  // ranks that would pass what a rank may hold
-  std::uint64_t flooded_ranks;  // of all tables: ranks that would write more new bytes than a batch may bring
-  std::uint64_t without_room;   // of all tables: ranks that have none for something that is not the tables'
+  Refusals refusals;            // ranks without memory, or with a full or slow journal
+  std::uint64_t crowded_ranks;  // ranks that would exceed their bound of rows
+  std::uint64_t flooded_ranks;  // over all tables: ranks with more new bytes than allowed
+  std::uint64_t without_room;   // over all tables: ranks whose RoomFor refused
 };
-constexpr std::size_t kSums = sizeof(Sums) / sizeof(std::uint64_t);  // which are added up as an array
+constexpr std::size_t kSums = sizeof(Sums) / sizeof(std::uint64_t);  // added up as an array
 
 Status Full(const TableOptions& options, const Sums& sums) {
   return ResourceExhausted("table " + options.name.str() + " is full: it has " + std::to_string(sums.rows) +
@@ -125,7 +125,7 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room,
       const auto& [table, prepared] = tables[t];
       const NewRows added = prepared.ok() ? prepared->new_rows() : NewRows{};
       const std::uint64_t mine = table->shard->Usage().rows;
-      // A rank that a checkpoint gave more rows keeps them.
+      // A rank that got more rows from a checkpoint keeps them.
       const bool crowded = added.count > 0 && mine + added.count > table->max_rows_of_rank;
       sums[t] = {
           mine, added.count, added.exact ? 0U : 1U, Refusals::Of(prepared.status()), crowded ? 1U : 0U, 0, 0};
@@ -160,7 +160,7 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room,
       if (room_maker == nullptr || !room_maker->CanMakeRoom(*tables[t].table, full.rows, full.new_rows))
         return refuse(t, Full(tables[t].table->info.options, sums[t]));
       too_full_.push_back(full);
-      continue;  // which rank holds how many is judged when rows have gone
+      continue;  // ranks' bounds are checked once rows are removed
     }
     if (sums[t].crowded_ranks > 0)
       return refuse(t, TooManyForARank(*tables[t].table, tables[t].batch->new_rows().count));
@@ -216,7 +216,7 @@ DataType TableWork::TypeOfPooled(const Table& table, DataType wanted) const {
 
 Stream& TableWork::Pool(Table& table, FoundBatch& batch, const DistributedBags& bags,
                         DistributionArrays& arrays, Numbers pooled) {
-  if (collective_.size() == 1) {  // all of a bag is here: there are no partial sums
+  if (collective_.size() == 1) {  // this rank has whole bags: there are no partial sums
     batch.Pool(pooled);
     return device_.WorkStream();
   }
@@ -226,8 +226,8 @@ Stream& TableWork::Pool(Table& table, FoundBatch& batch, const DistributedBags& 
   return distributor_.stream();
 }
 
-// An all-to-all plan takes the ranks' bags to lie in the batch in rank order. A step's parts lie in part
-// order: only if the two orders are one can owned bags travel.
+// An all-to-all plan needs the ranks' bags in the batch in rank order. A step's parts lie in part order, so
+// owned bags can travel only if the two orders are the same.
 bool TableWork::TakesMineAlone(const DistributedBags& bags, bool in_part_order) const {
   return collective_.size() > 1 && in_part_order &&
          distributor_.Choose(bags) == OutputDistribution::kOwnedBags;

@@ -148,7 +148,7 @@ std::vector<TableId> Tables::Displaced(const SavedTables& saved) const {
 }
 
 void Tables::Replace(SavedTables saved) {
-  std::map<TableId, Table> old;  // whose memory is given back without the lock
+  std::map<TableId, Table> old;  // freed without the lock
   std::vector<TableId> loaded;
   {
     const std::scoped_lock lock(mutex_);

@@ -15,8 +15,8 @@
 namespace slotwise {
 namespace {
 
-// There are no more principals than the configuration names. The empty name stands for all callers of a
-// server without principals.
+// Bounds of lines by kind and principal's name. The configuration names the principals, so the map stays
+// small. The empty name stands for all callers of a server without principals.
 struct Bounds {
   std::mutex mutex;
   std::map<std::pair<Deed, std::string>, RareLog> logs;
@@ -27,7 +27,7 @@ Bounds& AllBounds() {
   return bounds;
 }
 
-// Returns how many lines were held back, if the next one may be written.
+// If the next line may be written, returns how many were held back before it; otherwise nothing.
 std::optional<std::uint64_t> Pass(Deed kind, const Principal* who) {
   Bounds& bounds = AllBounds();
   const std::lock_guard lock(bounds.mutex);

@@ -19,7 +19,7 @@
 namespace slotwise {
 namespace {
 
-// Checks a request that leaves the offsets out.
+// Checks the number of keys of a request without offsets.
 Status CheckOneKeyABag(std::size_t keys, std::uint32_t samples, std::uint32_t slots) {
   const std::uint64_t bags = std::uint64_t{samples} * slots;
   if (keys == bags) return {};
@@ -39,13 +39,13 @@ Status CheckUnitOffsets(std::span<const std::uint32_t> offsets) {
   return {};
 }
 
-// Checks a batch's offsets and sizes; no keys and weights are looked at.
+// Checks a batch's offsets and sizes; ignores keys and weights.
 Status CheckShape(const BatchView& batch, std::uint32_t samples, const TableOptions& table) {
   if (Status status = Validate(batch, samples, table.slots); !status.ok()) return status;
   return table.combiner == Combiner::kNone ? CheckUnitOffsets(batch.offsets) : Status();
 }
 
-// The same of a batch in device memory. Offsets come here only if there is something to say of them.
+// Does the same for a batch in device memory. Offsets are copied to the host only for an error.
 Status CheckShapeThere(const BatchPart& part, const FoundArrays& found, const TableOptions& table) {
   const std::uint64_t bags = std::uint64_t{part.samples} * table.slots;
   const bool weights_fit = part.weights.size() == 0 || part.weights.size() == part.keys.size();
@@ -116,8 +116,8 @@ Result<LookupMode> ModeOf(v1::LookupMode mode) {
   }
 }
 
-// Checks protobuf's own limit, for rounds that may be larger still. The engine refuses requests larger than a
-// round.
+// Checks protobuf's own limit, because a round may be larger than that. The engine refuses requests larger
+// than a round.
 Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
   constexpr std::uint64_t kMaxReply = (std::uint64_t{1} << 31) - 4096;
   const std::uint64_t bytes = std::uint64_t{samples} * width * BytesOf(type);
@@ -143,7 +143,7 @@ Result<StepId> StepOf(const v1::PushRequest& message) {
   return step;
 }
 
-// Also hashes the gradients, unless the device has done so, and samples those in host memory.
+// Checks the gradients, hashes them unless the device has done so, and samples those in host memory.
 Status CheckGradients(const WireNumbers& wire, const FoundArrays* found, DataType type, std::uint32_t samples,
                       const TableInfo& of, ArrayHash& hash, SampledSquares& squares) {
   const TableOptions& table = of.options;
@@ -187,7 +187,7 @@ std::uint64_t HashOf(std::span<const T> array) {
   return hash.value();
 }
 
-// Keys in device memory are not sampled.
+// Samples keys in host memory only.
 void SampleKeys(const TableInfo& table, const BatchPart& part) {
   if (table.counters != nullptr && part.memory == MemoryKind::kHost)
     table.counters->SampleKeys(part.keys.span());

@@ -18,9 +18,9 @@
 namespace slotwise {
 namespace {
 
-// Says in the log who sent a step that cannot be told from another of its name: with another body, with other
-// tables, or one that may have been applied before. Retries never do that, so a client is wrong, or two take
-// each other's names.
+// Logs who sent a step under a name that another step has or may have had: with another body, with other
+// tables, or one that may have been applied before. Retries never cause this, so a client has a bug, or two
+// clients use the same names.
 void LogIfWrongName(const Status& status, const Caller& caller) {
   static RareLog log(std::chrono::seconds(10));
   if (status.code() != StatusCode::kFailedPrecondition) return;
@@ -50,7 +50,7 @@ class JointAnswer {
     EndOne(false, std::move(lock));
   }
 
-  // A request is refused for its own reason, or for one that has no place in the call (kNoPlace).
+  // A request at `place` is refused, or for a reason that has no place in the call (kNoPlace).
   static constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
   void EndRefused(std::size_t place, const Status& why) {
     std::unique_lock lock(mutex_);
@@ -87,16 +87,15 @@ class JointAnswer {
   std::mutex mutex_;
   EmbeddingAnswers answers_;
   std::size_t waiting_;
-  std::size_t place_ = kNoPlace;  // of what is refused
+  std::size_t place_ = kNoPlace;  // of the refused request
   Status why_;
   AnswerCall answer_;
 };
 
-// Refuses pushes of which two are the same part of the same step and have different bodies: whichever was
-// taken in first would be applied, and the answer would say that it was not. And a step that has one table at
-// two places.
+// Refuses two pushes that are the same part of the same step with different bodies: the first one taken in
+// would be applied, and the answer would deny it. Also refuses a step that has one table at two places.
 Status CheckNames(const std::vector<PushRequest>& pushes) {
-  using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // and its place and part
+  using Name = std::tuple<StepKey, std::uint32_t, std::uint32_t>;  // step, place and part
   std::map<Name, std::size_t> first;
   std::map<std::pair<StepKey, TableId>, std::uint32_t> places;
   for (std::size_t i = 0; i < pushes.size(); ++i) {
@@ -122,8 +121,8 @@ Status CheckNames(const std::vector<PushRequest>& pushes) {
   return {};
 }
 
-// Submits a request for each of the call's messages: request_of(message, place, together), whose answer goes
-// to that place of `together`.
+// Submits request_of(message, place, together) for each of the call's messages. The request's answer goes to
+// `place` of `together`.
 template <class Message, class RequestOf>
 void SubmitTogether(Engine& engine, const Caller& caller, std::vector<Message> messages, bool many,
                     AnswerCall answer, const RequestOf& request_of) {

@@ -1,10 +1,10 @@
-// Submits the checked lookups or pushes of a call, of all transports, and makes one answer of theirs.
+// Submits the checked lookups or pushes of a call of any transport, and joins their answers.
 //
 // The engine takes in all messages of a call or none, and the call is answered once: if requests are refused,
 // the answer is the first one's refusal, with its place in the message. A refusal of the whole call, or one
 // whose reason is a table of the step that is not in this call, has no place. After a push of the call is
-// refused, another push of the call may wait for parts that will never come: so the first refusal that a
-// retry would repeat is the answer at once.
+// refused, another push of the call may wait for parts that will never come: so the first refusal of a push
+// that a retry would repeat is the answer at once.
 // Thread-safety: free functions; `answer` is called once, on the engine's thread or on the caller's.
 #ifndef SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
 #define SLOTWISE_SERVER_INTAKE_EMBEDDING_CALLS_H_
@@ -38,8 +38,7 @@ struct PushAnswer {
 using EmbeddingAnswers = std::vector<std::variant<LookupAnswer, PushAnswer>>;
 using AnswerCall = std::function<void(Result<EmbeddingAnswers>)>;
 
-// `many`: the call is LookupMany or PushMany, with any number of messages. REQUIRES: the caller is not the
-// server.
+// `many`: the call has a list of messages, be there one or none. REQUIRES: the caller is not the server.
 void SubmitLookups(Engine& engine, const Caller& caller, std::vector<CheckedLookup> lookups, bool many,
                    AnswerCall answer);
 // INVALID_ARGUMENT: two pushes are the same part of the same step and have different bodies, or a step has

@@ -9,7 +9,7 @@ namespace slotwise {
 namespace {
 
 // NaN and infinity are the numbers whose exponent bits are all ones. `Bits` is an unsigned integer of the
-// numbers' size; there may be no such integer where the numbers lie, so each is copied.
+// numbers' size. Each number is copied, because the array need not be aligned or hold such integers.
 template <class Bits, Bits kExponent>
 bool NonFinite(const std::byte* number) {
   Bits bits;

@@ -12,7 +12,7 @@ namespace {
 
 std::uint64_t Product(std::uint64_t pair) { return (pair & 0xFFFF'FFFF) * (pair >> 32); }
 
-// Sums the products of `pairs` pairs that `pair_at` returns, from place `place`, which is moved on.
+// Sums the products of the `pairs` pairs that `pair_at` returns, from `place` on, and advances `place`.
 template <class PairAt>
 std::uint64_t SumPairs(std::size_t pairs, std::uint64_t& place, const PairAt& pair_at) {
   std::uint64_t sum = 0;

@@ -26,7 +26,7 @@ std::string PeerName(int socket) {
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "a connection";
   }
-  // The name is gRPC's: an IPv4 address that came to a socket of IPv6 is one of IPv4.
+  // As in gRPC, an IPv4 address at an IPv6 socket is named as IPv4.
   constexpr std::string_view kMapped = "::ffff:";
   const std::string_view name = host.data();
   if (address.ss_family == AF_INET) return "ipv4:" + std::string(name) + ":" + port.data();

@@ -11,7 +11,7 @@
 namespace slotwise::operations {
 namespace {
 
-// Ids that are larger leave none for tables that come later.
+// A larger id in a record would leave no ids for later tables.
 constexpr std::uint32_t kMaxTableId = 0xFFFF'0000;
 
 }  // namespace
@@ -54,7 +54,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   const Record record{.table = id, .generation = table->generation, .options = options};
   tables.Add(std::move(*table));
   context.Record(kRecords.front(), [&] { return Write(record); });
-  // A client that hears of the table may use it at any rank: so every rank must know the table first.
+  // An answered client may use the table at any rank, so every rank must know the table first.
   context.collective.AllReduceSum(failed);
   context.AnswerMineOnceRecorded<Request>(round, CreatedTable{id, true});
 }

@@ -17,21 +17,21 @@
 namespace slotwise::operations {
 namespace {
 
-// What a rank could read of a checkpoint.
+// A checkpoint as a rank has read it.
 struct Loaded {
   std::uint64_t checksum = 0;  // of its manifest
   bool failed = false;
 };
 
-// The longest that a rank waits for another one to load a checkpoint, as at a start. A rank that dies
-// meanwhile is noticed by the heartbeat.
+// Bounds a rank's wait for another rank's load of a checkpoint, as at a start. The heartbeat notices a rank
+// that dies in the meantime.
 constexpr std::chrono::hours kLongestLoad{12};
 
 std::string BytesOfIds(std::span<const TableId> tables) {
   return {reinterpret_cast<const char*>(tables.data()), tables.size_bytes()};
 }
 
-// Says in words what was loaded.
+// Returns a text that says which checkpoint or tables were loaded.
 std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
   if (saved.all) return "checkpoint " + id + " is loaded";
   std::string tables;
@@ -43,9 +43,9 @@ std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
   return "of checkpoint " + id + " these tables are loaded: " + tables;
 }
 
-// FAILED_PRECONDITION: the checkpoint's tables, or `only` those, cannot take the place of those that are
-// there. The same on every rank. Requests were checked against the tables that are there, and an id is a
-// table's for good.
+// Returns FAILED_PRECONDITION if the checkpoint's tables, or the tables in `only`, cannot replace the present
+// ones. The same on every rank. Requests were checked against the present tables, and an id belongs to one
+// table for ever.
 Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::span<const TableId> only) {
   if (checkpoint.data_lineage != context.checkpointing.data_lineage()) {
     return FailedPrecondition("checkpoint " + checkpoint.id +
@@ -63,7 +63,7 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   return {};
 }
 
-// Reads or writes a record. REQUIRES: record.some is set, as the kind of the record says.
+// Reads or writes a record. REQUIRES: record.some is set according to the record's kind.
 void VisitRecord(auto& fields, auto& record) {
   fields.Number(record.generations);
   fields.Number(record.checkpoint.checksum);

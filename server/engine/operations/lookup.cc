@@ -13,56 +13,56 @@
 namespace slotwise::operations {
 namespace {
 
-// Numbers of a sample of a lookup.
+// Returns the pooled numbers of one sample.
 std::size_t WidthOf(const Table& table) {
   return std::size_t{table.info.options.slots} * table.info.options.dim;
 }
 
-// Memory of answers, and the reservations that it is charged to: they end with the last of the answers.
+// The memory of answers, and its reservations, which end with the last of these answers.
 struct AnswerMemory {
   std::vector<Reservation> reservations;
   std::shared_ptr<std::byte[]> values;
 };
-// Neighbouring lookups of this rank whose answers share one type and one piece of memory. [first, end): their
-// place among all pooled numbers.
+// Neighbouring lookups of this rank whose answers share one type and one piece of memory. [first, end) is
+// their place among all pooled numbers.
 struct LookupRun {
   DataType type = DataType::kFloat32;
   std::size_t first = 0;
   std::size_t end = 0;
-  bool placed = false;     // where the lookups want it
-  bool reachable = false;  // the device can write there itself
+  bool placed = false;     // at the lookups' `place`
+  bool reachable = false;  // the device can write there
   std::shared_ptr<AnswerMemory> memory = std::make_shared<AnswerMemory>();
 
   std::byte* values() const { return memory->values.get(); }
   std::size_t size() const { return end - first; }
   std::size_t bytes() const { return size() * BytesOf(type); }
-  // Whether a lookup's numbers, which are pooled at `at`, may be the run's next.
+  // Returns whether a lookup's numbers, which are pooled at `at`, may continue the run.
   bool GoesOnWith(const LookupRequest& lookup, std::size_t at) const;
 };
-// Bags [first, last) of a table that follow each other in a run: its numbers from `at` on.
+// Consecutive bags [first, last) of a table in a run, whose numbers begin at `at`.
 struct PooledPiece {
-  std::size_t table = 0;  // of the round's
+  std::size_t table = 0;  // its place in the round
   std::uint32_t first = 0;
   std::uint32_t last = 0;
   std::size_t run = 0;
   std::size_t at = 0;
 };
-// The numbers that lookups of this rank pool, one table's behind the other's.
+// The pooled numbers of this rank's lookups, one table after the other.
 struct PooledNumbers {
-  std::vector<std::size_t> first;  // [tables] where the table's begin: at a multiple of kAlign
+  std::vector<std::size_t> first;  // [tables] where a table's numbers begin, at a multiple of kAlign
   std::size_t size = 0;
   std::vector<LookupRun> runs;
-  std::vector<std::size_t> run_of;  // of each of the lookups, in their order
+  std::vector<std::size_t> run_of;  // the run of each lookup, in order
   std::vector<PooledPiece> pieces;
 
-  // Any table's numbers then begin at a multiple of 64 bytes.
+  // With kAlign, each table's numbers begin at a multiple of 64 bytes.
   static constexpr std::size_t kAlign = 32;
 };
-// Lookups of several tables, none of them twice, that are served together. By table:
+// Lookups of several different tables that are served together. By table:
 struct TogetherBatches {
   std::vector<TableBatch> batches;
   std::vector<TableWork::Share> gathered;
-  std::vector<FoundBatch*> rows;  // of the batch's keys, once they are prepared
+  std::vector<FoundBatch*> rows;  // of the batches' keys, once prepared
 };
 // The lookups of one round.
 class LookupRounds {
@@ -70,30 +70,30 @@ class LookupRounds {
   explicit LookupRounds(RoundContext& context) : context_(context) {}
 
   void Run(const Round& round);
-  // Records the keys that got rows: the round is one record, though its lookups may have inserted by table,
-  // or one after the other.
+  // Records the keys that got rows, in one record of the round, whether its lookups inserted together or one
+  // by one.
   void RecordNewKeys();
 
  private:
-  // Serves lookups of several tables, in one mode, which wait for the device and for the other ranks as often
-  // as those of one table. REQUIRES: no table twice.
+  // Serves lookups of several tables in one mode, with as few waits for the device and the other ranks as for
+  // one table. REQUIRES: no table twice.
   void LookupTogether(std::span<const Round* const> rounds);
   void LookupOneByOne(const Round& round);
   // Prepare the rows of each batch.
   Status FindRows(TogetherBatches& of);
   Status InsertRows(TogetherBatches& of);
   PooledNumbers PooledBy(std::span<const TableBatch> batches);
-  // Pools this rank's samples of the prepared batches over all ranks, into arrays that become the runs'
-  // values. They are there when the stage's stream is done.
+  // Pools this rank's samples of the prepared batches over all ranks, into the runs' values, which are filled
+  // when the stage's stream is done.
   void PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbers& numbers);
-  // Returns whether each piece can be pooled right into its run's memory.
+  // Returns whether each piece can be pooled directly into its run's memory.
   bool CanPoolInPlace(std::span<const TableBatch> batches, const PooledNumbers& numbers) const;
   // REQUIRES: CanPoolInPlace.
   void PoolInPlace(Stage& stage, const TogetherBatches& of, const PooledNumbers& numbers);
   // Divides this rank's pooled bags [first, last) of a table as its combiner says.
   void DivideMine(Stage& stage, const TableBatch& batch, const BatchView& view, std::size_t first,
                   std::size_t last, float* pooled);
-  // Writes the runs' values: `pooled`, in device memory, has all numbers of the runs.
+  // Writes the runs' values. `pooled`, in device memory, has all numbers of the runs.
   void BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs);
   // Answers this rank's lookups when the device is done.
   void AnswerWithPooled(Stage& stage, std::span<const TableBatch> batches, PooledNumbers& numbers);
@@ -102,7 +102,7 @@ class LookupRounds {
   void NoteNewKeysOf(const Table& table, InsertedBatch& batch);
 
   RoundContext& context_;
-  std::vector<std::pair<TableId, std::vector<Key>>> new_keys_;  // that got rows on this rank
+  std::vector<std::pair<TableId, std::vector<Key>>> new_keys_;  // keys that got rows on this rank
 };
 
 void LookupRounds::Run(const Round& round) {
@@ -139,7 +139,7 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
     return context_.AnswerMine<LookupRequest>(
         first, [&](LookupRequest& request) { request.done(prepared); }, &stage);
   }
-  if (inserts) context_.stages.FinishDone();  // the ranks have waited for each other, and for their devices
+  if (inserts) context_.stages.FinishDone();  // the agreement has waited for all ranks' devices
   PooledNumbers numbers = PooledBy(of.batches);
   PoolMine(stage, of, numbers);
   AnswerWithPooled(stage, of.batches, numbers);
@@ -163,7 +163,7 @@ Status LookupRounds::InsertRows(TogetherBatches& of) {
   return {};
 }
 
-// Requests that only share a round do not share its failure: a request whose keys fit is served.
+// Requests that only share a round do not share its failure: each request whose keys fit is served.
 void LookupRounds::LookupOneByOne(const Round& round) {
   Round alone = round;
   alone.others.clear();
@@ -206,8 +206,8 @@ PooledNumbers LookupRounds::PooledBy(std::span<const TableBatch> batches) {
   return numbers;
 }
 
-// Memory of different owners may be side by side, and does not end together. What lies between two places is
-// somebody else's.
+// Adjacent memory may have different owners and end at different times, and memory between two places belongs
+// to others.
 bool LookupRun::GoesOnWith(const LookupRequest& lookup, std::size_t at) const {
   if (lookup.type != type) return false;
   if (!placed || lookup.place == nullptr) return !placed && lookup.place == nullptr;
@@ -245,11 +245,11 @@ void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbe
   std::vector<LookupRun>& runs = numbers.runs;
   for (LookupRun& run : runs) {
     if (!run.placed)
-      run.memory->values = context_.arrays.TakeOfDevice<std::byte>(run.bytes());  // written whole below
+      run.memory->values = context_.arrays.TakeOfDevice<std::byte>(run.bytes());  // overwritten below
   }
   if (CanPoolInPlace(batches, numbers)) return PoolInPlace(stage, of, numbers);
-  // A single run is pooled right in its final type, if every table's bags can be, and right into its memory,
-  // if the device can write there.
+  // A single run is pooled directly in its final type if that is possible for every table's bags, and
+  // directly into its memory if the device can write there.
   const bool single =
       runs.size() == 1 && std::ranges::all_of(batches, [&](const TableBatch& batch) {
         return context_.work.TypeOfPooled(batch.table, runs.front().type) == runs.front().type;
@@ -260,7 +260,7 @@ void LookupRounds::PoolMine(Stage& stage, const TogetherBatches& of, PooledNumbe
   const auto pooled_of = [&](std::size_t t) {
     return Numbers{static_cast<std::byte*>(where) + numbers.first[t] * BytesOf(type), type};
   };
-  Stream* pooled = nullptr;  // in whose order all is pooled
+  Stream* pooled = nullptr;  // orders the pooling
   for (std::size_t t = 0; t < batches.size(); ++t) {
     pooled = &context_.work.Pool(batches[t].table, *of.rows[t], batches[t].bags(),
                                  stage.distribution_arrays(t), pooled_of(t));
@@ -290,7 +290,7 @@ void LookupRounds::PoolInPlace(Stage& stage, const TogetherBatches& of, const Po
     std::byte* const to = run.values() + (piece.at - run.first) * BytesOf(run.type);
     of.rows[piece.table]->Pool({to, run.type}, {piece.first, piece.last});
     stage.stream().OrderAfter(context_.device.WorkStream());
-    if (run.type != DataType::kFloat32) continue;  // nothing is divided
+    if (run.type != DataType::kFloat32) continue;  // its sums need no division
     DivideMine(stage, of.batches[piece.table], of.gathered[piece.table].batch, piece.first, piece.last,
                reinterpret_cast<float*>(to));
   }
@@ -308,11 +308,11 @@ void LookupRounds::DivideMine(Stage& stage, const TableBatch& batch, const Batch
 }
 
 void LookupRounds::BringToHost(Stage& stage, Numbers pooled, const std::vector<LookupRun>& runs) {
-  std::size_t narrow_bytes = 0;  // the most of a run that is to be converted
+  std::size_t narrow_bytes = 0;  // of the largest run to convert
   for (const LookupRun& run : runs) {
     if (run.type != pooled.type && !run.reachable) narrow_bytes = std::max(narrow_bytes, run.bytes());
   }
-  // A device with memory of its own converts there, one run after the other, so that fewer bytes travel.
+  // A device with memory of its own converts one run after the other there, so that fewer bytes travel.
   std::byte* const there = stage.narrow().Reserve(narrow_bytes);
   for (const LookupRun& run : runs) {
     const std::byte* result = static_cast<std::byte*>(pooled.data) + run.first * BytesOf(pooled.type);
@@ -329,8 +329,8 @@ TableWork::RoomFor LookupRounds::RoomForNewKeys(std::size_t of_tables) const {
   if (!context_.log.on()) return {};
   return [this, of_tables](std::uint64_t new_rows) {
     if (new_rows == 0) return Status();
-    constexpr std::uint64_t kHead = 32;  // what is written of a table beside its new keys, at most
-    // What the round's lookups before these have added goes into the same record.
+    constexpr std::uint64_t kHead = 32;  // bounds a table's bytes beside its new keys
+    // The new keys of the round's earlier lookups go into the same record.
     std::uint64_t bytes = kSmallRecord + of_tables * kHead + new_rows * sizeof(Key);
     for (const auto& [table, keys] : new_keys_) bytes += kHead + keys.size() * sizeof(Key);
     return context_.log.Reserve(bytes);

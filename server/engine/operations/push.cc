@@ -13,7 +13,7 @@
 namespace slotwise::operations {
 namespace {
 
-// Refuses a step that could not be prepared. Those hear it first who sent parts of the table that is why.
+// Refuses a step that could not be prepared. The senders of parts of the table that is the reason hear first.
 void RefuseStep(RoundContext& context, std::span<const TableBatch> batches, const Status& why, Stage& stage) {
   for (const bool of_another : {false, true}) {
     for (const TableBatch& batch : batches) {
@@ -29,13 +29,13 @@ void RefuseStep(RoundContext& context, std::span<const TableBatch> batches, cons
   }
 }
 
-// Counts this rank's parts of a step that will be the table's next one.
+// Counts this rank's parts of a step that becomes the table's next one.
 void CountParts(RoundContext& context, const TableBatch& batch) {
   const Table& table = batch.table;
   for (const RoundPart& part : batch.round.parts) {
     if (!context.IsMine(part.ticket) || part.samples == 0) continue;
     const auto& push = context.tickets.Get<PushRequest>(part.ticket.number);
-    // A client may say what it likes: a state that the table has not been in counts as nothing.
+    // A client may name any version: one that the table never had is not counted.
     const bool known = push.looked_up.generation != 0 && push.looked_up.generation == table.generation;
     if (known && push.looked_up.step <= table.steps)
       table.counters->CountStaleness(table.steps - push.looked_up.step);
@@ -43,7 +43,7 @@ void CountParts(RoundContext& context, const TableBatch& batch) {
   }
 }
 
-// A step is its tables' next one, and is known by its name.
+// A step that is about to be applied to its tables.
 struct Step {
   TableId first_table{0};
   StepId name;
@@ -53,7 +53,7 @@ struct Step {
   std::vector<std::uint32_t> bodies;  // of all parts, by place and part
 };
 
-// Applies the step, to as many tables as update(place, scalars) returns OK for. Returns each table's count of
+// Applies the step to its tables in order, until update(place, scalars) fails. Returns each table's count of
 // steps.
 template <class Update>
 Result<std::vector<std::uint64_t>> Apply(Tables& tables, const Step& step, Update update) {
@@ -84,7 +84,7 @@ std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, co
                       .columns = batch.table.info.options.dim,
                       .mine_alone = work.TakesMineAlone(batch.bags(), batch.layout.in_part_order)});
   }
-  // What an update does before it needs gradients goes on while they come.
+  // Grouping needs no gradients, so it runs while they come.
   std::vector<std::optional<GroupedBatch>> grouped(batches.size());
   for (std::size_t t = 0; t < batches.size(); ++t) {
     if (!shares[t].mine_alone) grouped[t] = std::move(inserted[t]).GroupRows();
@@ -130,8 +130,8 @@ void Push::Run(RoundContext& context, const Round& round) {
   }
   stage.Close(context.device.WorkStream());
   if (!inserted.ok()) return RefuseStep(context, batches, inserted.status(), stage);
-  // The answer need not wait for the device: whatever any rank reads of the tables later is ordered behind
-  // the updates, and a device that fails ends the server.
+  // The answer need not wait for the device: all later reads of the tables are ordered after the updates, and
+  // a device that fails ends the server.
   for (const TableBatch& batch : batches) {
     context.AnswerMineOnceRecorded<Request>(batch.round,
                                             AppliedStep{batch.table.steps, batch.table.version()}, &stage);

@@ -53,7 +53,7 @@ RecordedArrays GetArrays(RecordReader& reader, const RecordedPart& part) {
   return arrays;
 }
 
-// Puts whether a share of a push at rates has one, and the rate.
+// Writes whether a share of a push has a rate of its own, and the rate.
 void PutRate(RecordWriter& writer, const std::optional<float>& rate) {
   writer.Put(std::uint32_t{rate ? 1U : 0U});
   writer.Put(rate.value_or(0));
@@ -129,8 +129,8 @@ std::vector<JournalPiece> RecordBatches(
 
 std::uint64_t RecordBytes(const Round& round, Rank me,
                           const std::function<std::uint64_t(const Ticket&)>& array_bytes_of) {
-  constexpr std::uint64_t kHead = 64;  // of a record, of a share, of a part's arrays
-  constexpr std::uint64_t kPads = 64;  // behind a part's four arrays
+  constexpr std::uint64_t kHead = 64;  // of a record, a share, or a part's arrays
+  constexpr std::uint64_t kPads = 64;  // after a part's four arrays
   std::uint64_t bytes = kHead;
   round.ForEachTable([&](const Round& share) {
     bytes += kHead + share.parts.size() * kPartBytes;

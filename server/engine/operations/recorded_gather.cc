@@ -12,7 +12,7 @@ namespace slotwise {
 Result<RecordedGather::Batch> RecordedGather::Gather(std::span<const RecordedBatches> of_ranks,
                                                      std::size_t share, const TableOptions* pushed_to,
                                                      std::uint32_t columns, std::uint32_t squares) {
-  // A part, and its arrays in the record of the rank that it came to.
+  // A part, and its arrays in the record of the rank that received it.
   struct Lying {
     RecordedPart part;
     const RecordedArrays* arrays;
@@ -47,7 +47,7 @@ Result<RecordedGather::Batch> RecordedGather::Gather(std::span<const RecordedBat
     for (const std::uint32_t offset : arrays->offsets.subspan(1)) offsets_.push_back(before + offset);
     if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
     weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
-    // Of an odd number of 16-bit numbers, another one fills the last word.
+    // If the number of 16-bit numbers is odd, one more fills the last word.
     const std::size_t count = (arrays->offsets.size() - 1) * columns;
     if (count * BytesOf(arrays->value_type) > arrays->values.size())
       return DataLoss("a part has too few values");

@@ -18,7 +18,7 @@ void Download(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
 
 // Takes a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
 std::shared_ptr<const BatchPart> TakeToRecord(RoundContext& context, const Ticket& ticket, Stage& stage) {
-  // The journal's thread may let go of it last: it does nothing then but give memory and a budget back.
+  // The journal's thread may free the batch, which only gives back memory and a budget.
   auto batch = std::make_shared<BatchPart>(std::move(context.tickets.BatchOf(ticket.number)));
   stage.Keep(batch);
   if (batch->memory != MemoryKind::kDevice) return batch;
@@ -102,7 +102,7 @@ void RoundContext::UseScratch(const Round& of) {
   scratch_.clear();
   of.ForEachTable([&](const Round& share) {
     const Table* const table = tables.Get(share.table);
-    if (table == nullptr) return;  // the round is of none
+    if (table == nullptr) return;  // the round has no table
     const TableOptions& options = table->info.options;
     std::uint64_t bytes = 0;
     for (const RoundPart& part : share.parts) {
@@ -117,7 +117,7 @@ void RoundContext::UseScratch(const Round& of) {
 void RoundContext::Count(const Round& of) {
   of.ForEachTable([&](const Round& share) {
     const Table* const table = tables.Get(share.table);
-    if (table == nullptr) return;  // the round was of none, or dropped it
+    if (table == nullptr) return;  // the round had no table, or dropped it
     BatchCounts mine;
     for (const RoundPart& part : share.parts) {
       if (!IsMine(part.ticket)) continue;

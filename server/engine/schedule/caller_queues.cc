@@ -109,7 +109,7 @@ void CallerQueues::EndTurn() {
 }
 
 void CallerQueues::ForgetPast() {
-  // With no caller here, the clock begins anew.
+  // Without any caller here, the clock restarts.
   if (queues_.empty()) now_ = std::numeric_limits<double>::infinity();
   while (!ended_.empty() && ended_.begin()->first <= now_) {
     ended_of_caller_.erase(ended_.begin()->second);

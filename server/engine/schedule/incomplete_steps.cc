@@ -47,7 +47,7 @@ std::uint64_t IncompleteSteps::FirstDeadline() const {
   return steps_.at(by_arrival_.begin()->second).deadline_ms;
 }
 
-// The key is a copy: the one that a caller has may lie in the index that loses it here.
+// The key is a copy, because the caller's key may lie in the index from which it is removed here.
 IncompleteStep IncompleteSteps::Take(StepKey key) {
   IncompleteStep step = std::move(steps_.extract(key).mapped());
   by_arrival_.erase(step.arrival);

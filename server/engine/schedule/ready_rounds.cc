@@ -103,7 +103,7 @@ std::optional<Round> ReadyRounds::TakeNextOfOthers(std::uint64_t max_bytes, cons
     };
     for_tables([&](TableId table) { waits = waits || waiting.contains(table); });
     if (!waits) return TakeRound(round->first);
-    if (!round->second.of_table) return std::nullopt;  // all that comes behind waits for it
+    if (!round->second.of_table) return std::nullopt;  // all later rounds wait for it
     for_tables([&](TableId table) { waiting.insert(table); });
     some_wait = true;
     ++round;
@@ -136,10 +136,10 @@ Round ReadyRounds::TakeJoinedLookups(std::uint64_t max_bytes, const BytesOfPart&
   return round;
 }
 
-// A round that cannot take every lookup takes about as much of every rank, whichever lookups came first:
-// results leave by all ranks, and the slowest rank sets the round's pace. So it takes the lookup that became
-// ready first, then each rank's first, then each rank's second, and so on; a rank whose next lookup does not
-// fit is done.
+// A round that cannot take every lookup takes about as many bytes from every rank, whichever lookups came
+// first: results leave through all ranks, and the slowest rank sets the round's pace. So the round takes the
+// lookup that became ready first, then each rank's first, then each rank's second, and so on; a rank whose
+// next lookup does not fit is done.
 Round ReadyRounds::TakeLookups(Place of_first, std::uint64_t max_bytes, const BytesOfPart& bytes_of,
                                std::uint64_t& bytes) {
   struct Candidate {
@@ -150,7 +150,7 @@ Round ReadyRounds::TakeLookups(Place of_first, std::uint64_t max_bytes, const By
   const auto kind = queues_.find(first.kind);
   Queues& queues = kind->second;
   std::vector<std::uint32_t> taken(queues.size());  // by rank
-  std::vector<Candidate> candidates;                // each rank's next, in order of turns
+  std::vector<Candidate> candidates;                // each rank's next lookup, in order of turns
   std::vector<Candidate> next;
   const auto bytes_of_lookup = [&](const Lookup& lookup) { return bytes_of(first.kind.table, lookup.part); };
   const auto take = [&](const Lookup& lookup) {
@@ -168,7 +168,7 @@ Round ReadyRounds::TakeLookups(Place of_first, std::uint64_t max_bytes, const By
     }
   }
   while (!candidates.empty() || !next.empty()) {
-    // Requests of one decision came in rank order, and need no sorting.
+    // Requests of one decision come in rank order and need no sorting.
     if (!std::ranges::is_sorted(candidates, {}, &Candidate::turn)) {
       std::ranges::sort(candidates, {}, &Candidate::turn);
     }

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::uint64_t kAnything = std::numeric_limits<std::uint64_t>::max() / 2;
 
-// A part of a step that has several, or several tables.
+// A part of a step with several parts or tables.
 struct Part {
   StepKey step;
-  std::uint64_t of = 0;      // parts of all tables
+  std::uint64_t of = 0;      // number of parts of all tables
   std::uint64_t number = 0;  // among the parts of all tables
   auto operator<=>(const Part&) const = default;
 };
@@ -94,7 +94,8 @@ Status RequestQueue::Add(std::span<Request> requests) {
   return {};
 }
 
-// If no request of its kind waits, any request fits: the engine has checked each against the round's limit.
+// Any message fits while nothing is charged, and a single request that is no part of a step while no such
+// request is charged: the engine has checked each request against the round's limit.
 std::optional<Reservation> RequestQueue::Reserve(const Message& message) {
   const bool parts = message.steps == Steps::kOthersComplete;
   Budget& budget = parts ? parts_ : others_;
@@ -104,7 +105,7 @@ std::optional<Reservation> RequestQueue::Reserve(const Message& message) {
   const std::uint64_t for_small = options_.max_bytes / kShareForSmall;
   if (!room && !parts && IsSmallAndFirst(message) && Fits(message, for_small))
     room = others_.Reserve(message.bytes, kAnything);
-  // A message may turn out not to have all that it seems to have of a step, so there is an end to such ones.
+  // A message that seems to have a whole step may turn out not to, so such messages are bounded too.
   const bool alone_or_small = message.requests.size() == 1 || message.bytes <= others_.limit();
   if (!room && !parts && alone_or_small &&
       (message.steps == Steps::kNone || Fits(message, options_.beyond_bytes))) {

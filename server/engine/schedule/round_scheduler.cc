@@ -20,7 +20,7 @@ Status Gone(const std::string& table) {
   return NotFound(table + " was dropped while the request waited").Because(Reason::kNoTable);
 }
 
-// Clients try again, and meet the tables that came.
+// Returns the refusal after a load. Clients try again, and then use the new tables.
 Status Replaced() {
   return Unavailable("a checkpoint was loaded while the request waited").Because(Reason::kStateReplaced);
 }
@@ -29,7 +29,7 @@ Status Replaced() {
 
 Decision RoundScheduler::Decide(std::span<const Header> headers) {
   decision_ = {};
-  // The clock may not run backwards: deadlines are in the order in which steps came.
+  // The clock must not run backwards, so that deadlines have the order in which steps came.
   now_ms_ = std::max(now_ms_, headers[0].now_ms);
   bool all_empty = true;
   bool all_closed = true;
@@ -226,7 +226,7 @@ void RoundScheduler::MakeReady(const StepKey& key, IncompleteStep complete) {
     for (const auto& [part, body] : share.bodies) round.bodies.push_back(body);
     round.waiters = std::move(share.waiters);
     round.parts = std::move(share.have);
-    // Parts that came with one decision stand in this order already.
+    // Parts that came with one decision are in this order already.
     const auto place = [](const RoundPart& p) { return std::pair(p.ticket.rank, p.part); };
     if (!std::ranges::is_sorted(round.parts, {}, place)) std::ranges::sort(round.parts, {}, place);
     return round;
@@ -261,7 +261,7 @@ void RoundScheduler::DropDueSteps() {
   }
 }
 
-// Names the first few.
+// Names the first few missing parts.
 std::string RoundScheduler::MissingParts(const IncompleteStep& step) const {
   constexpr std::size_t kMostNamed = 4;
   std::string text;
