@@ -37,8 +37,7 @@ struct HotKeyStats {
 // The sketch. Thread-safety: one thread at a time.
 class SpaceSaving {
  public:
-  // Keeps counts of `most` keys, and halves all counts once `sampled` reaches `window`. REQUIRES: most >
-  // 0.
+  // Counts `most` keys, and halves all counts once `sampled` reaches `window`. REQUIRES: most > 0.
   explicit SpaceSaving(std::size_t most, std::uint64_t window);
 
   // Counts a key. Takes constant time on average, whatever `most` is.

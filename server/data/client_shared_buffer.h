@@ -3,7 +3,7 @@
 //
 // Host memory is freed when the connection ends, whatever the client does (wire/shared_memory.h). Device
 // memory that a client has mapped cannot be taken back: it stays, and is charged, until the client's process
-// is gone.
+// ends.
 // Thread-safety: plain values; ClientSharedBuffers: any thread.
 #ifndef SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
 #define SLOTWISE_SERVER_DATA_CLIENT_SHARED_BUFFER_H_
@@ -50,8 +50,7 @@ class ClientSharedBuffers {
   // No connection gets more than this share of the device memory.
   static constexpr std::uint64_t kDeviceShareOfOne = 4;
 
-  // Returns a buffer of host memory of the requested size or smaller; null if the budget is used up, or the
-  // device is a GPU.
+  // Returns host memory of the requested size or less; null if the budget is used up or the device is a GPU.
   std::shared_ptr<ClientSharedBuffer> Make(std::uint32_t asked_mib);
   // Does the same with device memory, for the client at the other end of a Unix socket. Also returns null if
   // the system cannot tell when the client's process is gone.

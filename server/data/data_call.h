@@ -19,8 +19,8 @@
 
 namespace slotwise {
 
-// Returns why a head must not be parsed; empty if it may be. A parsed head takes at most about kParsed times
-// its bytes.
+// Returns why a head must not be parsed; empty if it may be. Parsed, it takes about kParsed times its bytes
+// at most.
 std::string HeadObjection(std::span<const std::byte> head);
 inline constexpr std::uint64_t kParsed = 16;
 

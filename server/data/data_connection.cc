@@ -135,8 +135,7 @@ bool DataConnection::OnBody() {
   }
   block_.reset();
   received_ = {};
-  // A message object keeps its memory for the next call. A large one is dropped, because no caller is charged
-  // for it.
+  // A message keeps its memory for the next call. A large one is dropped, as no caller is charged for it.
   constexpr int kKeptMessages = 64;
   if (call_.arrays_size() > kKeptMessages || received_head_.bytes() > 0) call_ = {};
   received_head_ = {};
@@ -235,8 +234,7 @@ void DataConnection::Answer(std::uint64_t id, const Caller& caller, Result<Embed
     if (read_on) connection->Resume();
   };
   {
-    // A client with the answer may use the id again, and may have the answer before the system reports the
-    // send.
+    // A client with the answer may use the id again, and may have it before the system reports the send.
     const std::lock_guard lock(calls_mutex_);
     calls_.erase(id);
     ++answers_;

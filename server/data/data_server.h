@@ -24,15 +24,13 @@ inline constexpr std::chrono::milliseconds kHelloTimeout{20'000};
 struct DataOptions {
   std::uint64_t max_message_bytes = std::uint64_t{64} << 20;  // of a frame; a larger one ends its connection
   std::uint32_t max_calls_per_connection = 256;               // the connection's next calls wait unread
-  // Bounds the bytes of requests that are received and not yet handed to the engine. Calls beyond it get
-  // UNAVAILABLE.
+  // Bounds the bytes of received requests that the engine has not got yet. Calls beyond it get UNAVAILABLE.
   std::uint64_t max_received_bytes = std::uint64_t{2} << 30;
   // Bounds the host memory of shared buffers. Clients beyond it get none.
   std::uint64_t max_shared_bytes = std::uint64_t{1} << 30;
   // Bounds the device memory of shared buffers, which counts until clients' processes are gone.
   std::uint64_t max_device_shared_bytes = std::uint64_t{1} << 30;
-  // A connection is closed if its peer does not take sent data, or does not send the rest of a frame, within
-  // this time.
+  // A connection ends if its peer does not take sent data or send the rest of a frame within this time.
   std::chrono::milliseconds reply_timeout{30'000};
   std::chrono::milliseconds hello_timeout = kHelloTimeout;
   std::size_t threads = 0;  // for reads and writes; 0: half of this machine's processors, at most 8

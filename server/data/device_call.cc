@@ -47,8 +47,7 @@ class CopiedCall {
  private:
   using Kind = ArrivingArray::Kind;
 
-  // Plans the copies of a message's arrays. Invalid fields get some plan here, and the later check refuses
-  // them.
+  // Plans the copies of a message's arrays. The later check refuses invalid fields.
   template <class AnyMessage>
   void Plan(const AnyMessage& message, const v1::DataArrays& bytes, int i) {
     Message& its = at(i);

@@ -41,7 +41,7 @@ class ArrayPool::Kept {
  public:
   explicit Kept(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
-  // Takes the array that came back last, of those that are large enough but not more than twice as large.
+  // Takes the array that came back last among the arrays that are large enough but at most twice as large.
   // Returns an empty list if there is none.
   std::list<Array> Take(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
@@ -117,7 +117,7 @@ class ArrayPool::Kept {
   std::array<std::list<Array>, kClasses> classes_;  // each in the order of return
   std::uint64_t arrivals_ = 0;
   std::size_t bytes_ = 0;   // of all of `classes_`
-  std::size_t in_use_ = 0;  // bytes of arrays that somebody reads or writes
+  std::size_t in_use_ = 0;  // bytes of taken arrays
 };
 
 ArrayPool::ArrayPool(Device& device, std::size_t most_bytes)

@@ -1,13 +1,11 @@
-// BatchGather: gathers all ranks' parts of a round into one batch for each table, in every rank's device
-// memory.
+// BatchGather: gathers all ranks' parts of a round into a batch per table, in every rank's device memory.
 //
 // Each rank uploads its own parts, with their offsets counted from the whole batch's first key, and an
 // all-gather brings the other ranks' parts. The uploads use a stream of their own, the all-gather the
 // exchange's; the device's work is ordered after both. The batches of a round lie behind each other, so that
 // their small arrays are uploaded together (staged_upload.h); large arrays are uploaded directly from the
 // requests. Parts arrive in rank order; a step's parts are then put in part order, because gradients are
-// summed in that order. (Clients send contiguous runs of parts to ranks in order, so the two orders are
-// mostly the same.)
+// summed in that order. (Clients send runs of parts to ranks in order, so mostly the orders are the same.)
 // Thread-safety: one thread at a time. Calls are collective.
 #ifndef SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
 #define SLOTWISE_SERVER_ENGINE_BATCH_GATHER_H_
@@ -54,7 +52,7 @@ struct BatchLayout {
   bool in_part_order = true;  // every part lies where it arrives
 };
 
-// What a round does on one table, and where the parts lie in the table's batch.
+// A round on one table, and the places of the parts in the table's batch.
 struct TableBatch {
   // `of` and `of_table` outlive it. `slots` is the number of bags in a sample: the table's slots, or 1 for
   // rows by key, where bag b is batch.keys[b].
@@ -106,14 +104,13 @@ class BatchGather {
   struct Ordered {
     Ordered(Device& device, std::size_t of_align) : align(of_align), array(device) {}
     void Clear() { size = used = 0; }
-    const std::size_t align;  // an array of a batch begins at a multiple of so many elements
+    const std::size_t align;  // a batch's array begins at a multiple of `align`
     std::size_t size = 0;     // elements of all batches of the round that are not in part order
     std::size_t used = 0;
     DeviceArray<T> array;
   };
 
-  // Calls upload(place in the batch, place in this rank's blocks, the part) for each part that came to this
-  // rank.
+  // Calls upload(place in the batch, place in this rank's blocks, part) for each part of this rank.
   template <class Upload>
   void ForMyParts(const TableBatch& batch, Upload upload) const;
   // Makes room for the batches' arrays. Throws std::bad_alloc.

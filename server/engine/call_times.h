@@ -32,7 +32,8 @@ struct EndedCall {
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_out = 0;
   std::chrono::nanoseconds latency{0};
-  std::array<std::optional<std::chrono::nanoseconds>, kCallStages> stages = {};  // those that the call had
+  std::array<std::optional<std::chrono::nanoseconds>, kCallStages> stages =
+      {};  // durations of the call's stages
 };
 
 class CallTimes {

@@ -16,7 +16,7 @@
 
 namespace slotwise {
 
-// Adds to the header those batches of its proposals that are small enough, in their order. `tickets` has this
+// Adds the small enough batches of the header's proposals to the header, in their order. `tickets` has this
 // rank's requests. REQUIRES: the header has all of its proposals.
 void CarryBatches(Header& header, PendingRequests& tickets);
 
@@ -26,7 +26,7 @@ std::size_t UsedBytes(const Header& header);
 class CarriedBatches {
  public:
   CarriedBatches() = default;
-  // `headers` are those of one decision, by rank.
+  // `headers` are one decision's, by rank.
   explicit CarriedBatches(std::span<const Header> headers) : headers_(headers) {}
 
   // Returns whether the headers have the part's batch. The same on every rank.

@@ -36,8 +36,8 @@ class ChainFolder {
     folds_newest_ = true;
     if (worker_) worker_->Post(std::move(fold));
   }
-  // Rank 0 has reported that it folded the chain, or `failed`. Returns by how many links the newest chain is
-  // shorter now.
+  // Rank 0 has reported that it folded the chain, or `failed`. Returns how many links shorter the newest
+  // chain is.
   std::size_t NoteFolded(bool failed) {
     const std::size_t links = std::exchange(folding_, 0);
     return failed || !folds_newest_ ? 0 : links - 1;

@@ -3,8 +3,7 @@
 // The engine's thread begins the shards' snapshots and hands them over. From then on two threads work on the
 // job. The job's thread sorts keys into bucket order, a piece at a time, and writes. The engine's thread
 // reads rows from the device in that order, some at a time when it has time (Advance), or a table's next rows
-// at once when the copy-on-write buffer is nearly full (ReadNow). The two threads pass rows through a few
-// buffers.
+// at once when the copy-on-write buffer is nearly full (ReadNow). Rows pass through a few buffers.
 //
 //     job      |sort||sort||write||sort||write||write||sort| ...  |sync| result
 //     engine         |read||read|    |read||read|   a round   |read|
@@ -56,7 +55,7 @@ struct CheckpointJobOptions {
   std::size_t buffer_bytes = std::size_t{16} << 20;
 };
 
-// What a rank has written.
+// A rank's part of a checkpoint.
 struct WrittenPart {
   std::vector<RankEntry> tables;  // in the order of the snapshots
   FileEntry ledger;
@@ -116,8 +115,7 @@ class CheckpointJob {
   std::size_t RowsABuffer(const Table& table) const;
   void Ask(std::size_t table, Buffer* buffer);  // by the engine's thread
   void HandOver();                              // the rows that have arrived
-  // Returns the table whose rows the engine waits for, or the first one with unsorted keys; null if all are
-  // sorted.
+  // Returns the table that the engine waits for, or the first one with unsorted keys; null if none has.
   Table* NextToSort();
   Status BeginSort(Table& table);
   Status SortPiece(Table& table);

@@ -18,8 +18,7 @@ class CheckpointPace {
   // `on_processor`: the CPU reads the rows, and not a GPU beside its other work.
   explicit CheckpointPace(bool on_processor) : on_processor_(on_processor) {}
 
-  // Called in every turn of the engine, with this rank's clock. `idle`: the engine had only checkpoints to
-  // serve.
+  // Called in every turn of the engine, with this rank's clock. `idle`: only checkpoints had work.
   void NoteTurn(std::uint64_t now_ms, bool idle) {
     passed_ms_ = now_ms - std::exchange(turn_ms_, now_ms);
     if (!std::exchange(in_own_round_, false) && !idle) busy_ms_ = now_ms;
@@ -57,8 +56,7 @@ class CheckpointPace {
   static constexpr std::int64_t kAtRest = std::int64_t{1} << 20;
 
   // A busy CPU reads 48 MiB of a checkpoint a second, which its worker then writes, verifies and syncs: less
-  // than a tenth of two cores' time. The rate is higher if the next checkpoint would be due before this one
-  // exists.
+  // than a tenth of two cores' time. The rate is higher if the next checkpoint is due before this one exists.
   static std::size_t BytesAMillisecond(std::size_t bytes, std::chrono::milliseconds every) {
     constexpr std::size_t kGentle = std::size_t{48} << 10;
     if (every.count() == 0) return kGentle;

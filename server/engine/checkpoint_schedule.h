@@ -15,8 +15,7 @@ namespace slotwise {
 
 class CheckpointSchedule {
  public:
-  // `age` is the age of the newest checkpoint, and decides when the next one is due. `options` outlive the
-  // schedule.
+  // `age`, the newest checkpoint's, decides when the next one is due. `options` outlive the schedule.
   void Begin(const DurabilityOptions& options, std::chrono::milliseconds age) {
     options_ = &options;
     age_ = age;
@@ -45,8 +44,7 @@ class CheckpointSchedule {
   // once, unless the one before could not be restored either.
   void NoteLost(const std::string& checkpoint);
 
-  // Returns whether this rank should ask for a checkpoint now. After true, returns false until NoteRound or
-  // NoteAnswered.
+  // Returns whether this rank should ask for a checkpoint; after true, false until NoteRound or NoteAnswered.
   bool AsksAt(std::uint64_t now_ms);
   void NoteAnswered() { asked_ = false; }
 

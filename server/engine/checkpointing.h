@@ -67,8 +67,7 @@ class Checkpointing {
                 std::function<void()> nudge);
   ~Checkpointing();
 
-  // Enables checkpoints. The age of `base` decides when the next one is due, across restarts. `journal` may
-  // be null.
+  // Enables checkpoints. The age of `base` decides when the next one is due. `journal` may be null.
   void Use(const DurabilityOptions& options, std::uint64_t instance, const CheckpointBase& base,
            Journal* journal);
 

@@ -35,8 +35,7 @@ struct DurabilityOptions {
   bool rounded_checkpoints = false;
   std::size_t keep = 2;         // chains of checkpoints
   std::size_t max_deltas = 16;  // in a chain; then a base follows
-  // Keys of a table on a rank that may be erased between two checkpoints. Beyond it, the next checkpoint is a
-  // base.
+  // Keys of a table that may be erased on a rank between two checkpoints. After more, a base follows.
   std::uint64_t max_erased = std::uint64_t{4} << 20;
   // Device memory of a rank for rows that change while a checkpoint is written.
   std::uint64_t max_copy_on_write_bytes = std::uint64_t{256} << 20;
@@ -47,7 +46,7 @@ struct DurabilityOptions {
   // The size of each of a rank's three buffers of host memory, through which rows pass to a checkpoint's
   // files. A server without a GPU takes less.
   std::size_t checkpoint_buffer_bytes = std::size_t{16} << 20;
-  // A rank's journal reserves disk space in pieces of this size, and begins a new file beyond the next.
+  // A journal takes disk space in pieces of journal_reserve_bytes, and a new file past journal_segment_bytes.
   std::uint64_t journal_reserve_bytes = std::uint64_t{64} << 20;
   std::uint64_t journal_segment_bytes = std::uint64_t{1} << 30;
   std::uint64_t journal_queued_bytes = std::uint64_t{1} << 30;  // most bytes that wait for the disk

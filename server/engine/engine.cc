@@ -103,8 +103,7 @@ class Engine::Impl {
       if (decision.round) quantum_.Took(BytesOfMine(*decision.round), clock_.Now() - begin);
       if (const auto replaced = std::exchange(context_.replaced, {}); !replaced.empty())
         AnswerEarly(round_scheduler_.TablesWereReplaced(replaced));
-      // An unbroken series of rounds over whole tables counts as one long round, because other requests wait
-      // for all of it.
+      // A series of rounds over whole tables counts as one long round: other requests wait for all of it.
       serves_nobody = decision.round && operations_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
       finished = decision.finished && log_.all_is_durable();
@@ -229,8 +228,7 @@ class Engine::Impl {
   }
 
   // Takes requests out of the request queue and returns the header that proposes them. Proposals are served
-  // in their order, so requests stay in the queue, where callers take turns, while many or large rounds are
-  // ready.
+  // in their order, so requests stay in the queue, for callers' turns, while many or large rounds are ready.
   Header TakeHeader() {
     Header header;
     header.now_ms = Milliseconds(clock_.Now() - start_);

@@ -1,13 +1,12 @@
 // Engine: runs rounds. In each round the ranks agree without a leader on one operation on one table and do it
 // together.
 //
-// A rank's request queue takes requests from any thread. Run() loops: it proposes what is new in this rank's
-// request queue, all-gathers the proposals, lets the scheduler (the same pure state machine on every rank)
-// decide, runs the round, and answers. On a device with memory of its own rounds overlap (stage.h). An idle
-// engine sleeps until its request queue or another rank wakes it.
+// A rank's request queue takes requests from any thread. Run() loops: it proposes the new requests in this
+// rank's request queue, all-gathers the proposals, lets the scheduler (the same pure state machine on every
+// rank) decide, runs the round, and answers. On a device with memory of its own rounds overlap (stage.h). An
+// idle engine sleeps until its request queue or another rank wakes it.
 //
-// Thread-safety: Submit, ListTables, FindTable and RequestStop may be called on any thread; Run belongs to
-// one thread.
+// Thread-safety: any thread may call Submit, ListTables, FindTable and RequestStop; one thread calls Run.
 // Errors: every request is answered exactly once, through its `done`. Run throws std::runtime_error if the
 // device or the collective breaks, or if a round's arrays find no memory; the process should then end all
 // ranks.
@@ -51,9 +50,9 @@ struct EngineOptions {
   std::uint64_t max_round_bytes = std::uint64_t{512} << 20;
   // The arrays of this rank's requests take at most these bytes, from the request queue until the device is
   // done with them, and so do the answers, until the caller lets them go. Parts of the step that has waited
-  // longest, and the requests that came with these parts, may take these bytes and a round more, so that the
-  // step can be completed. The engine keeps host memory for later arrays, as long as the kept memory and the
-  // arrays in use are no more than these bytes and two rounds.
+  // longest, and the requests that came with these parts, may take as many bytes again and a round more, so
+  // that the step can be completed. The engine keeps host memory for later arrays, as long as the kept memory
+  // and the arrays in use are no more than these bytes and two rounds.
   std::uint64_t max_queue_bytes = std::uint64_t{1} << 30;
   // A waiting lookup or push is charged these bytes beside its arrays: about the memory that it takes here.
   std::uint64_t request_bytes = 2048;
@@ -106,7 +105,7 @@ class Engine {
   // Either all ranks get an error or none does.
   Result<Recovered> Recover(const DurabilityOptions& durability);
 
-  // Serves rounds until some rank calls RequestStop; then finishes what was submitted, drops incomplete
+  // Serves rounds until some rank calls RequestStop; then finishes the submitted requests, drops incomplete
   // steps, and returns on every rank. Collective: every rank calls it once.
   void Run();
 
@@ -139,8 +138,7 @@ class Engine {
   // drained, at the recent rate. For any thread.
   std::chrono::milliseconds RetryAfter();
 
-  // Returns the pool of memory that the device reads fastest, the best place for requests' arrays. For any
-  // thread.
+  // Returns the pool of memory that the device reads fastest, best for requests' arrays. For any thread.
   ArrayPool& arrays();
   // Returns the device, for the calls on it that any thread may make.
   Device& device();

@@ -1,4 +1,4 @@
-// GatherManifest: gathers what the ranks wrote of a checkpoint.
+// GatherManifest: gathers the ranks' parts of a checkpoint into one manifest.
 #ifndef SLOTWISE_SERVER_ENGINE_GATHERED_MANIFEST_H_
 #define SLOTWISE_SERVER_ENGINE_GATHERED_MANIFEST_H_
 

@@ -27,7 +27,7 @@ struct DistributedBags {
 
 // Costs in seconds per byte of an array that holds every bag, averaged over the ranks.
 struct DistributionCosts {
-  double reduce_scatter = 0;  // of partial sums, in the type that they travel in
+  double reduce_scatter = 0;  // of partial sums, in the type in which they travel
   double all_gather = 0;
   double all_to_all = 0;
   double copy = 0;  // a read and a write on the device
@@ -35,8 +35,7 @@ struct DistributionCosts {
 
 // The choice between the ways. Equal on every rank.
 struct DistributionOptions {
-  // The type to which ranks round their partial sums of bags before they travel. With one rank nothing
-  // travels.
+  // The type to which ranks round their partial sums before they travel. With one rank nothing travels.
   DataType partials = DataType::kFloat32;
   // The result of MeasureDistribution with `partials`. If there is none, all bags travel.
   DistributionCosts costs = {};

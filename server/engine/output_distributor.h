@@ -5,10 +5,10 @@
 // reduce-scatter adds the ranks' sums; gradients are all-gathered. Owned bags: a rank pools and sends only
 // the bags of which it owns keys, and gets only their gradients, by an all-to-all; the receiver adds the sums
 // in rank order. The second way moves fewer bytes when bags have few keys for the number of ranks, and passes
-// once more over memory. output_distribution.h estimates which way is faster. Both ways give the same
-// numbers; where the exchange is deterministic, they give the same bytes. Partial sums may travel as 16-bit
-// numbers: each rank rounds its sum once as it pools, and sums are added in float32 in rank order, so both
-// ways give the same bytes then. Gradients travel as float32.
+// once more over memory. output_distribution.h says which way is faster. Both ways give the same numbers;
+// where the exchange is deterministic, they give the same bytes. Partial sums may travel as 16-bit numbers:
+// each rank rounds its sum once as it pools, and sums are added in float32 in rank order, so both ways give
+// the same bytes then. Gradients travel as float32.
 // Thread-safety: one thread at a time. Pool, Update and MeasureDistribution are collective.
 // Throws std::bad_alloc, std::runtime_error. A call's work joins the order of the device's work and of the
 // exchange's stream; the call need not wait for either.

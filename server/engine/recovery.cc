@@ -37,8 +37,7 @@ std::string ParentOf(const std::string& folder) {
   return slash == 0 ? "/" : folder.substr(0, slash);
 }
 
-// Returns whether a journal was written here but no file of it is left. A server always keeps its newest
-// file.
+// Returns whether a journal was here of which no file is left. A server always keeps its newest file.
 bool JournalIsEmptied(FileSystem& files, const std::string& folder, const std::vector<std::string>& names) {
   bool has_folder = false;
   for (const std::string& name : names) {
@@ -73,8 +72,7 @@ struct DataFolder {
   std::optional<std::uint64_t> since = {};  // first use, in seconds since 1970, if known
 };
 
-// Returns how long ago `then` was. `then` may be in the future, if the clock was set back or another host's
-// was ahead.
+// Returns how long ago `then` was; 0 if a clock that was set back, or another host's, makes it the future.
 std::chrono::milliseconds AgeOf(std::uint64_t then, std::uint64_t now) {
   constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365 * 100);  // as nanoseconds they fit
   if (then >= now) return std::chrono::milliseconds(0);
@@ -207,8 +205,7 @@ class Recovery::Impl {
   std::string JournalFolder() const { return options_.folder + "/journal"; }
   std::string CheckpointFolder() const { return options_.folder + "/checkpoints"; }
 
-  // Returns this rank's error, or an error that says that another rank has one, or OK if no rank has an
-  // error.
+  // Returns this rank's error, or an error that says that another rank has one, or OK if none has.
   Status Agree(const Status& mine) {
     const auto failed = AllGatherValues(collective_, std::uint64_t{mine.ok() ? 0U : 1U});
     if (!mine.ok()) return mine;

@@ -29,9 +29,9 @@
 
 namespace slotwise {
 
-// What a recovery has restored.
+// The result of a recovery.
 struct Recovered {
-  CheckpointBase base;       // what further checkpoints start from
+  CheckpointBase base;       // the start of further checkpoints
   std::uint64_t round = 0;   // the last round of the restored state
   std::uint64_t rounds = 0;  // how many of the rounds came from the journal
   std::uint64_t tables = 0;

@@ -15,8 +15,8 @@ namespace slotwise {
 
 struct Refusals {
   std::uint64_t all = 0;   // ranks that refuse
-  std::uint64_t slow = 0;  // of them, those whose journal waits for its disk
-  std::uint64_t full = 0;  // and those whose journal's disk is full
+  std::uint64_t slow = 0;  // of these, ranks whose journal waits for its disk
+  std::uint64_t full = 0;  // of these, ranks whose journal's disk is full
 
   static Refusals Of(const Status& mine) {
     const bool slow = mine.code() == StatusCode::kUnavailable;

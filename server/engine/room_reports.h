@@ -14,8 +14,7 @@ namespace slotwise {
 class RoomReports {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // At most one line in this time says that there is no room; after such a line, one says when there is room
-  // again.
+  // At most one line in this time says that there is no room; after such a line, one says that there is.
   static constexpr std::chrono::seconds kPause{60};
 
   // A round found no room for `bytes` bytes. `why` names the folder and the system's reason.
@@ -29,7 +28,7 @@ class RoomReports {
   std::optional<Time> since_;  // when rounds began to find no room; nothing if the last one found some
   std::optional<Time> said_;   // when the last line was logged
   bool open_ = false;          // the last line says that there is no room
-  std::uint64_t rounds_ = 0;   // that found none
+  std::uint64_t rounds_ = 0;   // rounds that found no room
 };
 
 }  // namespace slotwise

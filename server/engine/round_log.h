@@ -29,8 +29,8 @@ class RoundLog {
   }
   bool on() const { return journal_ != nullptr; }
 
-  // Reserves space for a record of `bytes` bytes. RESOURCE_EXHAUSTED: the disk is full. Reserve and Append
-  // REQUIRE on().
+  // Reserves space for a record of so many bytes. RESOURCE_EXHAUSTED: the disk is full. REQUIRES: on(), as
+  // Append does.
   Status Reserve(std::uint64_t bytes) {
     Status room = journal_->Reserve(bytes);
     if (room.ok()) {

@@ -112,8 +112,7 @@ class Stages {
   // Returns whether the next round may begin while the device works on one. The same on every rank.
   bool overlap() const { return stages_.size() > 1; }
 
-  // Waits until the next stage in turn has no round, and returns that stage. The reference is valid as long
-  // as the stages.
+  // Waits until the next stage in turn has no round, and returns that stage, which lives as long as these.
   Stage& Next();
 
   // Waits until the next stage in turn has no round.

@@ -91,8 +91,7 @@ class TableWork {
   // that TypeOfPooled returned; the batch and `bags` belong to `table`.
   Stream& Pool(Table& table, FoundBatch& batch, const DistributedBags& bags, DistributionArrays& arrays,
                Numbers pooled);
-  // Returns whether FoundBatch::Pool may pool ranges of bags to any places: with one rank there are no
-  // partial sums.
+  // Returns whether FoundBatch::Pool may pool ranges of bags to any places: one rank has no partial sums.
   bool CanPoolRanges() const { return collective_.size() == 1; }
 
   // Returns whether to update by UpdateByMine, by the gradients of this rank's bags alone. `in_part_order`:

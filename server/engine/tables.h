@@ -36,8 +36,8 @@ struct TableInfo {
   std::shared_ptr<TableCounters> counters = {};  // this rank's; null in a request
 };
 
-// Names a state of a table's rows, alike on every rank. `generation` is drawn when the table is made. Of two
-// states with the same generation, the one with more steps contains all updates of the other.
+// Names a state of a table's rows, alike on every rank. `generation` is drawn when the table is made. A state
+// contains all of an earlier state with the same generation and no more steps.
 struct TableVersion {
   std::uint64_t generation = 0;
   std::uint64_t step = 0;  // optimizer steps applied
@@ -92,8 +92,7 @@ struct SavedTables {
 
 class Tables {
  public:
-  // Holds at most `most` tables. Their generations derive from `instance`, which is unique to this start of
-  // the server.
+  // Holds at most `most` tables. Their generations derive from `instance`, unique to this start of a server.
   explicit Tables(std::size_t most, std::uint64_t instance = 1, const LedgerLimits& ledger = {})
       : most_(most), instance_(instance), ledger_limits_(ledger), ledger_(ledger) {}
 

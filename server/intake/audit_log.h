@@ -24,8 +24,7 @@ enum class Deed : std::uint8_t {
   kSets         // learning rates, and which checkpoints are kept
 };
 
-// The bound of lines of each kind in an interval, for a principal or for all callers of a server without
-// principals.
+// Bounds the lines of a kind per interval, of a principal or of all callers of a server without principals.
 inline constexpr std::uint32_t kAuditLines = 32;
 inline constexpr std::chrono::seconds kAuditInterval{10};
 

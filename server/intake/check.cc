@@ -116,8 +116,7 @@ Result<LookupMode> ModeOf(v1::LookupMode mode) {
   }
 }
 
-// Checks protobuf's own limit, because a round may be larger than that. The engine refuses requests larger
-// than a round.
+// Checks protobuf's own limit, which a round may exceed. The engine refuses requests larger than a round.
 Status CheckReplySize(std::uint32_t samples, std::uint32_t width, DataType type) {
   constexpr std::uint64_t kMaxReply = (std::uint64_t{1} << 31) - 4096;
   const std::uint64_t bytes = std::uint64_t{samples} * width * BytesOf(type);

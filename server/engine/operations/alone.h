@@ -21,8 +21,7 @@ auto OrNoMemory(Read read, const char* message) -> Result<decltype(read())> {
   }
 }
 
-// Answers a caller who is gone. A rank of an export may skip its work without the other ranks, which take no
-// part in the round.
+// Answers a caller who is gone. A rank of an export may skip its work: other ranks take no part in it.
 inline Status CallerIsGone() { return Cancelled("the caller is gone"); }
 
 }  // namespace operations

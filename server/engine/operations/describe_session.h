@@ -41,8 +41,8 @@ namespace operations {
 struct DescribeSession {
   using Request = DescribeSessionRequest;
 
-  // The answer waits for the disk, like a push's, because a trainer continues after these steps and may never
-  // send them again.
+  // The answer waits for the disk, like a push's: a trainer continues after these steps, and may never send
+  // them again.
   static void Run(RoundContext& context, const Round& round) {
     const Ticket& asker = round.parts[0].ticket;
     if (!context.IsMine(asker)) return;

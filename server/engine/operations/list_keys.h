@@ -18,8 +18,7 @@ struct ListKeysRequest {
 
   TableId table{0};
   std::function<void(Result<std::vector<Key>>)> done;
-  // Reserves room for a list of `keys` keys before the list is made; an error becomes the answer. Null: there
-  // is room.
+  // Reserves room for a list of `keys` keys before it is made; an error is the answer. Null: there is room.
   std::function<Status(std::size_t keys)> room = nullptr;
   Caller caller = {};
 };

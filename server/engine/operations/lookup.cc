@@ -70,8 +70,7 @@ class LookupRounds {
   explicit LookupRounds(RoundContext& context) : context_(context) {}
 
   void Run(const Round& round);
-  // Records the keys that got rows, in one record of the round, whether its lookups inserted together or one
-  // by one.
+  // Records the keys that got rows in one record, whether the lookups inserted together or one by one.
   void RecordNewKeys();
 
  private:
@@ -206,8 +205,7 @@ PooledNumbers LookupRounds::PooledBy(std::span<const TableBatch> batches) {
   return numbers;
 }
 
-// Adjacent memory may have different owners and end at different times, and memory between two places belongs
-// to others.
+// Adjacent memory may have different owners; memory between two places belongs to others.
 bool LookupRun::GoesOnWith(const LookupRequest& lookup, std::size_t at) const {
   if (lookup.type != type) return false;
   if (!placed || lookup.place == nullptr) return !placed && lookup.place == nullptr;

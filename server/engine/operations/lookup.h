@@ -45,8 +45,7 @@ struct LookupRequest {
   DataType type = DataType::kFloat32;  // the answer's; each number is rounded once
   bool joined = false;                 // sent by LookupMany, whose lookups may share a round
   std::uint64_t answer_bytes = 0;      // of the answer's numbers; the engine fills it in
-  // Where the answer's numbers go. The client may write and read there at any time. Null: the engine's own
-  // memory.
+  // Where the answer goes. The client may write and read there at any time. Null: the engine's own memory.
   std::shared_ptr<std::byte[]> place = nullptr;
   bool place_on_device = false;  // whether `place` is device memory
   // The charge for the answer; it ends when the memory of the answer's numbers is freed.

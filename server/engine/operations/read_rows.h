@@ -12,7 +12,7 @@
 
 namespace slotwise {
 
-// Asks for the rows of those of `keys` that this rank holds.
+// Asks for the rows of `keys`, as far as this rank holds them.
 struct ReadRowsRequest {
   static constexpr Operation kOperation{9};
   static constexpr OperationClass kClass = OperationClass::kAlone;

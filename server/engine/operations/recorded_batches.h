@@ -1,5 +1,4 @@
-// RecordedBatches: a journal's record of a round on batches, from which the round can be replayed without any
-// new decision.
+// RecordedBatches: a journal's record of a round on batches. A replay of the round needs no new decision.
 //
 // Every rank's record has the fields that the ranks share: tables, the step's name, which rank brought which
 // part. Arrays are only in the record of the rank that received them, unchanged. So the records of all ranks
@@ -41,7 +40,7 @@ struct RecordedPart {
 struct RecordedShare {
   TableId table{0};
   std::uint64_t steps = 0;                  // the table's count of steps, after the round
-  std::optional<float> learning_rate = {};  // of a push: for its step alone
+  std::optional<float> learning_rate = {};  // a push's, for its step alone
   std::vector<RecordedPart> parts;          // in the round's order
 
   friend bool operator==(const RecordedShare&, const RecordedShare&) = default;

@@ -24,8 +24,7 @@ Status CheckRowsByKey(std::span<const RecordedBatches> of_ranks);
 // Checks the name and the parts of a push's step. REQUIRES: CheckBatches.
 Status CheckStep(const RecordedBatches& record);
 
-// Checks the arrays of a part: of a push to a table with these options, or of rows by key if `pushed_to` is
-// null.
+// Checks the arrays of a part: of a push to a table with these options, or, if null, of rows by key.
 Status CheckArrays(const RecordedPart& part, const RecordedArrays& arrays, const TableOptions* pushed_to);
 
 // Checks rows of `columns` numbers; the numbers from column `squares` on are sums or means of squares.

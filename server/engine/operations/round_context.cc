@@ -16,7 +16,8 @@ void Download(Device& device, const BatchArray<T>& from, BatchArray<T>& to) {
   device.Download(to.data(), from.data(), from.bytes());
 }
 
-// Takes a request's batch for the journal, in host memory; `stage` keeps what the device still reads.
+// Takes a request's batch for the journal, in host memory; `stage` keeps the memory that the device still
+// reads.
 std::shared_ptr<const BatchPart> TakeToRecord(RoundContext& context, const Ticket& ticket, Stage& stage) {
   // The journal's thread may free the batch, which only gives back memory and a budget.
   auto batch = std::make_shared<BatchPart>(std::move(context.tickets.BatchOf(ticket.number)));

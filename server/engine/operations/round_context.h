@@ -62,8 +62,7 @@ struct RoundContext {
   }
   TableBatch KeysOf(const Round& of) { return {of, *tables.Get(of.table), 1, collective.size()}; }
 
-  // Calls reply(request) for each waiter of the round on this rank. Their arrays stay with the stage that
-  // uses them.
+  // Calls reply(request) for each waiter on this rank. Their arrays stay with the stage that uses them.
   template <class R, class Reply>
   void AnswerMine(const Round& of, Reply reply, Stage* stage = nullptr) {
     for (const Ticket& waiter : of.waiters) {
@@ -113,8 +112,7 @@ struct RoundContext {
   // Reserves room for the record of a round without a batch, before anything changes, and lets the ranks
   // agree that each has room. If the log is off, there is room.
   Status AgreeOnRoomToRecord(std::uint64_t more_bytes = 0);
-  // Notes that the round changed state, and appends the record write() if the log is on. REQUIRES: room is
-  // reserved.
+  // Notes that the round changed state; appends the record write() if the log is on. REQUIRES: reserved room.
   template <class Write>
   void Record(RecordKind kind, const Write& write) {
     log.NoteChange(round);

@@ -16,7 +16,7 @@ namespace slotwise {
 struct TableSummary {
   std::uint64_t steps = 0;
   float learning_rate = 0;         // of the next step
-  float base_learning_rate = 0;    // what the schedule starts from
+  float base_learning_rate = 0;    // where the schedule starts
   DigestSums digest;               // zeros unless asked for
   std::vector<ShardUsage> shards;  // in rank order
   TravelledRounds rounds;

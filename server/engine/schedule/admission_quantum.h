@@ -1,5 +1,4 @@
-// AdmissionQuantum: bounds the bytes of requests that a rank proposes before it looks into its request queue
-// again.
+// AdmissionQuantum: bounds the bytes of requests that a rank proposes at once.
 //
 // Proposed requests are served before later ones, so a small request waits for one quantum, however much
 // others have sent. The quantum follows the time that the ranks take for one: it grows after less than `time`
@@ -17,8 +16,7 @@ namespace slotwise {
 
 class AdmissionQuantum {
  public:
-  // The time for a quantum. The fixed cost of a round is small beside it: some 20 µs on a CPU, some 100 µs on
-  // a GPU.
+  // The time of a quantum. A round's fixed cost is small beside it: some 20 µs on a CPU, 100 µs on a GPU.
   static constexpr std::chrono::microseconds kTimeOnCpu{250};
   static constexpr std::chrono::microseconds kTimeOnGpu{1000};
 

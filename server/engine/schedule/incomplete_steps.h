@@ -24,7 +24,7 @@ struct IncompleteStep {
     std::optional<float> learning_rate = {};        // of `have`
     std::vector<RoundPart> have;                    // in the order in which they came
     std::map<std::uint32_t, std::uint32_t> bodies;  // of `have`, by part number
-    std::vector<Ticket> waiters;  // the requests of `have`, and those whose parts came again
+    std::vector<Ticket> waiters;                    // the requests of `have`, and of repeated parts
   };
 
   Operation operation{};

@@ -20,7 +20,7 @@ enum class Operation : std::uint8_t {};
 enum class OperationClass : std::uint8_t {
   kAlone,     // each has a round of its own
   kShared,    // waiting requests of a table with the same payload share a round
-  kLookup,    // those of a table and mode, with weights or without, share a round, as far as it can hold
+  kLookup,    // lookups of a table and mode, with weights or without, share a round, as far as it can hold
               // them (ready_rounds.h)
   kStepPart,  // the parts of a step, of all its tables, are one round (incomplete_steps.h)
 };

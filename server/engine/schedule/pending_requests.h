@@ -20,8 +20,7 @@ class PendingRequests {
     return last_;
   }
 
-  // Every call below REQUIRES that the ticket is a pending request's, and Get that the request is of this
-  // kind.
+  // Every call below REQUIRES the ticket of a pending request, and Get a request of this kind.
   template <class Kind>
   Kind& Get(TicketNumber ticket) {
     return requests_.at(ticket).As<Kind>();

@@ -91,7 +91,7 @@ class Request {
   Reservation* reservation() { return body_->reservation(); }
   // Returns the charge for the answer; null if answers of its kind are charged nothing.
   Reservation* answer_reservation() { return body_->answer_reservation(); }
-  // Return the bytes of the arrays that the request holds, and of those that its answer will have.
+  // Return the bytes of the request's arrays, and of its answer's.
   std::uint64_t bytes() const { return body_->bytes(); }
   std::uint64_t answer_bytes() const { return body_->answer_bytes(); }
   // Returns the bytes that the request takes in its round. REQUIRES: batch().

@@ -38,8 +38,7 @@ struct RequestQueueOptions {
 
 class RequestQueue {
  public:
-  // One kShareForOthers-th of `max_bytes` is kept free of parts of steps that other messages have to
-  // complete.
+  // A kShareForOthers-th of `max_bytes` is kept from parts of steps that other messages have to complete.
   static constexpr std::uint64_t kShareForOthers = 4;
   // Messages of at most a kSmall-th of `max_bytes`, of callers without waiting requests here, may go a
   // kShareForSmall-th beyond `max_bytes`. So others' large requests never cause the refusal of a small one.
@@ -61,13 +60,12 @@ class RequestQueue {
   // While nothing is charged, there is room for any requests; requests that are charged nothing always have
   // room. Otherwise the room is within `max_bytes`, of which a share is reserved:
   //  - A message with a part of a step that other messages must complete has room in `max_bytes` less the
-  //    share; with a part of the favoured step, beyond all that, within `beyond_bytes`.
-  //  - Other messages have room within the share, whatever the parts of steps take. (Those with all parts of
-  //    a step of several only as long as all together is within `beyond_bytes`.)
-  //  - Small ones of these others, if their callers have nothing waiting, have room in a share beyond
-  //    `max_bytes`.
-  // Arrays that no other budget is charged for are charged to the request queue until they are freed, and so
-  // are answers.
+  //    share; with a part of the favoured step, it also has room beyond that, within `beyond_bytes`.
+  //  - Other messages have room within the share, whatever the parts of steps take. (A message that completes
+  //    a step of several parts has room only as long as all charges together are within `beyond_bytes`.)
+  //  - Small ones among these other messages also have room in a share beyond `max_bytes`, if no request of
+  //    their callers waits.
+  // Arrays without another budget are charged to the request queue until they are freed, and so are answers.
   Status Add(std::span<Request> requests);
 
   // Returns the bytes that are charged now: of arrays that came here and are not freed (in the request queue,

@@ -81,7 +81,8 @@ std::uint64_t RoundBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_
                          bool weighted);
 
 // Returns the bytes that a part of a step counts as: the larger of the bytes that it gathers on a rank, and
-// the bytes that a rank needs for partial sums in the worst case, if the rank owns all of the part's keys.
+// the bytes that a rank which owns all of the part's keys needs for partial sums, for the worst counts of the
+// keys.
 std::uint64_t StepBytes(std::uint64_t samples, std::uint64_t keys, std::uint64_t slots, std::uint64_t dim,
                         bool weighted);
 

@@ -53,8 +53,7 @@ struct RoundSchedulerLimits {
 
 class RoundScheduler {
  public:
-  // The scheduler reads tables' shapes and the ledger in `tables`, which outlives it and is alike on every
-  // rank.
+  // `tables`, with the tables' shapes and the ledger, outlives the scheduler and is alike on every rank.
   RoundScheduler(const RoundSchedulerLimits& limits, const Tables& tables)
       : limits_(limits), tables_(tables) {}
 
