@@ -1,4 +1,4 @@
-// These functions say how long the client waits before it sends a request again, and when, on gRPC's clock.
+// Computes how long the client waits before it sends a request again, and that time on gRPC's clock.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_BACKOFF_H_
 #define SLOTWISE_CLIENT_CPP_BACKOFF_H_
@@ -12,8 +12,8 @@
 
 namespace slotwise::client {
 
-// Returns the wait after `attempts` tries, 1 or more: a random time, which doubles from 25 .. 50 ms to
-// 1 .. 2 s.
+// Returns the wait after `attempts` tries (1 or more): a random time, whose range doubles with each try from
+// 25 .. 50 ms up to 1 .. 2 s.
 inline std::chrono::steady_clock::duration Backoff(std::size_t attempts, std::minstd_rand& random) {
   using Seconds = std::chrono::duration<double>;
   constexpr Seconds kFirst{0.05};
@@ -23,8 +23,8 @@ inline std::chrono::steady_clock::duration Backoff(std::size_t attempts, std::mi
       longest * std::uniform_real_distribution<double>(0.5, 1.0)(random));
 }
 
-// Returns the wait before the next try after `attempts` tries: as Backoff, or, if a busy server said when to
-// try again, one to one and a half times what it said, at random.
+// Returns the wait before the next try, after `attempts` tries. If a busy server said when to try again, the
+// wait is 1 to 1.5 times that time, at random; else it is Backoff's.
 inline std::chrono::steady_clock::duration WaitToRetry(std::chrono::milliseconds retry_after,
                                                        std::size_t attempts, std::minstd_rand& random) {
   if (retry_after.count() == 0) return Backoff(attempts, random);
@@ -32,7 +32,7 @@ inline std::chrono::steady_clock::duration WaitToRetry(std::chrono::milliseconds
       retry_after * std::uniform_real_distribution<double>(1.0, 1.5)(random));
 }
 
-// Returns `time`, but at least a millisecond from now, on gRPC's monotonic clock, which nobody sets.
+// Returns `time`, but at least a millisecond from now, on gRPC's monotonic clock, which is never set.
 inline gpr_timespec Until(std::chrono::steady_clock::time_point time) {
   using std::chrono::milliseconds;
   using std::chrono::nanoseconds;

@@ -26,7 +26,7 @@ namespace {
 // other.
 class MessageWriter {
  public:
-  // A `bytes` field of `size` bytes that `write` fills.
+  // Adds a `bytes` field of `size` bytes, which `write` writes.
   struct Array {
     int field = 0;
     std::size_t size = 0;
@@ -120,7 +120,7 @@ v1::LookupRequest LookupFields(const TableBatch& batch, SampleRange samples, Loo
   return fields;
 }
 
-// The same of a push.
+// Returns a push's request without its arrays.
 v1::PushRequest PushFields(const TableBatch& batch, SampleRange samples, const StepId& step, DataType type) {
   v1::PushRequest fields;
   fields.set_table(batch.table);
@@ -144,8 +144,8 @@ v1::PushRequest PushFields(const TableBatch& batch, SampleRange samples, const S
   return fields;
 }
 
-// Checks that a reply with `received` bytes of values is one to `samples` samples of `width` numbers, which
-// travelled as `type`, and that they are as many `numbers` as there is room for. Errors as ReadLookupReply's.
+// Checks the reply to `samples` samples of `width` numbers, which travelled as `type`: its `received` bytes
+// of values must be `numbers` numbers. Errors as in ReadLookupReply.
 Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, std::uint64_t samples,
                        std::uint32_t width, DataType type, std::size_t numbers) {
   const std::uint64_t expected = numbers * BytesOf(type);
@@ -165,7 +165,7 @@ Status CheckReplyShape(const v1::LookupReply& fields, std::uint64_t received, st
   return {};
 }
 
-// Returns the state of its table that a reply to a lookup names.
+// Returns the state of the table that a reply to a lookup names.
 TableState StateIn(const v1::LookupReply& reply) {
   return {reply.lineage(), reply.table_step(), reply.incarnation(), reply.lost_from()};
 }
@@ -264,8 +264,8 @@ Status PushMessages::Read(std::size_t request, const Piece& piece, const grpc::B
   return Take(request, piece, reply);
 }
 
-// Notes which step of its table a piece became a part of. All parts of a table's step have one answer, and
-// that to the first part is kept.
+// Notes the step that a piece became a part of. All parts of a table's step get one answer; the answer to the
+// first part is kept.
 Status PushMessages::Take(std::size_t request, const Piece& piece, const v1::PushReply& reply) {
   const Status lost =
       Meet(request, piece, {reply.lineage(), reply.newest_step(), reply.incarnation(), reply.lost_from()});

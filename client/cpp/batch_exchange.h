@@ -1,8 +1,7 @@
-// The requests of lookups and pushes and their replies: as gRPC carries them, written from arrays and read
-// into arrays with one copy; and as the data transport carries them, which sends the arrays from the
-// caller's, and receives a lookup's values into the caller's.
-// Thread-safety: free functions. The requests of one call use its BatchMessages side by side; each reads its
-// own reply.
+// Writes the requests of lookups and pushes, and reads their replies, for both transports. For gRPC, a
+// message is written from the arrays, and read into the arrays, with one copy. The data transport sends the
+// caller's arrays as they lie, and receives a lookup's values into the caller's array.
+// Thread-safety: free functions. The requests of one call share its BatchMessages; each reads its own reply.
 #ifndef SLOTWISE_CLIENT_CPP_BATCH_EXCHANGE_H_
 #define SLOTWISE_CLIENT_CPP_BATCH_EXCHANGE_H_
 
@@ -34,23 +33,23 @@
 
 namespace slotwise::client {
 
-// Writes a v1.LookupRequest for `samples` of a checked batch, whose values are to travel as `type`.
+// Writes a v1.LookupRequest for `samples` of a checked batch. The reply's values are to travel as `type`.
 grpc::ByteBuffer LookupMessage(const TableBatch& batch, SampleRange samples, LookupMode mode, DataType type,
                                MessageMemory& memory);
 
-// Writes a v1.PushRequest for `samples` of a checked batch, which holds their gradients as `type`.
+// Writes a v1.PushRequest for `samples` of a checked batch. Their gradients travel as `type`.
 grpc::ByteBuffer PushMessage(const TableBatch& batch, SampleRange samples, const StepId& step, DataType type,
                              MessageMemory& memory);
 
-// Reads the values of a v1.LookupReply, which travelled as `type`, to `out`, float[samples · width]. float32
-// values are copied once. INTERNAL: the reply is not such a message, or has values of another type.
-// FAILED_PRECONDITION: the reply has another shape, because the table was made again since the client asked
-// for its options. Returns the state of the table that the values were read of.
+// Reads the values of a v1.LookupReply, which travelled as `type`, into `out`, float[samples · width].
+// float32 values are copied once. Returns the table's state when the values were read. INTERNAL: the reply is
+// no such message, or has values of another type. FAILED_PRECONDITION: the reply has another shape, because
+// the table was made again after the client asked for its options.
 Result<TableState> ReadLookupReply(const grpc::ByteBuffer& reply, std::uint64_t samples, std::uint32_t width,
                                    DataType type, std::span<float> out);
 
-// BatchMessages writes the messages of a call's pieces, and reads the replies to them: those of a lookup, or
-// those of a push, whichever transport carries them.
+// BatchMessages writes the messages of a call's pieces and reads the replies to them, for both transports.
+// LookupMessages does this for lookups, PushMessages for pushes.
 class BatchMessages {
  public:
   virtual ~BatchMessages() = default;
@@ -60,11 +59,11 @@ class BatchMessages {
   // Adds a piece's message without arrays to a call of the data transport.
   virtual void AddTo(v1::DataCall& call, const Piece& piece) = 0;
 
-  // Read the reply to a piece of a request: a message of gRPC's; or number `place` of a reply of the data
-  // transport, whose values are where they belong already.
+  // These two read the reply to a piece of a request: a gRPC message, or element `place` of a reply of the
+  // data transport, whose values are already in their destination.
   virtual Status Read(std::size_t request, const Piece& piece, const grpc::ByteBuffer& reply) = 0;
   virtual Status Read(std::size_t request, const Piece& piece, const v1::DataReply& reply, int place) = 0;
-  // The replies to all pieces of a request were read.
+  // Called when the replies to all pieces of a request were read.
   virtual void NoteAnswered(const Pieces& /*request*/) {}
 
  protected:
@@ -74,7 +73,7 @@ class BatchMessages {
       : batches_(std::move(batches)), type_(type), memory_(std::move(memory)), known_(known) {}
 
   const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
-  // Notes the state of its table that the reply to a piece names. DATA_LOSS: it lacks acknowledged steps.
+  // Notes the state of a piece's table that a reply names. DATA_LOSS: the state lacks acknowledged steps.
   Status Meet(std::size_t request, const Piece& piece, const TableState& met);
 
   const std::shared_ptr<Batches> batches_;
@@ -108,7 +107,7 @@ class LookupMessages final : public BatchMessages {
 
 class PushMessages final : public BatchMessages {
  public:
-  // `step_of` names the step, and the part of the step, that a piece is.
+  // `step_of` returns the step, and the part of the step, that a piece belongs to.
   using StepOf = std::function<StepId(const Piece&)>;
   PushMessages(std::shared_ptr<Batches> batches, StepOf step_of, DataType type,
                std::shared_ptr<MessageMemory> memory, TableStates& known)
@@ -123,7 +122,7 @@ class PushMessages final : public BatchMessages {
     return Take(request, piece, reply.pushes(place));
   }
 
-  // Returns which step of its table the push has become, by table. REQUIRES: all requests are answered.
+  // Returns the number of the step that the push has become, by table. REQUIRES: all requests are answered.
   const std::vector<std::uint64_t>& steps() const { return steps_; }
 
  private:
@@ -133,11 +132,11 @@ class PushMessages final : public BatchMessages {
   std::vector<std::uint64_t> steps_;
 };
 
-// A BatchExchange is a request of batches in the host's memory: it is sent from the caller's arrays, and a
-// lookup's values are received into the caller's. gpu_exchange.h has one of batches in a GPU's memory.
+// A BatchExchange is one request whose batches lie in the host's memory. The data transport sends the
+// caller's arrays, and receives a lookup's values into the caller's. gpu_exchange.h is for a GPU's memory.
 class BatchExchange : public DataExchange {
  public:
-  // Of `batches->requests[request]`, whose values and gradients travel as `type`.
+  // For `batches->requests[request]`, whose values and gradients travel as `type`.
   BatchExchange(std::shared_ptr<const Batches> batches, std::size_t request, DataType type,
                 std::shared_ptr<BatchMessages> messages)
       : batches_(std::move(batches)), request_(request), type_(type), messages_(std::move(messages)) {}
@@ -154,7 +153,7 @@ class BatchExchange : public DataExchange {
  protected:
   const Pieces& pieces() const { return batches_->requests[request_]; }
   const TableBatch& TableOf(const Piece& piece) const { return batches_->tables[piece.table]; }
-  // Returns how many values, or gradients, a piece has.
+  // Returns the number of a piece's values or gradients.
   std::uint64_t NumbersOf(const Piece& piece) const {
     return piece.samples.size() * TableOf(piece).checked.width;
   }
@@ -166,9 +165,9 @@ class BatchExchange : public DataExchange {
 
  private:
   virtual void AddArrays(const Piece& piece, v1::DataArrays& bytes, Body& body);
-  // Says where a piece's values go, of so many bytes.
+  // Adds the destination of a piece's `bytes` bytes of values.
   virtual void AddRoom(const Piece& piece, std::uint64_t bytes, Room& room);
-  // The values of a reply of the data transport are there. Brings them to where they belong.
+  // Brings the values, which the data transport has received, to their destination.
   virtual void PlaceValues();
   Status ReadMessages(std::span<const grpc::ByteBuffer> replies);
   std::span<float> OutOf(const Piece& piece) const {
@@ -176,7 +175,7 @@ class BatchExchange : public DataExchange {
   }
 
   std::optional<grpc::ByteBuffer> message_;  // once it is written
-  // Arrays that are not sent or received as they lie: offsets of a part, and numbers of 16 bits.
+  // Arrays that are not sent or received in place: the offsets of a part, and 16-bit numbers.
   std::deque<std::vector<std::uint32_t>> offsets_;
   std::deque<std::vector<std::byte>> narrow_;
   std::array<std::byte, kArrayAlign> padding_;

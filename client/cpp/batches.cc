@@ -12,11 +12,11 @@
 namespace slotwise::client {
 namespace {
 
-// The room that a request keeps for its fields that are not arrays, and for those of each table in it.
+// A request keeps this room for its fields other than arrays, in all and for each table.
 constexpr std::uint64_t kHeaderBytes = 768;
 constexpr std::uint64_t kTableHeaderBytes = 256;
 
-// A request's size in bytes. Fewer than the least are not worth a request; gRPC moves 1 to 4 MiB fastest.
+// Sizes of requests in bytes. Fewer than kLeastRequest do not pay; gRPC moves 1 to 4 MiB fastest.
 constexpr std::uint64_t kLeastRequest = 64 << 10;
 constexpr std::uint64_t kGoodRequest = 1 << 20;
 constexpr std::uint64_t kLargestRequest = 4 << 20;
@@ -117,8 +117,8 @@ std::vector<SampleRange> HalveUntilFit(const std::vector<SampleRange>& parts,
 }
 
 struct PieceSize {
-  std::uint64_t weight = 0;      // as BatchSize::bytes
-  std::uint64_t in_message = 0;  // the bytes that the piece takes in its request
+  std::uint64_t weight = 0;      // as in BatchSize
+  std::uint64_t in_message = 0;  // bytes in its request
 };
 
 // Puts pieces into requests, neighbours together: at most `requests` of them, about even in weight, but more
@@ -129,12 +129,12 @@ std::vector<Pieces> Group(const Pieces& pieces, std::uint64_t requests, std::uin
   for (const Piece& piece : pieces) weight += size_of(piece).weight;
   weight = std::max<std::uint64_t>(1, weight);
   std::vector<Pieces> groups;
-  std::uint64_t before = 0;      // the weight of the pieces before this one
-  std::uint64_t latest = 0;      // the place of the last group among `requests` even ones
-  std::uint64_t in_message = 0;  // the bytes of the last group
+  std::uint64_t before = 0;  // the sum of the pieces before this one
+  std::uint64_t latest = 0;  // the place of the last group, if the row were cut into `requests` even groups
+  std::uint64_t in_message = 0;  // bytes of the last group
   for (const Piece& piece : pieces) {
     const PieceSize size = size_of(piece);
-    // A piece goes where its middle lies when all pieces lie in a row and the row is cut evenly.
+    // A piece belongs to the group in which its middle lies, if all pieces lie in a row that is cut evenly.
     const std::uint64_t place = std::min((2 * before + size.weight) * requests / (2 * weight), requests - 1);
     if (groups.empty() || place != latest || in_message + size.in_message > room) {
       groups.emplace_back();
@@ -148,13 +148,13 @@ std::vector<Pieces> Group(const Pieces& pieces, std::uint64_t requests, std::uin
   return groups;
 }
 
-// Returns the bytes of the arrays in a request that some samples of a table take.
+// Returns the bytes of the arrays that some samples of a table have in a request.
 std::uint64_t ArrayBytes(const Batches& batches, DataType type, std::size_t index, SampleRange samples) {
   const TableBatch& table = batches.tables[index];
   return PartBytes(table, samples) + (batches.pushes ? ValueBytes(table, type, samples.size()) : 0);
 }
 
-// Returns the bytes that some samples of a table take in a round, of a lookup or of a step.
+// Returns the bytes that some samples of a table take in a round, in a lookup or a step.
 std::uint64_t RoundBytes(const Batches& batches, std::size_t index, SampleRange samples) {
   const CheckedBatch& batch = batches.tables[index].checked;
   return (batches.pushes ? sizing::StepBytes : sizing::RoundBytes)(
@@ -175,7 +175,7 @@ std::string NameOf(const Batches& batches, std::size_t table, SampleRange sample
          of_table;
 }
 
-// Refuses a piece that does not fit and was not to be cut further.
+// Refuses a piece that does not fit and was not cut further.
 Status CheckPiece(const Batches& batches, const CutOptions& options, const Piece& piece) {
   const std::uint64_t in_round = RoundBytes(batches, piece.table, piece.samples);
   if (in_round > options.limits.round) {

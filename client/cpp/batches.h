@@ -1,6 +1,6 @@
-// The batches of one call: checks them against their tables, cuts them into parts, puts the parts into
-// requests, and counts which requests were answered. The part that a gradient is in decides the order in
-// which the server sums it, so another rule would make tables of other bytes.
+// Checks the batches of one call against their tables, cuts them into parts, puts the parts into requests,
+// and counts the answered requests. The parts decide the order in which the server sums gradients, so another
+// way of cutting would change the bytes of tables.
 // Thread-safety: plain values and free functions; AnsweredParts is safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_BATCHES_H_
 #define SLOTWISE_CLIENT_CPP_BATCHES_H_
@@ -42,53 +42,53 @@ struct Piece {
 
   friend bool operator==(const Piece&, const Piece&) = default;
 };
-using Pieces = std::vector<Piece>;  // usually those of one request
+using Pieces = std::vector<Piece>;  // usually the pieces of one request
 
 // A batch that CheckBatch has checked against its table.
 struct CheckedBatch {
   BatchView view;
   std::uint64_t samples = 0;
   std::uint32_t slots = 1;
-  std::uint32_t width = 0;  // elements a sample: slots · dim
+  std::uint32_t width = 0;  // elements per sample: slots · dim
 };
 
-// Returns INVALID_ARGUMENT unless `batch` is a whole number of a table's samples, by its arrays' lengths; the
-// arrays are not looked at.
+// Returns INVALID_ARGUMENT unless the lengths of the batch's arrays give a whole number of the table's
+// samples. Does not read the arrays.
 Result<CheckedBatch> CheckBatchShape(const BatchView& batch, const TableOptions& table);
 
-// Returns INVALID_ARGUMENT, with field, place and value, unless `batch` is a whole number of a table's
-// samples, has finite weights, and, if the table has no combiner, one key in each bag.
+// Returns INVALID_ARGUMENT, with field, place and value, unless the batch is a whole number of the table's
+// samples, has finite weights, and, if the table has no combiner, has one key in each bag.
 Result<CheckedBatch> CheckBatch(const BatchView& batch, const TableOptions& table);
 
-// Returns the arrays of some samples of a checked batch. Its offsets are the batch's, so they begin at the
-// place of the first key.
+// Returns the arrays of some samples of a checked batch. Its offsets are those of the whole batch, so they do
+// not begin at 0.
 BatchView PartOf(const CheckedBatch& batch, SampleRange samples);
 
 struct DistinctKeys;
 
-// A table's part of a call. A lookup has `out`, a push `gradients`.
+// One batch of a call. A lookup has `out`; a push has `gradients`.
 struct TableBatch {
   std::string table;
   BatchView view;
   std::span<float> out = {};
   std::span<const float> gradients = {};
   CheckedBatch checked = {};  // once the table's options are known
-  TableState before = {};     // what was acknowledged when the call began; no server instance: nobody knows
-  // Of a push: what the rows were read of that the gradients are of; generation 0: nobody knows.
+  TableState before = {};     // acknowledged when the call began; instance 0: unknown
+  // In a push, the state of the table that the client read the rows from; generation 0: unknown.
   TableState looked_up = {};
-  std::optional<float> learning_rate = {};  // of a push: of this step alone
-  // If each key is sent once: the keys that are sent, which `view` and `checked` are of, and all of the
-  // caller's `out`, of which `out` is the beginning.
+  std::optional<float> learning_rate = {};  // in a push: the rate of this step alone
+  // Set if each key is sent once. Then `view` and `checked` describe the distinct keys, and `out` is the
+  // beginning of `caller_out`.
   std::shared_ptr<const DistinctKeys> distinct = nullptr;
   std::span<float> caller_out = {};
 };
 using TableBatches = std::vector<TableBatch>;
 
-// Tells of a call whose arrays lie in the memory of a GPU.
+// The part of a call's state that exists if its arrays lie in a GPU's memory.
 struct GpuBatches {
   std::string gpu;  // RankInfo.gpu
   OnDevice of;
-  std::vector<const void*> gradients = {};  // by table, of the call's type on the wire
+  std::vector<const void*> gradients = {};  // by table, of the call's data type
   std::vector<bool> wide = {};              // by table: the batch's offsets have 64 bits
   std::vector<GpuRows> rows = {};           // by table, once a lookup is answered
 };
@@ -99,11 +99,10 @@ struct Batches {
   bool pushes = false;
   std::vector<Pieces> requests = {};          // the pieces of each, once the batches are cut
   std::shared_ptr<GpuBatches> gpu = nullptr;  // null: the arrays lie in the host's memory
-  std::uint64_t known_start = 0;     // the server instance that the client had met when the call began
-  std::vector<Answer> answers = {};  // to each request; whoever reads a request's reply sets it
+  std::uint64_t known_start = 0;              // the server instance that the client knew when the call began
+  std::vector<Answer> answers = {};           // by request; set when the request's reply is read
 
-  // Returns whether the call is of several tables: then a message is of many messages, and errors name the
-  // table.
+  // Returns whether the call is of several tables. Then one message holds many, and errors name the table.
   bool many() const { return tables.size() != 1; }
 };
 
@@ -111,27 +110,27 @@ struct Batches {
 Status Check(Batches& batches, const std::vector<TableOptions>& options);
 
 struct CutOptions {
-  DataType type = DataType::kFloat32;  // of values and gradients on the wire
+  DataType type = DataType::kFloat32;  // the data type of values and gradients on the wire
   std::uint64_t ranks = 1;
-  std::uint64_t channels = 1;  // to a rank
-  std::uint64_t parts = 0;     // of each table, as even as possible; 0: as many as the batches need
+  std::uint64_t channels = 1;  // per rank
+  std::uint64_t parts = 0;     // per table, as even as possible; 0: as many as the batches need
   ServerLimits limits = {};
 };
 
-// Cuts checked batches into `batches.requests`, of which each fits into a message. Every rank gets a request
-// if the batches are large enough together, and every channel gets one if the requests are then still of a
-// good size; requests have at most 4 MiB on average. Parts: the fewest that fill that many requests and
-// keep each part at most 4 MiB, unless one sample is larger, because each part costs time. A part of a
-// lookup fits into a round; a step is applied in one round, so all parts of a push must fit into a round
-// together. A push has the same number of parts of each table, some of which may be empty. RESOURCE_EXHAUSTED
-// names the limit if a sample, a part or a step cannot fit; nothing has been sent then.
+// Cuts checked batches into `batches.requests`; each request fits into a message. Every rank gets a request
+// if the batches are large enough together. Every channel gets one if the requests are then still large
+// enough. On average a request has at most 4 MiB. The number of parts is the smallest that fills the requests
+// and keeps each part at most 4 MiB (unless one sample is larger), because each part costs time. A part of a
+// lookup fits into a round; all parts of a push fit into one round together, because a step is applied in
+// one. A push has the same number of parts for each table; some may be empty. RESOURCE_EXHAUSTED, which names
+// the limit: a sample, a part or a step cannot fit, and nothing was sent.
 Status Cut(Batches& batches, const CutOptions& options);
 
-// Makes one request of the batches, whole, with so many pieces of each table, of which all but the first are
-// empty. For arrays that the host cannot read.
+// Makes one request of the whole batches, for arrays that the host cannot read. Each table gets `parts`
+// pieces; all but the first are empty.
 void PutTogether(Batches& batches, std::uint64_t parts);
 
-// Counts the requests of a lookup that were answered, which callers are told of as the lookup's parts.
+// Counts the answered requests of a lookup. Error messages call these requests the lookup's parts.
 class AnsweredParts {
  public:
   void Add(const Pieces& request) {
@@ -146,8 +145,8 @@ class AnsweredParts {
   std::atomic<std::uint64_t> samples_{0};
 };
 
-// Adds to a TRAIN lookup's refusal how much of the lookup was answered all the same, if the client had cut it
-// or it was for several tables. A lookup of one table that was one request, or was not sent, has changed
+// Adds to the refusal of a TRAIN lookup how much of the lookup was answered, if the lookup was cut or has
+// several tables. A refused lookup of one table in one request, or one that was not sent, has changed
 // nothing.
 Status WithAnsweredParts(const Status& refusal, const Batches& batches, const AnsweredParts& answered);
 

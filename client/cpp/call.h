@@ -1,4 +1,4 @@
-// A Call says what holds for one call of the client, however many requests it takes.
+// A Call holds the options of one call of the client, which may take several requests.
 // Thread-safety: plain values; Ongoing is safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_CALL_H_
 #define SLOTWISE_CLIENT_CPP_CALL_H_
@@ -21,19 +21,18 @@ struct Call {
   std::chrono::milliseconds timeout{0};
   std::chrono::steady_clock::time_point deadline;  // when the timeout is over
   std::stop_token stop;
-  // What fails is tried again until so long after the call's begin; longer than the timeout: until the
-  // deadline.
+  // A failed request is sent again until this long after the call's begin, and never after the deadline.
   std::chrono::milliseconds retry_for = std::chrono::milliseconds::max();
   DataType data_type = DataType::kFloat32;    // of values and gradients on the wire
-  std::string traceparent = {};               // as the Trace Context has it; empty: none
-  std::vector<LookedUpState> looked_up = {};  // as CallOptions'
+  std::string traceparent = {};               // a W3C Trace Context field; empty: none
+  std::vector<LookedUpState> looked_up = {};  // as in CallOptions
   std::vector<std::optional<float>> learning_rates = {};
 };
 
-// The server says how large a request, and a round of requests, may be.
+// The server's limits on the size of a request and of a round.
 struct ServerLimits {
-  std::uint64_t message = 4 << 20;  // the bytes of a request; gRPC's own default
-  // The bytes that a round gathers; an older server does not say them.
+  std::uint64_t message = 4 << 20;  // bytes of a request; gRPC's own default
+  // Bytes of a round; no limit if the server is older than this limit.
   std::uint64_t round = std::numeric_limits<std::uint64_t>::max();
 
   ServerLimits() = default;
@@ -43,9 +42,9 @@ struct ServerLimits {
   }
 };
 
-// Answer says which rank, of which start of the server, has answered a request.
+// Answer names the rank that answered a request, and the server instance that the rank belongs to.
 struct Answer {
-  std::uint64_t instance = 0;  // which start of the server; 0: nobody knows
+  std::uint64_t instance = 0;  // 0: unknown
   std::string address = {};    // the rank's
 };
 
@@ -53,7 +52,7 @@ struct Answer {
 class Ongoing {
  public:
   virtual ~Ongoing() = default;
-  // Ends the work with `status`, soon, unless it is over.
+  // Ends the work soon, with `status`, unless the work is over.
   virtual void Cancel(const Status& status) = 0;
 };
 

@@ -43,7 +43,7 @@ Connections::Connections(const std::shared_ptr<Access>& access, std::vector<Rank
           address, grpc::CreateCustomChannel(address.address, access->channel(), arguments), *access, queue);
       if (address.data) made.data = std::make_unique<DataLink>(threads, address, access);
     }
-    // Ranks that share a device are one way: the first rank's.
+    // Ranks that share a device have one channel by its memory, to the first of these ranks.
     if (!address.data || address.gpu.empty() || gpus_.contains(address.gpu)) continue;
     RankAddress by_gpu = address;
     by_gpu.by_gpu = true;
@@ -79,7 +79,7 @@ Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addr
   try {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { ReadArrivals(); });
   } catch (...) {
-    queue_.Shutdown();  // or the threads that have begun would wait for ever, and we for them
+    queue_.Shutdown();  // before the destructor joins the threads, which else would wait for ever
     throw;
   }
 }
@@ -87,7 +87,7 @@ Channels::Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addr
 Channels::~Channels() { queue_.Shutdown(); }
 
 void Channels::MoveTo(const std::vector<RankAddress>& addresses) {
-  // Connections are made again by themselves.
+  // gRPC connects again without being asked.
   if (now()->addresses() == addresses) return;
   auto next = std::make_shared<Connections>(access_, addresses, channels_per_rank_, data_threads_, queue_);
   const std::lock_guard lock(mutex_);

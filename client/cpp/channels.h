@@ -1,7 +1,7 @@
-// Channels hold several connections to each of several ranks, and the threads that read the completion queue.
+// Channels holds several connections to each rank of a server, and the threads that read completion events.
 //
-// A server that is started again may have other ranks, or the same ones at other ports: then the client moves
-// to other connections, and calls that are under way go on there.
+// A restarted server may have other ranks, or the same ranks at other ports. Then the client moves to new
+// connections, and calls that are under way go on there.
 // Thread-safety: safe from any thread; destroyed when nothing is in flight.
 #ifndef SLOTWISE_CLIENT_CPP_CHANNELS_H_
 #define SLOTWISE_CLIENT_CPP_CHANNELS_H_
@@ -28,15 +28,15 @@
 
 namespace slotwise::client {
 
-// The connections to the ranks of one start of the server.
+// The connections to the ranks of one server instance.
 class Connections {
  public:
   struct Channel {
-    std::string address;                  // of the rank
-    std::unique_ptr<GrpcTransport> grpc;  // null: of a GPU's channel
-    std::unique_ptr<DataLink> data;  // null: the data path goes by gRPC; of a GPU's channel: by its memory
+    std::string address;                  // the rank's
+    std::unique_ptr<GrpcTransport> grpc;  // null in a channel of a GPU
+    std::unique_ptr<DataLink> data;  // null: arrays go by gRPC. In a channel of a GPU: goes by its memory
 
-    // Called before a request is sent: notices whether the connection over which answers came is gone.
+    // Notices whether the connection that brought the last answer is lost. Called before a request is sent.
     void NoteState() {
       if (state_ == State::kAnswers && !(data ? data->connected() : grpc->connected())) state_ = State::kLost;
     }
@@ -46,7 +46,7 @@ class Connections {
       if (data) data->Connect();
       if (grpc) grpc->Connect();
     }
-    // Returns whether this is the first answer since something was lost: it may be of another server.
+    // Returns whether this is the first answer since a connection was lost: it may be of another instance.
     bool NoteAnswer() { return state_.exchange(State::kAnswers) == State::kLost; }
 
    private:
@@ -55,19 +55,19 @@ class Connections {
   };
 
   // Each channel connects when first used. `threads`, `queue` and `access` outlive the connections. REQUIRES:
-  // an address, a number above 0.
+  // at least one address, and at least one channel per rank.
   Connections(const std::shared_ptr<Access>& access, std::vector<RankAddress> addresses,
               std::size_t channels_per_rank, DataThreads& threads, grpc::CompletionQueue& queue);
 
-  // Ends connections of the data transport. REQUIRES: their calls are over, and none follows.
+  // Ends the connections of the data transport. REQUIRES: their calls are over, and no new ones come.
   void Close();
 
-  // Returns the way to a rank by the memory of its device, which RankInfo.gpu names; null if there is none.
+  // Returns the channel that goes by the memory of the device that RankInfo.gpu names `gpu`; null: none does.
   Channel* by_gpu(const std::string& gpu) {
     const auto found = gpus_.find(gpu);
     return found == gpus_.end() ? nullptr : &found->second;
   }
-  // Returns the names of the devices to which there is such a way.
+  // Returns the names of the devices that have such a channel.
   std::vector<std::string> gpus() const;
   std::size_t ranks() const { return addresses_.size(); }
   const std::vector<RankAddress>& addresses() const { return addresses_; }
@@ -79,43 +79,43 @@ class Connections {
  private:
   const std::vector<RankAddress> addresses_;
   const std::size_t channels_per_rank_;
-  std::deque<Channel> channels_;  // which do not move
+  std::deque<Channel> channels_;  // a deque, because a channel does not move
   std::map<std::string, Channel> gpus_;
 };
 
 class Channels {
  public:
-  // Called with a line for people, from the threads below.
+  // Called with a line for the log, from the threads below.
   using LogLine = std::function<void(std::string_view)>;
-  // Called whenever a rank has not answered or a connection was lost, from any thread: the server may have
-  // been started again.
+  // Called, from any thread, whenever a rank has not answered or a connection was lost: the server may have
+  // restarted.
   using OnLost = std::function<void()>;
 
-  // REQUIRES: an address, numbers above 0. `log` and `on_lost` may be empty.
+  // REQUIRES: at least one address, numbers above 0. `log` and `on_lost` may be empty.
   Channels(std::shared_ptr<Access> access, std::vector<RankAddress> addresses, int channels_per_rank,
            int threads, LogLine log, OnLost on_lost = nullptr);
   ~Channels();
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
 
-  // Returns the connections to use now. They stay usable when there are newer ones.
+  // Returns the connections to use now. They stay usable after MoveTo.
   std::shared_ptr<Connections> now() const {
     const std::lock_guard lock(mutex_);
     return now_;
   }
   std::size_t ranks() const { return now()->ranks(); }
   std::size_t channels_per_rank() const { return channels_per_rank_; }
-  // The most bytes that a message to the server may have: what it says; at first no bound is known.
+  // Returns the most bytes that the server accepts in a message; unlimited until the server names a limit.
   std::uint64_t most_message_bytes() const { return most_message_bytes_; }
   void TakeAtMost(std::uint64_t message_bytes) { most_message_bytes_ = message_bytes; }
-  // What is sent from now on goes to these addresses. REQUIRES: an address.
+  // Sends later requests to these addresses. REQUIRES: at least one address.
   void MoveTo(const std::vector<RankAddress>& addresses);
-  // Returns other connections than those to use now, with one channel to each address.
+  // Returns separate connections to these addresses, with one channel each.
   std::shared_ptr<Connections> To(std::vector<RankAddress> addresses);
   void NoteLost() const {
     if (on_lost_) on_lost_();
   }
-  // What every call begins with.
+  // The credentials of every call.
   Access& access() const { return *access_; }
   grpc::CompletionQueue& queue() { return queue_; }
   void Log(std::string_view line) const {

@@ -1,4 +1,4 @@
-// The client's calls about checkpoints.
+// Implements the client's calls about checkpoints.
 #include <utility>
 
 #include "client/cpp/client_impl.h"

@@ -1,4 +1,4 @@
-// Control calls: each sends one small message and receives one.
+// Implements control calls. Each sends one small message and receives one.
 #include "slotwise/client.h"
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace slotwise {
 namespace {
 
 constexpr int kDefaultPort = 7070;
-constexpr int kMost = 1024;  // channels to a rank, and threads
+constexpr int kMost = 1024;  // the largest number of channels to a rank, and of threads
 
 Status CheckOptions(const std::vector<std::string>& addresses, const ClientOptions& options) {
   if (addresses.empty()) return InvalidArgument("addresses is empty: name at least one rank");
@@ -121,7 +121,7 @@ Result<Client> Client::Connect(const std::vector<std::string>& addresses, const 
 
 Result<TableCreation> Client::CreateTable(const TableOptions& options, const CallOptions& call) {
   if (Status legal = Validate(options); !legal.ok())
-    return legal;  // a message has no room for all that C++ has
+    return legal;  // a message cannot represent every value of the C++ struct
   v1::CreateTableRequest request;
   *request.mutable_options() = ToProto(options);
   v1::CreateTableReply reply;

@@ -1,5 +1,5 @@
-// Lookups and pushes: the client checks batches, cuts them, sends their parts, and answers when every part is
-// answered.
+// Implements lookups and pushes: the client checks batches, cuts them, sends the parts, and ends the call
+// when every part is answered.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -29,7 +29,7 @@ using client::TableBatches;
 
 namespace {
 
-// Returns a callback that keeps its answer for a future.
+// Returns a callback that fulfils a promise, and the future.
 template <class Answer>
 auto Promise() {
   auto promise = std::make_shared<std::promise<Answer>>();
@@ -37,7 +37,7 @@ auto Promise() {
   return std::pair([promise](Answer answer) { promise->set_value(std::move(answer)); }, std::move(future));
 }
 
-// Returns batches of one request without their tables, or says why the GPU cannot be had.
+// Returns Batches for one request, without tables. Fails if this process cannot use the GPU.
 Result<Batches> OnGpu(const Gpu& gpu) {
   auto access = client::DeviceAccess::Find(gpu.name);
   if (!access.ok()) return access.status();
@@ -48,7 +48,7 @@ Result<Batches> OnGpu(const Gpu& gpu) {
   return batches;
 }
 
-// Adds a batch whose arrays are not looked at here: of wide offsets, their number counts.
+// Adds a batch whose arrays are not read here. Wide offsets only give the number of offsets.
 template <class Given>
 void AddOnGpu(const Given& given, Batches& batches) {
   BatchView view = given.batch;
@@ -118,7 +118,7 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     const auto messages = Cut();
     if (!messages.ok()) return Answered(messages.status());
     const DataType type = call_.data_type;
-    const auto self = shared_from_this();  // the requests note in it what becomes of them
+    const auto self = shared_from_this();  // the requests record their answers in it
     batches_->answers.assign(batches_->requests.size(), {});
     std::vector<Request> requests(batches_->requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -135,9 +135,10 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     impl_.runs().Send(call_, std::move(requests), [self](const Status& status) { self->Answered(status); });
   }
 
-  // Chooses a rank and a channel for each request: neighbouring parts go to the same rank, in rank order.
-  // Where ranks cannot have as many parts each, or any, calls take turns with which ranks have more. A
-  // trainer's lookups and pushes alternate: with one turn for both, each would find the same rank every time.
+  // Chooses a rank and a channel for each request: neighbouring parts go to the same rank, in rank order. If
+  // ranks cannot have equally many parts, calls take turns with which ranks have more. Pushes and other calls
+  // count turns apart: a trainer's lookups and pushes alternate, and with one count each kind would always
+  // find the same rank.
   void Address(std::vector<Request>& requests) {
     const std::size_t ranks = impl_.channels().ranks();
     const bool takes_turns = requests.size() == 1 || requests.size() % ranks != 0;
@@ -148,21 +149,21 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     }
   }
 
-  // Cuts checked batches, and returns what writes their messages.
+  // Cuts checked batches, and returns the object that writes and reads their messages.
   virtual Result<std::shared_ptr<client::BatchMessages>> Cut() = 0;
 
-  // Every part is answered, or the call has failed.
+  // Called when every part is answered, or the call has failed.
   void Answered(const Status& status) {
     const auto other = std::ranges::find_if(batches_->answers, [this](const client::Answer& answer) {
       return answer.instance != 0 && answer.instance != batches_->known_start;
     });
     if (other == batches_->answers.end()) return Conclude(status);
-    // A caller that has an answer of a new start of the server may rely on the client to know its ranks.
+    // After an answer from a new server instance, the caller may rely on the client knowing its ranks.
     impl_.LearnOfNewStart(call_, *other, [self = shared_from_this(), status] { self->Conclude(status); });
   }
 
   void Conclude(const Status& status) {
-    // A caller that gave up has not heard that a table is another one.
+    // A caller that gave up has not heard that the table was made again.
     const bool gave_up =
         status.code() == StatusCode::kCancelled || status.code() == StatusCode::kDeadlineExceeded;
     if (!status.ok() && !gave_up) {
@@ -172,11 +173,11 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
     impl_.AddOtherLosses(call_, status, [self = shared_from_this()](const Status& all) { self->End(all); });
   }
 
-  // Tells the caller.
+  // Ends the caller's call.
   virtual void End(const Status& status) = 0;
 
  protected:
-  // Cuts the batches into requests; each Cut() calls it. `parts`: how many parts a step is to have; 0: any.
+  // Cuts the batches into requests, for each Cut(). `parts`: the number of parts of a step; 0: any.
   Status CutInto(std::uint32_t parts) {
     if (batches_->gpu) {
       client::PutTogether(*batches_, std::max<std::uint32_t>(parts, 1));
@@ -193,7 +194,7 @@ class Client::BatchCall : public std::enable_shared_from_this<BatchCall> {
   Impl& impl_;
   const Call call_;
   const std::shared_ptr<Batches> batches_;
-  std::atomic<bool> sent_again_ = false;  // a request was
+  std::atomic<bool> sent_again_ = false;  // some request was
 };
 
 class Client::BatchCall::Lookup final : public BatchCall {
@@ -242,7 +243,7 @@ class Client::BatchCall::Push final : public BatchCall {
     }
   }
 
-  // Begins. `named`: nothing for the next step of the client's own session.
+  // Begins the push as step `named`, or else as the next step of the client's own session.
   void BeginAs(const std::optional<Step>& named) {
     is_named_ = named.has_value();
     step_ = named ? *named : impl_.session().Next();
@@ -254,7 +255,7 @@ class Client::BatchCall::Push final : public BatchCall {
  private:
   Result<std::shared_ptr<client::BatchMessages>> Cut() override {
     if (Status status = CutInto(step_.parts); !status.ok()) return status;
-    const std::uint64_t own_parts = batches_->requests.back().back().part + 1;  // as of every table
+    const std::uint64_t own_parts = batches_->requests.back().back().part + 1;  // the same for every table
     const std::uint64_t parts = own_parts * step_.trainers;
     const std::uint64_t tables = batches_->tables.size();
     if (parts * tables > StepId::kMaxParts) {
@@ -282,15 +283,15 @@ class Client::BatchCall::Push final : public BatchCall {
     if (renews_ || !is_own || status.reason() != Reason::kSessionForgotten) return done_(status);
     renews_ = true;
     const auto then = [this, self = shared_from_this(), refused = status](const Status& renewed) {
-      // A part that was refused at its only try has never been taken in, so the step was not applied.
+      // A part that was refused at its only try was never accepted, so the step was not applied.
       if (is_named_ || sent_again_ || !renewed.ok()) return done_(refused);
       BeginAs(std::nullopt);
     };
     RenewSession(then);
   }
 
-  // Asks the server for its epoch. Then draws a new own session of that epoch, if the session's id is still
-  // the step's, and calls `then`, with the error if the server does not answer.
+  // Asks the server for its epoch. Then draws a new own session of that epoch, if the own session is still
+  // the step's. Calls `then`, with the error if the server does not answer.
   void RenewSession(std::function<void(const Status&)> then) {
     const auto read = [this, self = shared_from_this(),
                        forgotten = step_.session](const grpc::ByteBuffer& bytes) -> Status {
@@ -304,7 +305,7 @@ class Client::BatchCall::Push final : public BatchCall {
 
   const PushDone done_;
   bool is_named_ = false;
-  bool renews_ = false;  // the client's own session, which the server has forgotten
+  bool renews_ = false;  // the client renews its own session, which the server has forgotten
   Step step_;
   std::shared_ptr<client::PushMessages> messages_;  // once the batches are cut
 };

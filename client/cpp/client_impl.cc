@@ -18,7 +18,7 @@ using client::Call;
 namespace {
 
 constexpr std::uint64_t kRowsMessage = 1 << 20;
-constexpr std::uint64_t kHeaderBytes = 1024;  // room in a message of rows for the fields that are not arrays
+constexpr std::uint64_t kHeaderBytes = 1024;  // for the fields of a message of rows that are not arrays
 
 std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) {
   std::vector<client::RankAddress> addresses;
@@ -26,14 +26,14 @@ std::vector<client::RankAddress> SeedsOf(const std::vector<std::string>& seeds) 
   return addresses;
 }
 
-// Returns whether lookups and pushes go to the rank's port by the data transport, which sends no token
-// there and encrypts nothing: so not if the client wants TLS, whatever the server says.
+// Returns whether lookups and pushes go to the rank's port by the data transport. That port takes no token
+// and encrypts nothing, so not if the client wants TLS, whatever the server offers.
 bool SpeaksDataAtPort(const ClientOptions& options, const ServerTopology& topology, const Access& access) {
   return options.transport != TransportKind::kGrpc && topology.data_version == kDataVersion && !access.tls();
 }
 
-// Returns whether they go to the rank's Unix socket of a server that asks who calls. Without a token the
-// client is known by its certificate, which only gRPC shows.
+// Returns whether lookups and pushes go to the rank's Unix socket, on a server that asks for a token. A
+// client without a token is known by its certificate, which only gRPC shows.
 bool SpeaksDataLocally(const ClientOptions& options, const ServerTopology& topology, const ServerRank& rank,
                        const Access& access) {
   const bool wanted = options.transport != TransportKind::kGrpc && options.transport != TransportKind::kTcp;
@@ -45,7 +45,7 @@ std::vector<client::RankAddress> AddressesIn(const ClientOptions& options, const
                                              const Access& access) {
   std::vector<client::RankAddress> addresses;
   for (const ServerRank& rank : topology.ranks) {
-    // A rank whose device has memory of its own shares none of the host's; one that does not say so does.
+    // A rank whose device has its own memory shares none of the host's; one that names no device shares it.
     const bool shares_host = rank.gpu.empty() || rank.gpu == client::kHostMemory;
     const bool by_gpu = options.transport == TransportKind::kGpu ||
                         (options.transport == TransportKind::kBest && rank.gpu != client::kHostMemory);
@@ -93,7 +93,7 @@ void Client::Impl::Meet(const ServerTopology& topology) {
   }
   bool is_first = false;
   {
-    // A thread that finds the server met may rely on the channels to its ranks.
+    // A thread that sees the new instance may rely on the channels to its ranks.
     const std::lock_guard lock(meeting_);
     if (instance_ == topology.instance) return;
     channels_.MoveTo(AddressesIn(options_, topology, channels_.access()));
@@ -116,7 +116,7 @@ void Client::Impl::Close() {
 }
 
 Call Client::Impl::CallOf(const CallOptions& options) const {
-  // A longer one could not be added to the clock.
+  // A longer timeout could not be added to the clock.
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
   const auto timeout = std::min(kLongest, options.timeout.value_or(options_.timeout));
   return {.timeout = timeout,

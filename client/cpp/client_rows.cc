@@ -1,4 +1,4 @@
-// Rows by key: erase and import, which are requests of about 1 MiB each, some in flight at a time.
+// Implements erase and import by key: requests of about 1 MiB each, of which several are in flight at a time.
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 using client::Request;
 
-// So many messages to each rank are in flight at once.
+// The number of messages to each rank that are in flight at once.
 constexpr std::size_t kAtOnce = 4;
 
 template <class T>
@@ -20,21 +20,21 @@ std::string BytesOf(std::span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
-// Returns the floats a row if `rows` rows have `size` floats; INVALID_ARGUMENT if rows would differ in size.
+// Returns the floats per row if `rows` rows have `size` floats; INVALID_ARGUMENT if that is no whole number.
 Result<std::size_t> FloatsARow(std::string_view array, std::size_t size, std::size_t rows) {
   if (rows == 0 ? size == 0 : size % rows == 0) return rows == 0 ? 0 : size / rows;
   return InvalidArgument(std::string(array) + " has " + std::to_string(size) + " floats for " +
                          std::to_string(rows) + " keys: must have as many for each");
 }
 
-// Copies of the rows that count, if some key repeats.
+// The rows of each key's last place, copied, if some key repeats.
 struct OwnRows {
   std::vector<Key> keys;
   std::vector<float> values;
   std::vector<float> state;
 };
 
-// Returns the places at which each key stands last, in order; nothing if no key repeats.
+// Returns the last place of each key, in order; nothing if no key repeats.
 std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
   std::vector<std::pair<Key, std::size_t>> sorted;
   sorted.reserve(keys.size());
@@ -50,15 +50,15 @@ std::vector<std::size_t> LastPlaces(std::span<const Key> keys) {
   return last;
 }
 
-// Adds to an error how much was done before it, if the call took several messages.
+// Adds to an error how many keys were done before it, if the call took several messages.
 Status WithRowsDone(const Status& error, std::uint64_t rows, std::size_t count, const char* done) {
   return error.InWords(error.message() + "; of the " + std::to_string(count) +
                        " rows, which took several messages, " + std::to_string(rows) + " were " + done +
                        " before, and more may have been");
 }
 
-// Returns DATA_LOSS if a reply is of another state of the table than those before: a checkpoint was loaded,
-// and has taken the place of rows that were written.
+// Returns DATA_LOSS if a reply names another generation of the table than the replies before: a loaded
+// checkpoint has replaced rows that were written.
 class OneGeneration {
  public:
   template <class Reply>
@@ -78,9 +78,9 @@ class OneGeneration {
   std::atomic<std::uint64_t> generation_{0};
 };
 
-// Sends requests for `count` keys, `most` in each but at least one request, to ranks in turn. Returns the sum
-// of the rows in their replies. `request(first, some)` returns the one for keys [first, first + some). `done`
-// says in an error what became of rows: "written".
+// Sends requests for `count` keys, at most `most` keys each and at least one request, to ranks in turn.
+// `request(first, some)` returns the request for keys [first, first + some). Returns the sum of the rows in
+// the replies. `done` is the word for finished rows in an error: "written".
 template <class Reply, class ClientImpl, class MakeRequest>
 Result<std::uint64_t> SendInPieces(ClientImpl& impl, const CallOptions& call, const char* method,
                                    std::size_t count, std::size_t most, const char* done,
@@ -132,7 +132,7 @@ Result<std::uint64_t> Client::Import(std::string_view table, const RowsView& all
   const auto state_size = FloatsARow("state", all.state.size(), all.keys.size());
   if (!state_size.ok()) return state_size.status();
 
-  // Messages to several ranks are applied in any order, so only one message may have a key.
+  // Messages to several ranks are applied in any order, so a key must be in one message only.
   RowsView rows = all;
   OwnRows own;
   for (const std::size_t place : LastPlaces(all.keys)) {

@@ -1,8 +1,8 @@
-// A GPU's memory, by CUDA's driver.
+// Implements access to a GPU's memory with CUDA's driver.
 //
-// A client is built without CUDA, and runs where there is no driver. So the few functions and types of the
-// driver's interface that it takes are declared here, as the CUDA Driver API's reference has them; the
-// interface is a stable one, of which functions that change get other names (the "_v2" below).
+// A client is built without CUDA and runs where there is no driver. So this file declares the few functions
+// and types of the driver's interface that it uses, as in the CUDA Driver API's reference. The interface is
+// stable: a function that changes gets another name (the "_v2" below).
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ constexpr int kDeviceLocation = 1;    // CU_MEM_LOCATION_TYPE_DEVICE
 constexpr int kReadAndWrite = 3;      // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 constexpr unsigned kDisableTiming = 2;
 
-// The driver's functions. Not unloaded: others in the process have it, too.
+// The driver's functions. The library is never unloaded, because others in the process may use it.
 struct Driver {
   CuResult (*init)(unsigned);
   CuResult (*device_count)(int*);
@@ -111,7 +111,7 @@ Status Failed(const char* what, CuResult error) {
   return {StatusCode::kInternal, std::string(what) + ": the CUDA driver's error " + std::to_string(error)};
 }
 
-// The device's context is this thread's while it lives.
+// Makes the device's context current in this thread during its lifetime.
 class InContext {
  public:
   InContext(const Driver& driver, CuContext context) : driver_(driver) { driver_.push_context(context); }
@@ -134,7 +134,7 @@ class CudaPoint final : public StreamPoint {
     const InContext in(driver_, context_);
     driver_.destroy_event(event_);
   }
-  // A point of a broken device has passed: nothing is done there any more.
+  // Every point of a broken device has passed: the device does not work any more.
   bool Passed() override {
     constexpr CuResult kNotReady = 600;
     const InContext in(driver_, context_);
@@ -160,7 +160,7 @@ class CudaAccess final : public DeviceAccess {
   Result<std::shared_ptr<std::byte[]>> Map(int descriptor, std::uint64_t bytes) override {
     const InContext in(driver_, context_);
     CuMemory memory = 0;
-    // The driver takes a descriptor as a pointer, and gives addresses as numbers.
+    // The driver takes a descriptor as a pointer, and returns addresses as numbers.
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     void* const handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
     const CuResult imported = driver_.import_memory(&memory, handle, kDescriptorHandle);
@@ -180,7 +180,7 @@ class CudaAccess final : public DeviceAccess {
       }
       if (error != 0) driver_.free_addresses(at, bytes);
     }
-    driver_.release(memory);  // what is mapped stays
+    driver_.release(memory);  // the mapping stays
     if (error != 0) return Failed(what, error);
     // NOLINTNEXTLINE(performance-no-int-to-ptr)
     auto* const mapped_at = reinterpret_cast<std::byte*>(at);
@@ -247,7 +247,7 @@ Result<std::shared_ptr<DeviceAccess>> FindCudaDevice(const std::string& uuid) {
       name += digits.data();
     }
     if (name != uuid) continue;
-    // The context that CUDA's runtime, and with it torch, works in. It is kept as long as the process.
+    // The context of CUDA's runtime, and so of torch. It is kept until the process ends.
     CuContext context = nullptr;
     if (const CuResult error = (*driver)->retain_context(&context, device); error != 0) {
       return Failed("cuDevicePrimaryCtxRetain", error);

@@ -16,33 +16,32 @@
 
 namespace slotwise::client {
 
-// By when something has to be done of which call.
+// Deadline -> id of the call that has to be handled by then.
 using Deadlines = std::multimap<std::chrono::steady_clock::time_point, std::uint64_t>;
 
-// A Pending is a call of a link: it says how far the call has come. Its request and its reply have a life
-// each, because a reply, or the end of the caller's patience, may come before the stream has let go of the
-// request:
+// A Pending is a call of a link, with its progress. The request and the reply have separate states, because a
+// reply or the deadline may come before the stream has released the request:
 //
 //   kWaiting ─► kNext ─► kWriting ─┬────────────────────────► kSending ─► kLetGo
 //                                  └─► kCopying ─► kBehind ───┘
 //   kNone ─► kReading ─► kUnwanted ─► kKnown
 //
-// Either may leave out states; a lost connection takes a reply from kReading back to kNone. The call is over
-// once it has an outcome and nobody uses its memory.
+// Either may skip states. A lost connection takes a reply from kReading back to kNone. The call is over once
+// it has an outcome and its memory is not in use any more.
 struct Pending {
   enum class Request : std::uint8_t {
     kWaiting,  // for a connection
     kNext,     // the connection is there, and the request is about to be written
-    kWriting,  // it is being written
-    kCopying,  // a device copies its arrays
-    kBehind,   // they are copied, and the call that it comes behind has not ended
+    kWriting,  // the request is being written
+    kCopying,  // a device copies the call's arrays
+    kBehind,   // the copy is done; the call waits for the end of the call before it (OnDevice::behind)
     kSending,  // the stream may read its arrays
-    kLetGo,    // nobody does
+    kLetGo,    // the stream does not use the arrays any more
   };
   enum class Reply : std::uint8_t {
     kNone,      // the call has no outcome yet
-    kReading,   // likewise, and the stream may write where the values go
-    kUnwanted,  // it still may, though the call has an outcome
+    kReading,   // no outcome yet, and the stream may write into the values' destination
+    kUnwanted,  // the stream still may, though the call has an outcome
     kKnown,     // the call has an outcome
   };
 
@@ -54,15 +53,15 @@ struct Pending {
   }
   bool is_over() const { return has_outcome() && !is_on_its_way() && request != Request::kCopying; }
 
-  // Sets what became of the call, unless that is known. `what`: what the exchange says of an answer that is
-  // OK, or why there is none that could be sent again.
+  // Sets the call's outcome, unless the call has one. `what`: the exchange's status after an OK answer, or an
+  // error that must not be retried.
   void Conclude(Status answer, Status what = {}) {
     if (has_outcome()) return;
     outcome = std::move(answer);
     read = std::move(what);
     reply = reply == Reply::kReading ? Reply::kUnwanted : Reply::kKnown;
   }
-  // Ends a call, unless it has an outcome, and does not send it again.
+  // Ends a call with an error that must not be retried, unless the call has an outcome.
   void Refuse(Status why) { Conclude(Status(), std::move(why)); }
   void EndReading() {
     if (is_being_read()) reply = has_outcome() ? Reply::kKnown : Reply::kNone;

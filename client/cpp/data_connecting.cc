@@ -19,7 +19,7 @@ namespace slotwise::client {
 namespace {
 
 constexpr std::chrono::seconds kConnectLimit{3};
-// Requests are cut to a few MiB, of which each connection has some on their way.
+// Requests are cut to a few MiB; each connection has a few of them in flight.
 constexpr std::uint64_t kSharedBuffer = std::uint64_t{32} << 20;
 
 std::pair<std::string, std::string> HostAndPort(const std::string& address) {
@@ -40,7 +40,7 @@ DataConnecting::DataConnecting(asio::io_context& context, RankAddress address, D
       timer_(context) {}
 
 AskedSharedBuffer DataConnecting::AskFor() const {
-  // It asks for as much of a device as the server gives one client.
+  // Asks for as much of a device's memory as the server gives one client.
   if (address_.by_gpu) return {kMostSharedBufferMib, true};
   return {local_ && address_.shares_host ? static_cast<std::uint32_t>(kSharedBuffer >> 20) : 0};
 }
@@ -61,7 +61,7 @@ void DataConnecting::Begin() {
   ConnectByTcp();
 }
 
-// Who listens there answers at once: a connection that would have to wait is not made.
+// A listening server accepts at once, so this never waits for a connection.
 bool DataConnecting::ConnectLocally() {
   asio::error_code error;
   asio::local::stream_protocol::socket socket(tcp_.get_executor());
@@ -71,7 +71,7 @@ bool DataConnecting::ConnectLocally() {
   if (!error)
     socket.connect(asio::local::stream_protocol::endpoint(std::string(1, 0) + address_.local), error);
   if (error) return false;
-  // Somebody else may have taken the name of a server that is gone.
+  // Another process may have taken the name of a server that is gone.
   if (address_.only_user && !IsUsers(socket.native_handle(), *address_.only_user)) return false;
   local_ = true;
   socket_ = std::move(socket);
@@ -120,7 +120,7 @@ void DataConnecting::HearLocally() {
     if (size == 0) return self->Fail("the connection was closed");
     if (size < 0 && errno != EAGAIN) return self->Fail(std::strerror(errno));
     if (descriptor >= 0) {
-      // The descriptor comes with the first bytes, which say how much memory it is.
+      // The descriptor comes with the first bytes; the preface gives the size of its memory.
       if (self->heard_ + static_cast<std::size_t>(size) < self->preface_.size()) {
         close(descriptor);
         return self->Fail("the server sent a descriptor with part of its preface");

@@ -1,6 +1,5 @@
-// DataConnecting: a client's connection of the data transport while it is being made: it finds the address,
-// connects, by the rank's Unix socket where that is on this host, and hears that what answers there speaks
-// this transport.
+// DataConnecting makes a client's connection of the data transport: it resolves the address, connects (by the
+// rank's Unix socket if that is on this host), and checks that the peer speaks this transport.
 // Thread-safety: the io_context's thread.
 #ifndef SLOTWISE_CLIENT_CPP_DATA_CONNECTING_H_
 #define SLOTWISE_CLIENT_CPP_DATA_CONNECTING_H_
@@ -28,18 +27,18 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   struct Made {
     Socket socket;
     std::shared_ptr<SharedMemory> shared_buffer = nullptr;  // null: there is none
-    std::shared_ptr<GpuSharedBuffer> gpu = nullptr;         // of an address that goes by it
+    std::shared_ptr<GpuSharedBuffer> gpu = nullptr;         // set if the address has by_gpu
   };
-  // Hears once that the connection is there, or UNAVAILABLE, with the reason; another code is final: there is
-  // no memory of a device to be had.
+  // Called once, with the connection or an error. UNAVAILABLE names the reason, and another try may help. Any
+  // other code is final: the device's memory cannot be shared.
   using Done = std::function<void(Result<Made>)>;
 
   // `address` has a host:port, or [IPv6]:port.
   DataConnecting(asio::io_context& context, RankAddress address, Done done);
 
-  // REQUIRES: once.
+  // REQUIRES: called once.
   void Begin();
-  // Gives up, unless it is over: with UNAVAILABLE, or with what is final.
+  // Gives up, unless connecting is over. The first form ends with UNAVAILABLE.
   void Fail(const std::string& why) { Fail(Unavailable(why)); }
   void Fail(Status why);
 
@@ -50,20 +49,20 @@ class DataConnecting : public std::enable_shared_from_this<DataConnecting> {
   void Greet();
   void Hear();
   void HearLocally();  // and takes the shared buffer
-  // Takes a descriptor over, of memory of which the preface says what it is.
+  // Takes over the descriptor of shared memory that the preface describes.
   Status TakeSharedBuffer(int descriptor);
   void Meet();
   void End(Result<Made> result);
 
   const RankAddress address_;
-  Done done_;  // empty once it was called
+  Done done_;  // empty once called
   asio::ip::tcp::resolver resolver_;
   asio::ip::tcp::socket tcp_;
   Socket socket_;  // once it is connected
   bool local_ = false;
   asio::steady_timer timer_;
   Preface preface_{};
-  std::size_t heard_ = 0;  // bytes of the preface
+  std::size_t heard_ = 0;  // bytes of the preface that have come
   std::shared_ptr<SharedMemory> shared_buffer_;
   std::shared_ptr<GpuSharedBuffer> gpu_;
 };

@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// So long bytes of a call that has been given up may be on their way before the connection is given up, too.
+// If a call that was given up is still on its way after this long, the connection is given up, too.
 constexpr std::chrono::seconds kStuckLimit{1};
 
 }  // namespace
@@ -54,7 +54,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
                             .first;
       try {
         call->second.watch = Watch(how.deadline, id);
-      } catch (...) {  // there is no memory: the caller hears that by the exception alone
+      } catch (...) {  // there is no memory; the exception tells the caller
         calls_.erase(call);
         throw;
       }
@@ -135,8 +135,8 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     return waiting;
   }
 
-  // Moves a call on, unless it is over: `event` says by what. All that becomes of a call for which there is a
-  // connection goes through here.
+  // Changes the state of a call by `event`, unless the call is over. After a call has a connection, every
+  // change of its state goes through here.
   template <class Event>
   void MoveOn(std::uint64_t id, const Event& event) {
     const std::lock_guard lock(mutex_);
@@ -149,7 +149,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
   // Returns whether calls go by the memory of a GPU.
   bool PollsBusily() const { return address_.by_gpu && address_.gpu != kHostMemory; }
 
-  // A call that could be sent. Its copy on a device may not be done yet.
+  // A call whose message is written. The copy of its arrays on a device may not be done yet.
   struct Written {
     std::shared_ptr<DataStream> stream;
     std::uint64_t id = 0;
@@ -159,7 +159,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     OutgoingFrame frame = {};
   };
 
-  // REQUIRES: nobody else writes this call.
+  // REQUIRES: no other thread writes this call.
   void Write(const std::shared_ptr<DataStream>& stream, std::uint64_t id) {
     const auto written = std::make_shared<Written>(Written{.stream = stream, .id = id});
     MoveOn(id, [&written](Pending& call) {
@@ -168,8 +168,8 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
       written->deadline = call.deadline;
       written->head.set_traceparent(call.traceparent);
     });
-    if (written->exchange == nullptr) return;  // it was given up
-    // The answer comes soon: whoever reads it is awake by then.
+    if (written->exchange == nullptr) return;  // the call was given up
+    // The answer comes soon; the thread that reads it wakes up meanwhile.
     if (PollsBusily()) loop_.Wake(kBusyPollingTime);
     DataExchange& exchange = *written->exchange;
     Status status;
@@ -193,7 +193,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
         [self = shared_from_this(), written](Status there) { self->Copied(written, std::move(there)); });
   }
 
-  // A call's arrays are in the device's memory. It is sent now, or behind another call.
+  // Called when a call's arrays are in the device's memory. Sends the call, perhaps after the call before it.
   void Copied(const std::shared_ptr<Written>& written, Status there) {
     const std::shared_ptr<Turn> behind = written->exchange->on_device()->behind;
     bool goes_on = false;
@@ -213,7 +213,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     });
   }
 
-  // The call before this one has ended.
+  // Called when the call before this one has ended.
   void OnTurn(Written& written, bool well) {
     bool sends = false;
     MoveOn(written.id, [&](Pending& call) {
@@ -242,7 +242,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     frame.done = [self = shared_from_this(), id = written.id, sent_to = written.stream.get()] {
       self->MoveOn(id, [&](Pending& call) {
         call.request = Pending::Request::kLetGo;
-        // The connection was lost before this call was given to it.
+        // The connection was lost before the stream got this call.
         if (self->stream_.get() != sent_to) call.Conclude(Unavailable("the connection was lost"));
       });
     };
@@ -262,7 +262,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     if (room.ok()) return std::move(*room);
     MoveOn(reply.id(), [&room](Pending& call) {
       call.EndReading();
-      const bool may_help = room.status().code() == StatusCode::kUnavailable;  // to send the call again
+      const bool may_help = room.status().code() == StatusCode::kUnavailable;  // the run may send it again
       may_help ? call.Conclude(room.status()) : call.Refuse(room.status());
     });
     return {.skip = true};
@@ -289,7 +289,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
       const std::lock_guard lock(mutex_);
       if (stream_.get() != &stream) return;
       stream_.reset();
-      // Calls that wait for the next connection have nothing on this one.
+      // Calls that wait for the next connection had nothing on the lost one.
       for (const auto& [id, call] : calls_) {
         if (call.request != Pending::Request::kWaiting) lost.push_back(id);
       }
@@ -300,7 +300,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     }
   }
 
-  // Ends a call that is not over, once nothing of it is on its way. The io_context's thread's.
+  // Gives a call up with `status`; the call ends once it is not on its way. Runs in the io_context's thread.
   void GiveUp(std::uint64_t id, const Status& status) {
     MoveOn(id, [&](Pending& call) {
       call.Conclude(status);
@@ -309,7 +309,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
     });
   }
 
-  // REQUIRES: mutex_ is held. Calls back later: nobody calls back with a lock.
+  // Posts the callback, because a callback must not run with the lock held. REQUIRES: mutex_ is held.
   void EndIfOver(Calls::iterator call) {
     Pending& pending = call->second;
     if (!pending.is_over()) return;
@@ -384,7 +384,7 @@ class DataLink::Impl final : public DataStream::Owner, public std::enable_shared
   bool connect_asked_ = false;
   std::shared_ptr<DataStream> stream_;
   Calls calls_;
-  Deadlines deadlines_;  // of calls, or when what is stuck of them ends the connection
+  Deadlines deadlines_;  // of calls; or when a stuck call ends the connection
   steady_clock::time_point timer_at_ =
       steady_clock::time_point::max();  // when SetTimer is next due at the latest
   std::uint64_t last_id_ = 0;

@@ -1,5 +1,5 @@
-// DataLink: a client's connection of the data transport (proto/slotwise/v1/data.proto) to one address. It
-// connects when it is first used, and again after it was lost.
+// DataLink is a client's connection of the data transport (proto/slotwise/v1/data.proto) to one address. The
+// link connects when it is first used, and again after the connection was lost.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_DATA_LINK_H_
 #define SLOTWISE_CLIENT_CPP_DATA_LINK_H_
@@ -15,19 +15,19 @@ namespace slotwise::client {
 
 class DataLink final : public Transport {
  public:
-  // `threads` outlives the link. `access` has the token that calls bring to a server that asks for it; it
-  // may be null if the address has no only_user.
+  // `threads` outlives the link. `access` has the token that calls send if the server asks for one; it may be
+  // null if the address has no only_user.
   DataLink(DataThreads& threads, RankAddress address, std::shared_ptr<Access> access = nullptr);
   // Ends the connection. REQUIRES: all calls are over.
   ~DataLink() override;
   DataLink(const DataLink&) = delete;
   DataLink& operator=(const DataLink&) = delete;
 
-  // REQUIRES: a DataExchange.
+  // REQUIRES: `exchange` is a DataExchange.
   Cancel Send(std::shared_ptr<Exchange> exchange, const Sending& how, Done done) override;
   bool connected() const override;
   void Connect() override;
-  // Ends the connection soon. REQUIRES: all calls are over, and none follows.
+  // Ends the connection soon. REQUIRES: all calls are over, and no new ones come.
   void Close();
 
  private:

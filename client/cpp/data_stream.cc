@@ -6,7 +6,7 @@
 namespace slotwise::client {
 namespace {
 
-// Calls with fewer bytes, those of their values included, go by the socket.
+// Calls with fewer bytes, values included, go by the socket.
 constexpr std::uint64_t kLeastInSharedBuffer = 4096;
 
 }  // namespace

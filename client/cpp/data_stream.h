@@ -1,6 +1,6 @@
-// DataStream: a connection of the data transport once it is made, and the memory that it shares with the
+// DataStream is an established connection of the data transport, with the memory that it shares with the
 // server.
-// Thread-safety: as FrameStream; memory is put to use and freed by any thread.
+// Thread-safety: as FrameStream; allocations are made and freed from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_DATA_STREAM_H_
 #define SLOTWISE_CLIENT_CPP_DATA_STREAM_H_
 
@@ -21,33 +21,33 @@ namespace slotwise::client {
 
 class DataStream final : public FrameStream {
  public:
-  // Hears of replies and of the connection's end, in the io_context's thread.
+  // Called about replies and the connection's end, in the io_context's thread.
   class Owner {
    public:
     virtual ~Owner() = default;
-    // A reply's head has come. Returns where its values go, of so many bytes.
+    // Called when a reply's head has come. Returns the destination of its `body_bytes` bytes of values.
     virtual Room RoomFor(DataStream& stream, const v1::DataReply& reply, std::uint64_t body_bytes) = 0;
-    // The values are there.
+    // Called when the values have come.
     virtual void Answered(const v1::DataReply& reply) = 0;
     virtual void Lost(const DataStream& stream, const std::string& why) = 0;
   };
 
-  // The connection ends if a reply comes and the owner is gone.
+  // The connection ends if a reply comes after the owner is gone.
   DataStream(DataConnecting::Made made, std::weak_ptr<Owner> owner);
   using FrameStream::Start;
 
-  // Brings a call's body to the shared buffer, if it is large, there is one, and it has room: then the frame
-  // has none. What lies on a device goes by its memory, or not at all.
+  // Moves a call's body into the shared buffer if the body is large and there is room; then the frame has no
+  // body. A call on a device is always moved into the device's memory, or fails.
   Status UseSharedBuffer(std::uint64_t id, DataExchange& exchange, v1::DataCall& head, OutgoingFrame& frame);
-  // Returns where the body of a reply goes: its values, of so many bytes; nowhere if the exchange has got
-  // them from a shared buffer already. UNAVAILABLE: the server has taken that memory back. Other errors are
-  // the exchange's, of which the reply is none.
+  // Returns the destination of a reply's values, of `body_bytes` bytes; nothing to receive if the exchange
+  // has got the values from a shared buffer. UNAVAILABLE: the server has taken that memory back. Other errors
+  // mean that the reply does not belong to the exchange.
   Result<Room> MakeRoom(DataExchange& exchange, const v1::DataReply& reply, std::uint64_t body_bytes) const;
-  // A call that was put into the device's memory is not sent.
+  // Frees the allocations of a call that was put into the device's memory and is not sent.
   void Drop(std::uint64_t id) const { gpu_->Free(id); }
 
  private:
-  // Returns whether the shared buffer had a reply's values, which are in `room` then.
+  // Takes a reply's values from the shared buffer into `room`. Returns false if they were not there.
   bool TakeFromSharedBuffer(std::uint64_t id, DataExchange& exchange, const DataExchange::Room& room) const;
   std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
                              std::string& why) override;

@@ -1,5 +1,5 @@
-// DataThreads: the threads that read and write all links of a client (data_link.h), and run what they call
-// back.
+// DataThreads are the threads that read and write all links of a client (data_link.h) and run their
+// callbacks.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_DATA_THREADS_H_
 #define SLOTWISE_CLIENT_CPP_DATA_THREADS_H_
@@ -16,12 +16,12 @@ namespace slotwise::client {
 class DataThreads {
  public:
   explicit DataThreads(int threads);
-  // Waits for what is under way. REQUIRES: the links' calls are over.
+  // Waits for work that is under way. REQUIRES: the links' calls are over.
   ~DataThreads();
   DataThreads(const DataThreads&) = delete;
   DataThreads& operator=(const DataThreads&) = delete;
 
-  // Returns the loop of a thread; they take turns.
+  // Returns the loop of one of the threads, in turn.
   BusyPolling& Next();
 
  private:

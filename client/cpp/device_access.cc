@@ -18,10 +18,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// So often a loop looks for a point that is far away.
+// How often a loop polls a point that is still far away.
 constexpr std::chrono::microseconds kRarely{100};
 
-// Looks for a point in a loop's thread.
+// Polls a point in a loop's thread.
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
   Watch(BusyPolling& loop, std::shared_ptr<StreamPoint> point, std::function<void(Status)> then)
@@ -43,7 +43,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   const steady_clock::time_point begin_ = steady_clock::now();
 };
 
-// The host's memory: work on it is done when it was asked for.
+// The host's memory: work on it is done as soon as it is called.
 class HostPoint final : public StreamPoint {
  public:
   bool Passed() override { return true; }

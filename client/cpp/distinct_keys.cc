@@ -12,18 +12,18 @@
 namespace slotwise::client {
 namespace {
 
-// The estimate looks at about so many distinct keys, whose number is off by about 5 %.
+// The estimate looks at about this many distinct keys, so it is wrong by about 5 %.
 constexpr std::size_t kSampledKeys = 512;
 
-// A batch of fewer keys is sent as it is: a call of so many takes about as long as one of none.
+// A batch of fewer keys is sent as it is: a call with so few takes about as long as one without any.
 constexpr std::size_t kLeastKeys = 256;
-// All keys of a batch of up to so many are compared at once, in a few microseconds. Of more, some are looked
-// at first.
+// In a batch of up to this many keys, all are compared, in a few microseconds. In a larger one, a sample
+// comes first.
 constexpr std::size_t kMostKeysWithoutEstimate = 1024;
-// If a smaller share of the keys is repeated, sending each key once saves no more time than the comparison
-// and the copies take (docs/performance-log.md, "Each key once").
+// If a smaller share of the keys is repeated, sending each key once does not save the time that the
+// comparison and the copies take (docs/performance-log.md, "Each key once").
 constexpr double kLeastRepeatedShare = 0.25;
-// A batch of more keys is sent as it is: the comparison takes up to 50 bytes a key meanwhile.
+// A batch of more keys is sent as it is: comparing them takes up to 50 bytes of memory per key.
 constexpr std::size_t kMostKeys = std::size_t{1} << 22;
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -40,11 +40,10 @@ std::uint64_t Random64() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-// Returns how many bits number about `count` things. REQUIRES: count <= 2^31.
+// Returns how many bits are needed to number about `count` things. REQUIRES: count <= 2^31.
 int BitsFor(std::size_t count) { return std::max(1, static_cast<int>(std::bit_width(count))); }
 
-// A KeyTable finds, for each place in an array of keys, one after the other, the first place that has the
-// same key.
+// A KeyTable finds, for each place of an array in turn, the first place that has the same key.
 class KeyTable {
  public:
   // `keys` outlive the table. REQUIRES: at most 2^31 keys.
@@ -55,14 +54,14 @@ class KeyTable {
         newest_(std::size_t{1} << bits_, kNone),
         next_(std::make_unique_for_overwrite<std::uint32_t[]>(keys.size())) {}
 
-  // Returns `place` if the key there is new. There are more than twice as many chains as keys, so a chain
-  // that has keys nearly always has the one alone. Whether it has any cannot be foreseen, so no branch asks
-  // that: a branch would double the time.
+  // Returns the first place of the key; `place` if the key is new. There are more than twice as many chains
+  // as keys, so a chain with keys nearly always has only this key. Whether a chain has keys cannot be
+  // predicted, and a branch on that would double the time, so there is none.
   std::uint32_t FirstPlaceOf(std::uint32_t place) {
     const Key key = keys_[place];
     std::uint32_t& newest = newest_[hash_(key, bits_)];
     next_[place] = kNone;
-    const std::uint32_t if_none = newest == kNone ? ~std::uint32_t{0} : 0;  // all bits
+    const std::uint32_t if_none = newest == kNone ? ~std::uint32_t{0} : 0;  // all bits, or none
     const std::uint32_t candidate = (newest & ~if_none) | (place & if_none);
     if (keys_[candidate] == key) [[likely]] {
       newest = candidate;
@@ -80,8 +79,8 @@ class KeyTable {
   const std::span<const Key> keys_;
   const KeyHash hash_;
   const int bits_;
-  std::vector<std::uint32_t> newest_;      // of each chain: the place of its newest key
-  std::unique_ptr<std::uint32_t[]> next_;  // of the first place of a key: the next one in its chain
+  std::vector<std::uint32_t> newest_;      // by chain: the place of its newest key
+  std::unique_ptr<std::uint32_t[]> next_;  // by the first place of a key: the next one in its chain
 };
 
 }  // namespace
@@ -95,7 +94,7 @@ KeyHash KeyHash::Draw() {
 KeyHash KeyHash::Another() const { return KeyHash(Mix(multiplier_)); }
 
 double EstimateRepeatedShare(std::span<const Key> keys, const KeyHash& hash) {
-  // One key in 2^bits is looked at, with all its places.
+  // Looks at one key in 2^bits, with all its places.
   const int bits = BitsFor(keys.size() / kSampledKeys);
   std::vector<Key> sampled;
   sampled.reserve(2 * kSampledKeys);
@@ -113,7 +112,7 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
                                              std::uint32_t multiple, std::size_t most) {
   const auto count = static_cast<std::uint32_t>(keys.size());
   KeyTable table(keys, hash);
-  // Says where the row of each key arrives: at first, the first place of the same key.
+  // For each key, the place where its row arrives: first, the first place of the same key.
   const auto places = std::make_unique_for_overwrite<std::uint32_t[]>(count);
   std::size_t distinct = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -126,8 +125,8 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
 
   DistinctKeys found;
   found.keys.assign(keys.begin(), keys.begin() + sent);
-  found.keys.emplace_back();  // which takes what is in excess below
-  // The places among the sent keys whose keys repeat an earlier one, and then the place behind them all.
+  found.keys.emplace_back();  // replaces the surplus keys below
+  // The places among the sent keys that repeat an earlier key, and at last the place behind all of them.
   const auto repeated = std::make_unique_for_overwrite<std::uint32_t[]>(sent + std::size_t{1});
   std::uint32_t repeats = 0;
   for (std::uint32_t i = 0; i < sent; ++i) {
@@ -135,7 +134,7 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
     repeats += places[i] == i ? 0 : 1;
   }
   repeated[repeats] = sent;
-  // The first of the keys behind goes where one of those was; others of the same key follow it.
+  // A key that first occurs behind takes such a place, and its other places point there.
   std::uint32_t taken = 0;
   for (std::uint32_t i = sent; i < count; ++i) {
     const bool is_first = places[i] == i;
@@ -144,14 +143,14 @@ std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const Ke
     taken += is_first ? 1 : 0;
   }
   found.keys.pop_back();
-  // Repeated keys that have not given way are sent once more.
+  // Repeated keys that were not replaced are sent once more.
   for (; taken < repeats; ++taken) {
     found.keys[repeated[taken]] = keys[repeated[taken]];
     places[repeated[taken]] = repeated[taken];
   }
 
-  // From the end: a row that arrived in the place of another belongs behind all that are sent, and is copied
-  // before the other one is. All else is copied from where it belongs.
+  // Goes backwards: a row that arrived in another key's place belongs behind all sent rows, so it is copied
+  // before that place is overwritten. All other rows are copied from their own places.
   found.copies.resize(count);
   std::size_t copies = 0;
   for (std::uint32_t i = count; i-- > 0;) {
@@ -170,8 +169,7 @@ void CopyRows(std::span<const RowCopy> copies, std::size_t dim, std::span<float>
 
 namespace {
 
-// Returns whether the batch may have one key in each bag, and rows that are not weighted: it has as many keys
-// as bags.
+// Returns whether the batch may have one key in each bag, and no weights: it has as many keys as bags.
 bool MayHaveOneKeyABag(const BatchView& batch) {
   return batch.weights.empty() && (batch.offsets.empty() || batch.offsets.size() == batch.keys.size() + 1);
 }

@@ -1,10 +1,10 @@
-// Finds the distinct keys of a batch, so that a lookup whose bags have one key each sends every key once, and
+// Finds the distinct keys of a batch. A lookup whose bags have one key each then sends every key once, and
 // copies the rows that come back to all places of the batch.
 //
-// Keys may be chosen by somebody who wants them to collide. So a key is hashed by an odd number that is drawn
-// for each batch (multiply-shift, Dietzfelbinger et al. 1997): two keys, whatever they are, share a chain of
-// the hash table with a probability of at most 2 / chains. The chains that a batch's searches pass are then
-// short on average, and nobody who chooses keys knows the number.
+// An attacker may choose keys that collide. So a key is hashed with an odd number that is drawn for each
+// batch (multiply-shift, Dietzfelbinger et al. 1997). Any two keys share a chain of the hash table with a
+// probability of at most 2 / chains. Chains are then short on average, because the attacker does not know the
+// number.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_CLIENT_CPP_DISTINCT_KEYS_H_
 #define SLOTWISE_CLIENT_CPP_DISTINCT_KEYS_H_
@@ -20,12 +20,12 @@
 
 namespace slotwise::client {
 
-// A KeyHash is what the hash of one batch's keys is drawn by.
+// A KeyHash hashes the keys of one batch.
 class KeyHash {
  public:
-  // Draws one from a secret of this process.
+  // Draws a hash from a secret of this process.
   static KeyHash Draw();
-  // Tests name what it is drawn from.
+  // For tests, which name the drawn number.
   explicit constexpr KeyHash(std::uint64_t drawn) : multiplier_(drawn | 1) {}
   // Returns another hash, which is as secret as this one.
   KeyHash Another() const;
@@ -44,7 +44,7 @@ class KeyHash {
 // be missed among a few places. The standard deviation is about 0.05 or less. REQUIRES: a key.
 double EstimateRepeatedShare(std::span<const Key> keys, const KeyHash& hash);
 
-// Row `to` of a batch is what row `from` was.
+// Row `to` of a batch is a copy of row `from`.
 struct RowCopy {
   std::uint32_t to = 0;
   std::uint32_t from = 0;
@@ -52,31 +52,30 @@ struct RowCopy {
   friend bool operator==(const RowCopy&, const RowCopy&) = default;
 };
 
-// The distinct keys of a batch. They are the first keys of the batch, except that keys which repeat an
-// earlier one have given way to keys that first occur behind all these: so most rows arrive where they
-// belong.
+// The distinct keys of a batch. They are the batch's first keys, in place, except that keys which repeat an
+// earlier one are replaced by keys that first occur further behind. So most rows arrive in their place.
 struct DistinctKeys {
   std::vector<Key> keys;
-  // The copies, in this order, that bring rows to where they belong once row i of `keys` is at place i.
+  // The copies, in order, that bring rows to their places once row i of `keys` is at place i.
   std::vector<RowCopy> copies;
 };
 
-// Returns the distinct keys of a batch. If their number is no multiple of `multiple`, some repeated keys stay
-// among them, so that it is. Returns nothing if there are then more than `most`. REQUIRES: 1 to 2^31 keys,
-// whose number is a multiple of `multiple`.
+// Returns the distinct keys of a batch. Some repeated keys are kept if needed to make their number a multiple
+// of `multiple`. Returns nothing if there are then more than `most`. REQUIRES: 1 to 2^31 keys, whose number
+// is a multiple of `multiple`.
 std::optional<DistinctKeys> FindDistinctKeys(std::span<const Key> keys, const KeyHash& hash,
                                              std::uint32_t multiple, std::size_t most);
 
 // Copies rows of `dim` elements within `rows`, one after the other.
 void CopyRows(std::span<const RowCopy> copies, std::size_t dim, std::span<float> rows);
 
-// Replaces batches of a checked lookup, before it is cut, by their distinct keys, where that pays: where bags
-// have one key each, without weights, and enough keys are repeated. The row of such a bag is the same
-// wherever its key stands. With several slots some repeated keys stay, because samples are sent whole.
+// Replaces batches of a checked lookup, before it is cut, by their distinct keys, if that saves time: if bags
+// have one key each, without weights, and enough keys are repeated. The row of such a bag depends on its key
+// alone. With several slots some repeated keys stay, because samples are sent whole.
 void SendEachKeyOnce(Batches& lookups);
 
-// Copies the rows of distinct keys to all places of the callers' arrays where the keys were. Is called once
-// all requests are answered.
+// Copies the rows of distinct keys to all their places in the callers' arrays. Called once all requests are
+// answered.
 void CopyRepeatedRows(const Batches& lookups);
 
 }  // namespace slotwise::client

@@ -1,4 +1,4 @@
-// Exports: rows that all ranks send, and a RowStream of them.
+// Implements exports, in which all ranks send their rows, and RowStream, which reads one.
 #include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -29,26 +29,26 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A rank waits once so many of its replies wait for the caller.
+// A rank pauses when so many of its replies wait for the caller.
 constexpr std::size_t kAhead = 2;
 
 }  // namespace
 
 // An Export reads one stream of rows from each rank, all at once.
 //
-// Each rank's stream is of that rank's rows alone, so a stream never goes to another rank. A stream that
-// cannot begin is tried again until the timeout; a stream that breaks later fails the export, because nobody
-// can take back the rows that the caller has seen. Each stream reads a little ahead and then waits until the
-// caller takes its replies.
+// Each rank's stream has the rows of that rank alone, so a stream never goes to another rank. A stream that
+// cannot begin is tried again until the timeout. A stream that breaks later fails the export, because the
+// caller has seen some of its rows already. Each stream reads a little ahead, and then waits until the caller
+// takes its replies.
 // Thread-safety: safe from any thread; one thread at a time takes replies.
 class Export final : public Ongoing, public std::enable_shared_from_this<Export> {
  public:
-  // `requests` are v1.ExportRequests; each goes to all ranks, and the next one when all have answered.
-  // `channels` outlive what is in flight.
+  // `requests` are v1.ExportRequests. Each goes to all ranks; the next one follows when all have answered.
+  // `channels` outlive the export's streams.
   Export(Channels& channels, const Call& call, std::vector<grpc::ByteBuffer> requests);
   ~Export() override;
 
-  // Calls `on_over` once, when nothing is in flight any more; `channels` may go then.
+  // Calls `on_over` once, when nothing is in flight any more; `channels` may then be destroyed.
   void Start(std::function<void()> on_over);
   void Cancel(const Status& status) override;
 
@@ -70,11 +70,11 @@ class Export final : public Ongoing, public std::enable_shared_from_this<Export>
   bool IsThereLocked() const { return !replies_.empty() || over_ || !failure_.ok(); }
   void StartStreamsLocked();
   void FailLocked(Status status);
-  // Called when a stream's event has been dealt with; ends the export if that was the last one.
+  // Called after a stream's event was handled; ends the export if that was the last one.
   void EndIfOver(Lock lock);
 
   Channels& channels_;
-  const std::shared_ptr<Connections> ranks_;  // those of when it began: each sends its own rows
+  const std::shared_ptr<Connections> ranks_;  // the ranks at the export's begin; each sends its own rows
   const Call call_;
   const std::vector<grpc::ByteBuffer> requests_;
 
@@ -83,12 +83,12 @@ class Export final : public Ongoing, public std::enable_shared_from_this<Export>
   // Guarded by mutex_:
   std::function<void()> on_over_;
   std::size_t next_request_ = 0;
-  std::vector<std::shared_ptr<Stream>> streams_;  // of each rank, null when it has ended
+  std::vector<std::shared_ptr<Stream>> streams_;  // by rank; null when it has ended
   std::size_t running_ = 0;                       // streams that have not ended
   std::deque<Reply> replies_;
   Status failure_;
   bool over_ = false;
-  std::optional<std::chrono::steady_clock::time_point> waiting_until_;  // while the caller waits for a reply
+  std::optional<std::chrono::steady_clock::time_point> waiting_until_;  // while the caller waits
 };
 
 class Export::Event final : public Arrival {
@@ -152,7 +152,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
       case State::kFinishing:
         return FinishedLocked(std::move(lock));
       case State::kPaused:
-        return;  // no event is on its way then
+        return;  // no event is on its way
     }
     FinishLocked();
   }
@@ -182,7 +182,7 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   }
 
   void TakeInLocked() {
-    // Nobody would take the reply any more, and it would keep this stream, and so the export, for ever.
+    // The caller takes no more replies, and a waiting reply would keep this stream and the export for ever.
     if (!owner_->failure_.ok()) return FinishLocked();
     began_ = true;
     owner_->replies_.push_back({shared_from_this(), std::exchange(attempt_->reply, {})});
@@ -218,14 +218,14 @@ class Export::Stream : public std::enable_shared_from_this<Stream> {
   const std::shared_ptr<Export> owner_;
   const std::size_t rank_;
   const grpc::ByteBuffer request_;
-  const steady_clock::time_point deadline_;  // to begin
+  const steady_clock::time_point deadline_;  // for the stream's begin
   std::minstd_rand random_;
   State state_ = State::kStarting;
   std::unique_ptr<Attempt> attempt_;
   grpc::Alarm alarm_;
   std::size_t attempts_ = 0;
   std::size_t ahead_ = 0;  // replies that wait for the caller
-  bool began_ = false;     // some reply came
+  bool began_ = false;     // a reply has come
 };
 
 void Export::Event::Arrive(bool ok) {
@@ -281,7 +281,7 @@ void Export::Cancel(const Status& status) {
 
 bool Export::Wait(steady_clock::time_point time) {
   Lock lock(mutex_);
-  // The timeout runs while the caller waits, in however many pieces.
+  // The timeout runs only while the caller waits.
   if (!waiting_until_) waiting_until_ = steady_clock::now() + call_.timeout;
   if (changed_.wait_until(lock, std::min(time, *waiting_until_), [this] { return IsThereLocked(); }))
     return true;
@@ -366,7 +366,7 @@ Result<RowStream> Client::Export(std::string_view table, bool with_state,
   request.set_with_state(with_state);
   std::vector<grpc::ByteBuffer> requests;
   if (!keys) requests.push_back(client::Serialize(request));
-  // A request without keys would mean all keys, so no keys make no request.
+  // A request without keys asks for all keys, so if there are no keys, no request is made.
   const std::vector<Key> wanted = keys ? Unique(*keys) : std::vector<Key>();
   const std::size_t most = impl_->RowsAMessage(sizeof(Key));
   for (std::size_t first = 0; first < wanted.size(); first += most) {
@@ -374,7 +374,7 @@ Result<RowStream> Client::Export(std::string_view table, bool with_state,
     request.set_keys(std::string(reinterpret_cast<const char*>(some.data()), some.size_bytes()));
     requests.push_back(client::Serialize(request));
   }
-  // Every rank sends its own rows, so the export has to know all ranks of the server as it is now.
+  // Every rank sends its own rows, so the export must know all present ranks of the server.
   if (const auto topology = Topology(options); !topology.ok()) return topology.status();
   const client::Call call = impl_->CallOf(options);
   const auto rows = std::make_shared<client::Export>(impl_->channels(), call, std::move(requests));

@@ -20,7 +20,7 @@ std::string Seconds(std::chrono::milliseconds time) {
   return text.data();
 }
 
-// Returns a code's name as gRPC writes it, for every code that gRPC has.
+// Returns the name of any gRPC code as gRPC writes it.
 std::string NameOf(std::uint32_t code) {
   static constexpr std::array<const char*, 17> kNames{
       "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
@@ -30,7 +30,7 @@ std::string NameOf(std::uint32_t code) {
   return code < kNames.size() ? kNames[code] : "code " + std::to_string(code);
 }
 
-// Returns a busy server's word when to try again; 0: it said nothing, or nothing that makes sense.
+// Returns the time after which a busy server wants the next try; 0: none, or an invalid one.
 std::chrono::milliseconds RetryAfter(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerTrailingMetadata();
   const auto said = metadata.find(kRetryAfterMetadata);
@@ -41,8 +41,8 @@ std::chrono::milliseconds RetryAfter(const grpc::ClientContext& context) {
   return std::chrono::milliseconds(is_time ? time : 0);
 }
 
-// Returns what an answer of a server at `address` says, by the number of gRPC's code. With Reason::kNone the
-// answer has none.
+// Returns the status of an answer of a server at `address`, by the number of gRPC's code. With Reason::kNone
+// the status has no reason.
 Status AnswerOf(std::uint32_t number, const std::string& words, std::chrono::milliseconds retry_after,
                 Reason reason, const std::string& address) {
   if (number == static_cast<std::uint32_t>(grpc::StatusCode::UNIMPLEMENTED)) {

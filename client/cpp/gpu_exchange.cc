@@ -8,7 +8,7 @@
 namespace slotwise::client {
 namespace {
 
-// Adds an array to a body whose owner pads it, and returns the array's bytes.
+// Adds an array to a body that is padded later, and returns the array's bytes.
 std::uint64_t AddUnpadded(std::span<const std::byte> array, DataExchange::Body& body) {
   if (!array.empty()) body.push_back(array);
   return array.size();

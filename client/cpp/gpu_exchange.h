@@ -1,4 +1,4 @@
-// GpuExchange: the one request of whole batches that lie in the memory of a GPU which the server has too.
+// GpuExchange is one request of whole batches that lie in the memory of a GPU which the server uses too.
 // Thread-safety: as any Exchange (transport.h).
 #ifndef SLOTWISE_CLIENT_CPP_GPU_EXCHANGE_H_
 #define SLOTWISE_CLIENT_CPP_GPU_EXCHANGE_H_

@@ -90,7 +90,7 @@ std::shared_ptr<std::byte[]> GpuSharedBuffer::TakeValues(std::uint64_t call) {
   const auto its = calls_.find(call);
   if (its == calls_.end() || its->second.values.bytes == 0) return nullptr;
   const Allocator::Allocation place = std::exchange(its->second.values, {});
-  // Whoever lets go of values may have asked their stream to read them.
+  // The caller may have enqueued reads of the values on the stream before releasing them.
   return {memory_.get() + place.at,
           [shared_buffer = shared_from_this(), place, stream = its->second.stream](std::byte*) {
             auto at = shared_buffer->access_->Mark(stream);
@@ -104,7 +104,7 @@ void GpuSharedBuffer::LetGo(const Allocator::Allocation& place, std::shared_ptr<
 }
 
 void GpuSharedBuffer::Free(std::uint64_t call) {
-  Taken its;  // whose arrays may be let go of, for which the lock has to be free
+  Taken its;  // destroyed after the lock is released, because its arrays take the lock
   const std::lock_guard lock(mutex_);
   const auto found = calls_.find(call);
   if (found == calls_.end()) return;
@@ -114,7 +114,7 @@ void GpuSharedBuffer::Free(std::uint64_t call) {
 }
 
 void GpuSharedBuffer::End() {
-  std::unordered_map<std::uint64_t, Taken> calls;  // which own the shared buffer by their arrays
+  std::unordered_map<std::uint64_t, Taken> calls;  // destroyed after the lock is released; own this buffer
   const std::lock_guard lock(mutex_);
   calls.swap(calls_);
   for (const auto& [id, call] : calls) free_.GiveBack(call.values);

@@ -1,10 +1,9 @@
-// GpuSharedBuffer: memory of a server's device that a connection shares with it, and who has which of its
-// places.
+// GpuSharedBuffer is memory of a server's device that is shared over one connection, with its allocations.
 //
-// A call's arrays are copied there by the device, in the order of the caller's stream, and are kept until the
-// call is over: if it is sent again, the caller may have written its own. A lookup's values stay where the
-// server wrote them: they are the caller's from then on, and their place is free once the caller has let go
-// of them, and the stream that they were for has come to that point.
+// The device copies a call's arrays into this memory, in the order of the caller's stream. The copy is kept
+// until the call is over, because the caller may overwrite its own arrays before the call is sent again. A
+// lookup's values stay where the server wrote them, and belong to the caller. Their place is free once the
+// caller has released them and the caller's stream has come to that point.
 // Thread-safety: any thread.
 #ifndef SLOTWISE_CLIENT_CPP_GPU_SHARED_BUFFER_H_
 #define SLOTWISE_CLIENT_CPP_GPU_SHARED_BUFFER_H_
@@ -30,17 +29,16 @@
 
 namespace slotwise::client {
 
-// The place of a call in the order of a trainer's calls. Calls that come behind it are sent once it has
-// ended.
+// The place of a call in the order of a trainer's calls. A call behind it is sent once it has ended.
 class Turn final : public GpuPushUnderWay {
  public:
-  // Hears whether the call has ended as it should.
+  // Called with whether the call has ended with success.
   using Then = std::function<void(bool well)>;
 
   bool has_arrays() const override { return has_arrays_; }
   void TakeArrays() { has_arrays_ = true; }
 
-  // The call has ended. Is called once.
+  // Notes the call's end. Called once.
   void End(bool well) {
     std::vector<Then> behind;
     {
@@ -50,7 +48,7 @@ class Turn final : public GpuPushUnderWay {
     }
     for (const Then& then : behind) then(well);
   }
-  // Calls `then` once the call has ended: at once, or from the thread that ends it.
+  // Calls `then` once the call has ended: at once if it has, else from the thread that ends it.
   void Await(Then then) {
     std::unique_lock lock(mutex_);
     if (!ended_well_) return behind_.push_back(std::move(then));
@@ -69,11 +67,11 @@ class Turn final : public GpuPushUnderWay {
 
 class GpuSharedBuffer;
 
-// A call's arrays in a shared buffer, whose place is given back with them.
+// A copy of a call's arrays in a shared buffer. The destructor frees the place.
 struct CarriedArrays {
   std::shared_ptr<GpuSharedBuffer> shared_buffer;
   Allocator::Allocation place;
-  std::shared_ptr<StreamPoint> there;  // all are copied
+  std::shared_ptr<StreamPoint> there;  // passed once all arrays are copied
 
   CarriedArrays(std::shared_ptr<GpuSharedBuffer> in, const Allocator::Allocation& at,
                 std::shared_ptr<StreamPoint> copied);
@@ -82,13 +80,13 @@ struct CarriedArrays {
   CarriedArrays& operator=(const CarriedArrays&) = delete;
 };
 
-// Tells of a call by a device's memory. Its stream is the caller's, in which its arrays are written and its
-// values will be read.
+// The part of a call's state that exists if the call goes by a device's memory. `stream` is the caller's: its
+// work writes the call's arrays before and reads the values afterwards.
 struct OnDevice {
   std::shared_ptr<DeviceAccess> access;
   void* stream = nullptr;
-  std::shared_ptr<Turn> turn = nullptr;              // the call's own, if others may come behind it
-  std::shared_ptr<Turn> behind = nullptr;            // of the call that this one comes behind
+  std::shared_ptr<Turn> turn = nullptr;              // the call's own, if other calls may come behind it
+  std::shared_ptr<Turn> behind = nullptr;            // the turn of the call that this one comes behind
   std::shared_ptr<CarriedArrays> carried = nullptr;  // once the arrays were put into a shared buffer
 };
 
@@ -97,21 +95,21 @@ class GpuSharedBuffer : public std::enable_shared_from_this<GpuSharedBuffer> {
   GpuSharedBuffer(std::shared_ptr<DeviceAccess> access, std::shared_ptr<std::byte[]> memory,
                   std::uint64_t bytes);
 
-  // Finds room for a call's arrays and for so many bytes of values, and asks the call's stream to copy the
-  // arrays: those that it carries, if it was sent before, else `arrays`. It carries them here from then on.
-  // RESOURCE_EXHAUSTED: there is no room.
+  // Allocates places for a call's arrays and for `value_bytes` bytes of values, and enqueues the copy of the
+  // arrays on the call's stream. The source is `of.carried` if the call was sent before, else `arrays`. `of`
+  // then carries the arrays in this buffer. RESOURCE_EXHAUSTED: there is no room.
   Result<v1::Allocations> Put(std::uint64_t call, const DeviceAccess::Pieces& arrays,
                               std::uint64_t value_bytes, OnDevice& of);
-  // A call was answered: its values are the caller's until the last owner lets go of them. Null: it has none.
+  // Returns the values of an answered call, for the caller to keep; null: it has none.
   std::shared_ptr<std::byte[]> TakeValues(std::uint64_t call);
-  // The server uses a call's places no more: they are free, but for values that were taken and arrays that
-  // the call still carries. Does nothing if it has none.
+  // Frees a call's places, which the server does not use any more, except for values that were taken and
+  // arrays that the call still carries. Does nothing if the call has no places.
   void Free(std::uint64_t call);
 
-  // The connection is over, and the server uses no call's places.
+  // Frees all calls' places likewise, because the connection is over.
   void End();
 
-  // Returns the bytes of all places that are in use.
+  // Returns the sum of the bytes of all places in use.
   std::uint64_t used() const;
   std::uint64_t bytes() const { return bytes_; }
 
@@ -126,12 +124,12 @@ class GpuSharedBuffer : public std::enable_shared_from_this<GpuSharedBuffer> {
     Allocator::Allocation place;
     std::shared_ptr<StreamPoint> at;
   };
-  // Makes places that were let go of free, those whose point has passed. With mutex_ held.
+  // Frees the released places whose point has passed. REQUIRES: mutex_ is held.
   void Reclaim();
   std::span<const std::byte> At(const Allocator::Allocation& place) const {
     return {memory_.get() + place.at, place.bytes};
   }
-  // A place is free once `at` has passed; null: now.
+  // Releases a place, which is free once `at` has passed; null: at once.
   void LetGo(const Allocator::Allocation& place, std::shared_ptr<StreamPoint> at);
 
   const std::shared_ptr<DeviceAccess> access_;
@@ -141,7 +139,7 @@ class GpuSharedBuffer : public std::enable_shared_from_this<GpuSharedBuffer> {
   // Guarded by mutex_:
   Allocator free_;
   std::unordered_map<std::uint64_t, Taken> calls_;
-  std::list<Freed> freed_;  // in the order in which they were let go of
+  std::list<Freed> freed_;  // released, but perhaps still in use by a stream; in the order of release
 };
 
 }  // namespace slotwise::client

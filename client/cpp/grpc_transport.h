@@ -1,4 +1,4 @@
-// GrpcTransport: a gRPC channel to a rank.
+// GrpcTransport sends exchanges over a gRPC channel to a rank.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_GRPC_TRANSPORT_H_
 #define SLOTWISE_CLIENT_CPP_GRPC_TRANSPORT_H_
@@ -16,7 +16,7 @@
 
 namespace slotwise::client {
 
-// An event in the client's completion queue. It owns itself: Channels' threads call Arrive, which deletes it.
+// An event in the client's completion queue. The threads of Channels call Arrive, which deletes the event.
 class Arrival {
  public:
   virtual ~Arrival() = default;
@@ -25,8 +25,8 @@ class Arrival {
 
 class GrpcTransport final : public Transport {
  public:
-  // `channel` leads to `address`. `queue` and `access` outlive the transport's tries, which end as events of
-  // the queue that are Arrivals.
+  // `channel` leads to `address`. `queue` and `access` outlive the transport's tries. A try ends as an event
+  // of the queue, which is an Arrival.
   GrpcTransport(const RankAddress& address, std::shared_ptr<grpc::Channel> channel, Access& access,
                 grpc::CompletionQueue& queue);
 

@@ -33,7 +33,7 @@ class OwnedSocket {
   const int descriptor_;
 };
 
-// Returns whether all of the preface came before the limit.
+// Returns whether the whole preface came before the time limit.
 bool Hear(int socket, Preface& preface) {
   const auto end = std::chrono::steady_clock::now() + kLimit;
   for (std::size_t heard = 0; heard < preface.size();) {
@@ -68,7 +68,7 @@ bool ServesLocally(const std::string& name, std::uint32_t user) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   const OwnedSocket made(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.get() < 0) return false;
-  // Who listens there answers at once: a connection that would have to wait is not made.
+  // A listening server accepts at once, so this never waits for a connection.
   if (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return false;
   if (!IsUsers(made.get(), user)) return false;
   Preface preface = MakePreface(kDataVersion);

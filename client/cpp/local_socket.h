@@ -1,5 +1,5 @@
-// The Unix socket of a rank on this host, where the server asks who calls: whose process answers there, and
-// whether it lets this process in.
+// Checks the Unix socket of a rank on this host before a client uses it: which user's process listens there,
+// and whether the server admits this process.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_LOCAL_SOCKET_H_
 #define SLOTWISE_CLIENT_CPP_LOCAL_SOCKET_H_
@@ -9,11 +9,11 @@
 
 namespace slotwise::client {
 
-// Returns whether the other end of a connected Unix socket is a process of `user`, as the system says.
+// Returns whether the process at the other end of a connected Unix socket runs as `user`.
 bool IsUsers(int socket, std::uint32_t user);
 
-// Returns whether a process of `user` answers at the socket, a name of the abstract namespace, and speaks the
-// data transport with this process. Waits for at most a second, and only if somebody listens there.
+// Returns whether a process of `user` listens at the socket `name` (of the abstract namespace) and speaks the
+// data transport with this process. Waits at most a second, and only if a process listens there.
 bool ServesLocally(const std::string& name, std::uint32_t user);
 
 }  // namespace slotwise::client

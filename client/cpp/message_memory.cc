@@ -13,7 +13,7 @@ struct MessageMemory::Held {
 
 std::pair<grpc::Slice, std::byte*> MessageMemory::Take(std::size_t size) {
   if (size < kLeast) {
-    // Another kind of small slice would hold its bytes inside of itself, wherever it is moved.
+    // Another kind of slice would hold the bytes of a small message inside itself, and move them with it.
     grpc_slice slice = grpc_slice_malloc_large(size);
     auto* const bytes = reinterpret_cast<std::byte*>(GRPC_SLICE_START_PTR(slice));
     return {grpc::Slice(slice, grpc::Slice::STEAL_REF), bytes};
@@ -37,7 +37,7 @@ std::size_t MessageMemory::kept() const {
 MessageMemory::Block MessageMemory::TakeBlock(std::size_t size) {
   {
     const std::lock_guard lock(mutex_);
-    // The smallest that is large enough, but none that would waste more than half of itself.
+    // Takes the smallest block that is large enough, unless more than half of it would be wasted.
     auto best = free_.end();
     for (auto block = free_.begin(); block != free_.end(); ++block) {
       if (block->size < size || block->size / 2 > size) continue;

@@ -1,7 +1,7 @@
-// Memory for large requests, used again and again.
+// Reuses memory for large requests.
 //
-// New memory of megabytes comes from the system page by page, and goes back to it when it is freed: on some
-// hosts that costs more time than what is written there.
+// The system hands out new memory page by page, and gets it back when it is freed. On some hosts that costs
+// more time than writing the message.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_MESSAGE_MEMORY_H_
 #define SLOTWISE_CLIENT_CPP_MESSAGE_MEMORY_H_
@@ -18,16 +18,16 @@ namespace slotwise::client {
 
 class MessageMemory : public std::enable_shared_from_this<MessageMemory> {
  public:
-  // At most so many bytes are kept for later.
+  // At most so many bytes are kept for reuse.
   static constexpr std::size_t kMostKept = 64 << 20;
-  // Smaller messages are not worth it.
+  // Smaller messages are allocated as usual.
   static constexpr std::size_t kLeast = 256 << 10;
 
-  // Returns a slice of `size` bytes, of any contents, and where to write them before anybody else has the
-  // slice. REQUIRES: owned by a shared_ptr, which slices may outlive.
+  // Returns a slice of `size` bytes of any contents, and a pointer to write them by before the slice is
+  // passed on. REQUIRES: a shared_ptr owns this object, because slices may outlive it.
   std::pair<grpc::Slice, std::byte*> Take(std::size_t size);
 
-  // Returns the bytes that wait to be used again.
+  // Returns the bytes that are kept for reuse.
   std::size_t kept() const;
 
  private:
@@ -35,7 +35,7 @@ class MessageMemory : public std::enable_shared_from_this<MessageMemory> {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t size = 0;
   };
-  struct Held;  // a block that a slice has
+  struct Held;  // a block that a slice uses
 
   Block TakeBlock(std::size_t size);
   void Return(Block block);

@@ -1,5 +1,4 @@
-// Writes and reads messages of small fields, and reads exports. batch_exchange.h has those of lookups and
-// pushes.
+// Writes and reads small messages, and reads exports. batch_exchange.h has those of lookups and pushes.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_CLIENT_CPP_MESSAGES_H_
 #define SLOTWISE_CLIENT_CPP_MESSAGES_H_
@@ -20,14 +19,14 @@
 
 namespace slotwise::client {
 
-// Returns the options of a table in a reply. INTERNAL: they are none.
+// Returns the options of a table in a reply. INTERNAL: they are invalid.
 Result<TableOptions> OptionsIn(const v1::TableOptions& said);
-// Returns the options of a described table. INTERNAL: they are none, or another table's.
+// Returns the options in the reply of DescribeTable. INTERNAL: they are invalid, or another table's.
 Result<TableOptions> DescribedOptions(const v1::DescribeTableReply& reply, std::string_view table);
 
 ServerTopology TopologyOf(const v1::GetTopologyReply& reply);
 
-// Says in a request what this client knows to be in the table.
+// Writes into a request the newest state of the table in which a step of this client was acknowledged.
 template <class Message>
 void SayAcknowledged(const TableState& acknowledged, Message& request) {
   if (acknowledged.instance == 0 || acknowledged.step == 0) return;
@@ -35,25 +34,25 @@ void SayAcknowledged(const TableState& acknowledged, Message& request) {
   request.mutable_acknowledged()->set_table_step(acknowledged.step);
 }
 
-// Asks for a table, of which this client has had the state `acknowledged`.
+// Makes a request for a table's description, with the state `acknowledged` as above.
 v1::DescribeTableRequest DescribeRequest(std::string_view table, const TableState& acknowledged);
 
-// Serialises any message of small fields.
+// Serialises a message of small fields.
 grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
 
-// The arrays of one v1.ExportReply: of each key `dim` values and `state_size` floats of state.
+// The arrays of one v1.ExportReply: each key has `dim` values and `state_size` floats of optimizer state.
 struct ExportedRows {
   std::vector<Key> keys;
   std::vector<float> values;
   std::vector<float> state;
-  std::uint64_t generation = 0;  // of the table; 0: the server does not say
+  std::uint64_t generation = 0;  // of the table; 0: unknown
 };
 
-// Reads a v1.ExportReply into `rows`, whose memory is used again. INTERNAL: the reply is not such a message,
-// or its arrays do not match each other.
+// Reads a v1.ExportReply into `rows`, and reuses the memory of `rows`. INTERNAL: the reply is no such
+// message, or the sizes of its arrays do not match.
 Status ReadExportReply(const grpc::ByteBuffer& reply, ExportedRows& rows);
 
-// Parses any reply of small fields. INTERNAL: `reply` is not such a message.
+// Parses a reply of small fields. INTERNAL: `reply` is no such message.
 Status Deserialize(const grpc::ByteBuffer& reply, google::protobuf::MessageLite& message);
 
 }  // namespace slotwise::client

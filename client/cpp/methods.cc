@@ -1,5 +1,5 @@
-// The methods of the service Admin, each of which has one small message and answers with one: how they are
-// called, and what a client does besides for some of them.
+// Calls the methods of the service Admin, each of which takes one small message and returns one. This file
+// also does what some methods need of the client besides.
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
@@ -24,9 +24,9 @@ namespace {
 
 namespace pb = google::protobuf;
 
-// A method that is answered once a checkpoint was written or read waits for kLongCall, if the caller names no
-// timeout, and tries again what fails within the client's own timeout. `once`: it must not come twice, so
-// nothing is tried again.
+// A method that reads or writes a checkpoint may take kLongCall if the caller sets no timeout; a failed
+// request is sent again only within the client's usual timeout. `once`: the request must not arrive twice, so
+// it is never sent again.
 struct LongMethod {
   std::string_view name;
   bool once = false;
@@ -34,7 +34,7 @@ struct LongMethod {
 constexpr std::array kLongMethods{LongMethod{"SaveCheckpoint"}, LongMethod{"VerifyCheckpoint"},
                                   LongMethod{"CompactCheckpoint"}, LongMethod{"LoadCheckpoint", true}};
 
-// Returns a message of a type that this library has, empty.
+// Returns an empty message of a type that this library has.
 std::unique_ptr<pb::Message> Make(const pb::Descriptor* type) {
   return std::unique_ptr<pb::Message>(pb::MessageFactory::generated_factory()->GetPrototype(type)->New());
 }
@@ -68,7 +68,7 @@ Status Client::Impl::NoteRequest(const pb::Message& request) {
     return FromProto(create->options()).status();
   if (const auto* const drop = pb::DynamicCastToGenerated<v1::DropTableRequest>(&request))
     ForgetAllOf(drop->table());
-  // Though no answer may come, the tables may be other ones.
+  // Even if no answer comes, the tables may have been replaced.
   if (const auto* const load = pb::DynamicCastToGenerated<v1::LoadCheckpointRequest>(&request)) {
     if (load->some().tables().empty()) ForgetOptions();
     for (const std::string& table : load->some().tables()) Forget(table);

@@ -1,5 +1,5 @@
-// This file lets a client hear that the server was started again: it looks for a new start when something is
-// lost, learns the ranks of one that has answered a call, and asks what has become of tables.
+// This file finds out that the server has restarted: it looks for a new server instance when a connection is
+// lost, learns the ranks of an instance that has answered a call, and asks what became of tables.
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
@@ -17,21 +17,21 @@ using client::Request;
 
 namespace {
 
-// A look for a new start asks so many ranks, and a seed, and waits so long for each. Calls that fail look
-// again.
+// A look for a new instance asks so many ranks and one seed, and waits so long for each. Failed calls start
+// another look.
 constexpr std::size_t kAskedRanks = 3;
 constexpr std::chrono::seconds kLookLimit{2};
-// A call that met a new start asks so many of the ranks that are known, from the one that has answered it on,
-// and waits so long for one that says which there are now.
+// A call that met a new instance asks so many of the known ranks, beginning with the one that answered, and
+// waits so long for one that names the present ranks.
 constexpr std::size_t kAskedToLearn = 16;
 constexpr std::chrono::seconds kLearnLimit{10};
-// A caller that hears that one table has lost steps is told at once of so many others.
+// A caller that hears that one table has lost steps hears at once of the losses of so many others.
 constexpr std::size_t kMostTables = 1024;
 
 }  // namespace
 
-// A Learner is a call that waits until the ranks of a new start are known. Its alarm ends the wait: at the
-// call's deadline, or when somebody cancels the alarm.
+// A Learner is a call that waits until the ranks of a new instance are known. Its alarm ends the wait, at the
+// call's deadline or when the alarm is cancelled.
 // Thread-safety: safe from any thread.
 class Client::Impl::Learner final : public client::Ongoing,
                                     public client::Arrival,
@@ -39,7 +39,7 @@ class Client::Impl::Learner final : public client::Ongoing,
  public:
   Learner(Impl& impl, std::function<void()> then) : impl_(impl), then_(std::move(then)) {}
 
-  // REQUIRES: the client has entered the learner.
+  // REQUIRES: the learner has entered the client's runs.
   void WaitUntil(std::chrono::steady_clock::time_point time) {
     const std::lock_guard lock(mutex_);
     alarm_.Set(&impl_.channels_.queue(), client::Until(ended_ ? std::chrono::steady_clock::now() : time),
@@ -48,9 +48,9 @@ class Client::Impl::Learner final : public client::Ongoing,
   void End() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    alarm_.Cancel();  // nothing, if it is not set or over
+    alarm_.Cancel();  // does nothing if the alarm is not set or is over
   }
-  // The call was answered before it began to wait, and ends with that answer.
+  // The call already has its answer, and ends with it.
   void Cancel(const Status&) override { End(); }
 
   void Arrive(bool) override {
@@ -67,9 +67,9 @@ class Client::Impl::Learner final : public client::Ongoing,
   grpc::Alarm alarm_;
 };
 
-// Ranks are being asked for the topology, and calls wait for it.
+// Ranks are asked for the topology, and calls wait for the result.
 struct Client::Impl::Learning {
-  std::uint64_t known = 0;  // the start that the client had met before
+  std::uint64_t known = 0;  // the instance that the client knew before
   std::size_t questions = 0;
   std::vector<std::shared_ptr<Learner>> waiting = {};
 };
@@ -113,7 +113,7 @@ void Client::Impl::LearnOfNewStart(const Call& call, const client::Answer& answe
     if (learning_ != nullptr) return learning_->waiting.push_back(learner);
     learning = learning_ = std::make_shared<Learning>(Learning{known, questions, {learner}});
   }
-  // If the client has moved since, the answering rank may be none of these.
+  // If the client has moved meanwhile, the answering rank may not be among these.
   const auto& ranks = to->addresses();
   const auto answering = std::ranges::find(ranks, answer.address, &client::RankAddress::address);
   const auto first = static_cast<std::size_t>(answering - ranks.begin());
@@ -130,7 +130,7 @@ void Client::Impl::Learned(const std::shared_ptr<Learning>& learning, std::uint6
     const bool is_news = instance != 0 && instance != learning->known;
     if (--learning->questions > 0 && !is_news) return;
     waiting.swap(learning->waiting);
-    if (learning_ == learning) learning_ = nullptr;  // a later call asks anew
+    if (learning_ == learning) learning_ = nullptr;  // a later call asks again
   }
   for (const auto& learner : waiting) learner->End();
 }

@@ -1,4 +1,4 @@
-// PiecewiseWidening widens numbers of 16 bits as the pieces of a message bring them.
+// PiecewiseWidening widens 16-bit numbers to floats while the pieces of a message come in.
 // Thread-safety: for one thread at a time.
 #ifndef SLOTWISE_CLIENT_CPP_PIECEWISE_WIDENING_H_
 #define SLOTWISE_CLIENT_CPP_PIECEWISE_WIDENING_H_
@@ -11,8 +11,8 @@
 
 namespace slotwise::client {
 
-// Widens halves, which come in pieces of any size, into `out`. REQUIRES: the pieces are together as many as
-// `out` holds.
+// Widens 16-bit numbers, which come in pieces of any size, into `out`. REQUIRES: all pieces together hold as
+// many numbers as `out`.
 class PiecewiseWidening {
  public:
   PiecewiseWidening(DataType type, std::span<float> out) : type_(type), out_(out) {}
@@ -39,8 +39,8 @@ class PiecewiseWidening {
   }
 
   const DataType type_;
-  std::span<float> out_;  // what is still to be written
-  bool split_ = false;    // the last piece ended in the middle of a number, with this byte
+  std::span<float> out_;  // the part that is not written yet
+  bool split_ = false;    // the last piece ended within a number, after the byte below
   std::byte first_byte_{};
 };
 

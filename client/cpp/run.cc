@@ -69,7 +69,8 @@ void Run::Start(OnDone on_done) {
   on_done_ = std::move(on_done);
   const auto self = shared_from_this();  // keeps the run alive if the last reply comes before Start returns
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    // Write each message before Send takes the mutex: earlier parts travel meanwhile; replies do not wait.
+    // Writes each message before Send takes the mutex: earlier parts travel meanwhile, and replies do not
+    // wait.
     const Request& request = requests_[i];
     const auto to = To();
     const Connections::Channel* const channel = ChannelOf(request, 0, *to);
@@ -116,7 +117,7 @@ void Run::Send(std::size_t index) {
 Status Run::SendLocked(std::size_t index) {
   const Request& request = requests_[index];
   const std::size_t attempt = attempts_[index]++;
-  auto to = To();  // once: the client may move to connections of another kind meanwhile
+  auto to = To();  // called once: the client may move to other connections meanwhile
   Connections::Channel* const channel = ChannelOf(request, attempt, *to);
   if (channel == nullptr) {
     return FailedPrecondition("the server has no rank that shares memory of GPU " + request.gpu)
@@ -186,7 +187,7 @@ std::string Run::SendAgainLater(std::size_t index, const std::string& address, c
     return {};
   }
   if (request.sent_again) *request.sent_again = true;
-  // Connect to the next rank during the wait.
+  // Connects to the next rank during the wait.
   if (Connections::Channel* const next = ChannelOf(request, attempts, *To())) next->Connect();
   auto wait = std::make_unique<Wait>(shared_from_this(), index);
   wait->Start(backoff);
@@ -242,7 +243,7 @@ Status Runs::Enter(const std::shared_ptr<Ongoing>& work, const std::stop_token& 
     ongoing_.emplace(work, nullptr);
   }
   if (!stop.stop_possible()) return {};
-  // Made without the lock: it cancels at once if the stop was asked for already.
+  // Made without the lock, because the callback runs at once if a stop was requested already.
   auto callback = std::make_unique<StopCallback>(
       stop, [work] { work->Cancel(Cancelled("the caller cancelled the call")); });
   const std::lock_guard lock(mutex_);
@@ -254,7 +255,7 @@ void Runs::Leave(const std::shared_ptr<Ongoing>& work) {
   std::unique_lock lock(mutex_);
   auto stop = std::move(ongoing_.at(work));
   lock.unlock();
-  stop.reset();  // may wait for a cancellation in another thread
+  stop.reset();  // may wait for the callback in another thread
   lock.lock();
   ongoing_.erase(work);
   changed_.notify_all();

@@ -1,6 +1,7 @@
-// SharedBuffer: the memory that a client's connection shares with a server on its host, and which call has
-// which allocation. A call has one for its arrays and one for its values, from before it is sent until it is
-// answered: an answer that comes late is written all the same. Thread-safety: safe from any thread.
+// SharedBuffer is the memory that a client's connection shares with a server on its host, with the
+// allocations of calls. A call has one for its arrays and one for its values, from before it is sent until it
+// is answered, even if it was given up, because the server still writes a late answer.
+// Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_SHARED_BUFFER_H_
 #define SLOTWISE_CLIENT_CPP_SHARED_BUFFER_H_
 
@@ -23,17 +24,17 @@ class SharedBuffer {
  public:
   explicit SharedBuffer(std::shared_ptr<SharedMemory> memory);
 
-  // Copies a call's body into the shared buffer, and finds room for so many bytes of values. Returns the
-  // allocations; nothing, and does nothing, if there is no room.
+  // Copies a call's body into the shared buffer, and allocates `value_bytes` bytes for values. Returns the
+  // allocations; if there is no room, returns nothing and does nothing.
   using Body = std::vector<std::span<const std::byte>>;
   std::optional<v1::Allocations> Put(std::uint64_t call, const Body& body, std::uint64_t value_bytes);
-  // Copies a call's values out of the shared buffer. Returns whether that is what the server wrote: so many
-  // bytes are there, and the server still has the memory.
+  // Copies a call's values out of the shared buffer. Returns false if the sizes differ, or the server has
+  // taken the memory back.
   bool Get(std::uint64_t call, const std::vector<std::span<std::byte>>& values) const;
-  // A call is answered: its allocations are free. Does nothing if it has none.
+  // Frees the allocations of an answered call. Does nothing if the call has none.
   void Free(std::uint64_t call);
 
-  // Returns the bytes of all allocations that calls have.
+  // Returns the sum of the bytes of all allocations.
   std::uint64_t used() const;
 
  private:

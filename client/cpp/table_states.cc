@@ -6,8 +6,8 @@
 namespace slotwise::client {
 namespace {
 
-// Says what happened to a table that has another generation. Its count of steps tells nothing of the
-// former's.
+// Returns what happened to a table that has another generation. Its count of steps says nothing about the
+// former table's.
 std::string WhyOfAnotherGeneration(const TableState& before, const TableState& met) {
   const bool same_start = before.instance != 0 && before.instance == met.instance;
   std::string text =

@@ -1,8 +1,8 @@
 // A Transport is a way to one rank: gRPC (grpc_transport.h), or the data transport (data_link.h), whose
-// arrays go by sockets, by memory that is shared with the server, or by a GPU's memory. An Exchange is one
-// request to a rank and its reply, whichever transport carries them.
-// Thread-safety: a transport is safe from any thread. One transport has an exchange at a time, and calls it
-// from one thread at a time.
+// arrays go by sockets, by a shared buffer, or by a GPU's memory. An Exchange is one request to a rank and
+// its reply, for either transport.
+// Thread-safety: a transport is safe from any thread. An exchange is with one transport at a time, which
+// calls it from one thread at a time.
 #ifndef SLOTWISE_CLIENT_CPP_TRANSPORT_H_
 #define SLOTWISE_CLIENT_CPP_TRANSPORT_H_
 
@@ -31,18 +31,18 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Returns the gRPC method: "/slotwise.v1.Embedding/Lookup".
+  // Returns the gRPC method, for example "/slotwise.v1.Embedding/Lookup".
   virtual std::string method() const = 0;
-  // Returns the request as gRPC carries it: the same bytes at every try. The first call writes it.
+  // Returns the request for gRPC, the same bytes at every try. The first call writes it.
   virtual const grpc::ByteBuffer& Message() = 0;
-  // Reads the reply that gRPC has brought.
+  // Reads the reply from gRPC.
   virtual Status ReadMessage(const grpc::ByteBuffer& reply) = 0;
 
-  // Returns the same exchange as the data transport carries it; null: that does not.
+  // Returns this exchange for the data transport; null: the data transport cannot carry it.
   virtual DataExchange* data() { return nullptr; }
 };
 
-// A small message, which is there.
+// An exchange of small messages, whose request is written already.
 class MessageExchange final : public Exchange {
  public:
   using Read = std::function<Status(const grpc::ByteBuffer& reply)>;
@@ -61,30 +61,31 @@ class MessageExchange final : public Exchange {
   const Read read_;
 };
 
-// An exchange of arrays, which the data transport sends from where they lie, and whose reply's values it
-// receives where they are to lie.
+// An exchange of arrays. The data transport sends the arrays from their place in memory, and receives the
+// reply's values into their destination.
 class DataExchange : public Exchange {
  public:
   DataExchange* data() override { return this; }
 
-  // Writes the request: its messages, and the arrays behind them, which have to stay until the call is over.
+  // Writes the request's messages into `call`, and adds its arrays, which live until the call is over.
   using Body = std::vector<std::span<const std::byte>>;
   virtual void Write(v1::DataCall& call, Body& body) = 0;
 
-  // Says where the values of a reply go: so many bytes, padding included. An error ends the call.
+  // Returns the destination of a reply's values, padding included. An error ends the call.
   using Room = std::vector<std::span<std::byte>>;
   virtual Result<Room> MakeRoom(const v1::DataReply& reply) = 0;
-  // Returns how many bytes a reply's values have if all is well, padding included.
+  // Returns the number of bytes that a successful reply's values have, padding included.
   virtual std::uint64_t ValueBytes() const = 0;
-  // The values are there.
+  // Called once the values have been received.
   virtual Status Read(const v1::DataReply& reply) = 0;
 
-  // If not null, the request goes by a shared buffer in a device's memory: what Write gives are arrays there,
-  // without padding, and what MakeRoom says goes nowhere. The values stay where they are, from TakeValues on.
+  // If not null, the request goes by a shared buffer in a device's memory. Then Write adds arrays of the
+  // device's memory, without padding, and the destinations that MakeRoom returns are not used. TakeValues
+  // gets the values, which stay in the shared buffer.
   virtual OnDevice* on_device() { return nullptr; }
   virtual void TakeValues(std::shared_ptr<std::byte[]>&& /*values*/) {}
 
-  // An exchange that has no form for gRPC is carried by the data transport alone.
+  // By default, only the data transport can carry the exchange.
   std::string method() const override { return {}; }
   const grpc::ByteBuffer& Message() override { throw std::logic_error("gRPC carries no such exchange"); }
   Status ReadMessage(const grpc::ByteBuffer& /*reply*/) override {
@@ -92,32 +93,32 @@ class DataExchange : public Exchange {
   }
 };
 
-// A Sending says how one try of an exchange is sent.
+// A Sending holds the options of one try of an exchange.
 struct Sending {
   std::chrono::steady_clock::time_point deadline;
-  std::string traceparent = {};       // the trace that the call belongs to (data.proto); empty: none
-  bool waits_for_connection = false;  // gRPC: while there is no connection, the try waits for one
+  std::string traceparent = {};       // a W3C Trace Context field (data.proto); empty: none
+  bool waits_for_connection = false;  // gRPC only: the try waits until there is a connection
 };
 
 class Transport {
  public:
-  // Hears once what became of a try, later than Send, on one of the client's threads: the server's answer, or
-  // that there was none. If the answer is OK, `read` lets the exchange read the reply, or has done so, and
-  // returns what the exchange says of it; a run that has failed does not read the reply. Once Done has
-  // returned, the transport uses nothing of the exchange.
+  // Called once with the result of a try, after Send has returned, on one of the client's threads: the
+  // server's answer, or an error that there was none. If the answer is OK, `read` returns the exchange's
+  // status after reading the reply, and reads it first if that is not done. A run that has failed does not
+  // read the reply. Once Done has returned, the transport does not use the exchange any more.
   using Read = std::function<Status()>;
   using Done = std::function<void(const Status& answer, const Read& read)>;
-  // Ends a try soon, with CANCELLED, unless it is over. May be called until Done is.
+  // Ends a try soon, with CANCELLED, unless the try is over. May be called until Done is called.
   using Cancel = std::function<void()>;
 
   virtual ~Transport() = default;
 
-  // Throws std::bad_alloc if there is no memory for the request; `done` is not called then.
+  // Throws std::bad_alloc, without calling `done`, if there is no memory for the request.
   virtual Cancel Send(std::shared_ptr<Exchange> exchange, const Sending& how, Done done) = 0;
 
   // Returns whether there is a connection.
   virtual bool connected() const = 0;
-  // Begins to connect, if there is no connection.
+  // Begins to connect if there is no connection.
   virtual void Connect() = 0;
 };
 
