@@ -1,4 +1,4 @@
-// The control path: a call does its work in a thread of its own, because it is rare and waits.
+// Implements control calls. Each does its work in a thread of its own, because such calls are rare and slow.
 #include <new>
 #include <optional>
 #include <string>

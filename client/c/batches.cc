@@ -1,4 +1,4 @@
-// Lookups and pushes, of arrays in the host's memory or a GPU's.
+// Implements lookups and pushes of arrays in the host's memory or a GPU's.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,8 +33,8 @@ Result<std::span<const std::uint32_t>> Narrow(const slotwise_batch& batch, Narro
   return std::span<const std::uint32_t>(offsets.back().get(), from.size());
 }
 
-// Reads batches as the C++ client takes them, but for their values: a TableLookup, TablePush, GpuLookup or
-// GpuPush each. Offsets of 64 bits are made narrow, unless a GPU has them, which the host cannot read.
+// Reads batches, without their values, into TableLookups, TablePushes, GpuLookups or GpuPushes. Narrows
+// 64-bit offsets to 32 bits, except on a GPU, where the host cannot read them.
 template <class Each>
 Result<std::vector<Each>> Read(std::span<const slotwise_batch> given, NarrowOffsets& narrow) {
   constexpr bool kOnGpu = requires(Each each) { each.wide_offsets; };
@@ -67,8 +67,8 @@ Result<std::vector<Each>> Read(std::span<const slotwise_batch> given, NarrowOffs
 
 Gpu GpuOf(const slotwise_gpu& gpu) { return {.name = Text(gpu.name), .stream = gpu.stream}; }
 
-// Returns whether the call ends soon: whether it goes by the memory of a GPU. The processors of a host that
-// stands for a GPU have more to do than to wait.
+// Returns whether the call ends soon, so that its waiter stays awake: whether it goes by a GPU's memory. If
+// the host stands for a GPU, its processors are needed for the work itself.
 bool EndsSoon(const slotwise_gpu* gpu) { return gpu != nullptr && Text(gpu->name) != "host"; }
 
 void LookUp(Client& client, std::span<const slotwise_batch> given, std::int32_t mode, const slotwise_gpu* gpu,
@@ -101,7 +101,7 @@ void LookUp(Client& client, std::span<const slotwise_batch> given, std::int32_t 
   client.LookupOnGpuAsync(*lookups, *checked, GpuOf(*gpu), done, call, push);
 }
 
-// Returns the push behind which lookups by the same GPU may come; null of a push from the host's memory.
+// Returns the push that lookups by the same GPU can come behind; null if it is of the host's memory.
 std::shared_ptr<GpuPushUnderWay> Push(Client& client, std::span<const slotwise_batch> given,
                                       const slotwise_step* step, const slotwise_gpu* gpu,
                                       const CallOptions& call, const End& end) {
@@ -158,7 +158,7 @@ slotwise_call* slotwise_push(slotwise_client* client, const slotwise_batch* batc
             {.generation = looked_up[i].generation, .table_step = looked_up[i].table_step});
       }
       for (std::size_t i = 0; learning_rates != nullptr && i < count; ++i) {
-        const float rate = learning_rates[i];  // NaN: the table's own
+        const float rate = learning_rates[i];  // NaN: the table's own rate
         options.learning_rates.push_back(std::isnan(rate) ? std::nullopt : std::optional(rate));
       }
       under_way = slotwise::c::Push(client->client, {batches, count}, step, gpu, options, end);

@@ -1,4 +1,4 @@
-// Calls: how they start, end and are waited for, one by one or in queues of those that have ended.
+// Starts, ends and awaits calls, one by one or in queues of finished calls.
 #include "client/c/call.h"
 
 #include <chrono>
@@ -16,7 +16,7 @@
 namespace slotwise::c {
 namespace {
 
-// Returns what the exception that is being handled means for the caller.
+// Returns the status for the exception that is being handled.
 Status Thrown() {
   try {
     throw;
@@ -29,10 +29,10 @@ Status Thrown() {
   }
 }
 
-// The trace of the calls that this thread starts.
+// The traceparent of the calls that this thread starts.
 thread_local std::string traceparent;
 
-// Reads a call's options into `call`, or says why they are none.
+// Reads a call's options into `call`; returns INVALID_ARGUMENT if they are invalid.
 Status Read(const slotwise_call_options& options, CallOptions& call) {
   if (options.timeout_ms < 0) {
     return InvalidArgument("timeout_ms is " + std::to_string(options.timeout_ms) + ": must not be below 0");

@@ -1,4 +1,4 @@
-// A slotwise_call, and what else stands behind the handles of slotwise.h.
+// Defines slotwise_call and the other types behind the handles of slotwise.h.
 #ifndef SLOTWISE_CLIENT_C_CALL_H_
 #define SLOTWISE_CLIENT_C_CALL_H_
 
@@ -25,7 +25,7 @@
 
 namespace slotwise::c {
 
-// Returns the trace of the calls that this thread starts.
+// Returns the traceparent of the calls that this thread starts.
 const std::string& Traceparent();
 
 }  // namespace slotwise::c
@@ -34,10 +34,10 @@ struct slotwise_client {
   slotwise::Client client;
 };
 
-// A call that was started. Its handle and the threads that work on it share its state.
+// A call. Its handle and the threads that work on it share its state.
 struct slotwise_call {
  public:
-  // A call that did not fail has ended with an Answer.
+  // The result of a call that succeeded.
   struct Answer {
     std::string json = {};
     std::vector<std::uint64_t> numbers = {};
@@ -47,15 +47,15 @@ struct slotwise_call {
   using Outcome = slotwise::Result<Answer>;
   using End = std::function<void(Outcome)>;
 
-  // Starts a call: `begin` gets the call's options, and a function that is called once with the outcome.
-  // Returns null if there is no memory.
+  // Starts a call. `begin` gets the call's options, and a function to call once with the outcome. Returns
+  // null if there is no memory.
   using Begin = std::function<void(const slotwise::CallOptions&, const End&)>;
-  // `soon`: the call ends within a millisecond or so, and a thread that waits for it stays awake as long.
-  // `push` is set by `begin`, and kept.
+  // `soon`: the call ends within about a millisecond, so a thread that waits for it stays awake that long.
+  // `begin` sets `push`, and the call keeps it.
   using Push = std::shared_ptr<slotwise::GpuPushUnderWay>;
   static slotwise_call* Start(const slotwise_call_options* options, const Begin& begin, bool soon = false,
                               const Push* push = nullptr);
-  // Starts a call that does its work in a thread of its own.
+  // Starts a call that runs `work` in a thread of its own.
   using Work = std::function<Outcome(const slotwise::CallOptions&)>;
   static slotwise_call* StartThread(const slotwise_call_options* options, const Work& work);
 
@@ -72,7 +72,7 @@ struct slotwise_call {
   slotwise::Reason reason() const { return state_->reason; }
   Answer& answer() const { return state_->answer; }
 
-  // Of a push by a GPU's memory; else null.
+  // Returns the push if it goes by a GPU's memory; else null.
   Push push() const {
     const std::lock_guard lock(state_->mutex);
     return state_->push;
@@ -82,7 +82,7 @@ struct slotwise_call {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    // Guarded by mutex. What stands below is written before the code changes, and not afterwards.
+    // Guarded by mutex. The members after `push` are written before `code` changes, and not afterwards.
     std::int32_t code = SLOTWISE_RUNNING;
     std::thread::id teller;  // the thread that runs the callback, while it does
     bool told = false;       // the callback has run
@@ -93,7 +93,7 @@ struct slotwise_call {
     slotwise::Reason reason = slotwise::Reason::kNone;
     Answer answer;
     std::stop_source stop;
-    std::atomic<bool> ended = false;  // the code is another
+    std::atomic<bool> ended = false;  // `code` is not SLOTWISE_RUNNING any more
     bool soon = false;
   };
 
@@ -102,12 +102,12 @@ struct slotwise_call {
                      slotwise_call* handle, Outcome outcome);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::thread thread_;  // of StartThread
+  std::thread thread_;  // set by StartThread
 };
 
 namespace slotwise::c {
 
-// Returns a text that a caller gave, and that may be null.
+// Returns a text that the caller gave; empty if it is null.
 inline std::string Text(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
 // The codes of slotwise.h are gRPC's numbers.
@@ -134,7 +134,7 @@ inline std::optional<Step> StepOf(const slotwise_step* step) {
               .epoch = step->epoch};
 }
 
-// Returns a wait that can be added to the clock.
+// Returns a wait that is short enough to be added to the clock.
 inline std::chrono::milliseconds Bounded(std::int64_t most_ms) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 10);
   return std::min(kLongest, std::chrono::milliseconds(most_ms));

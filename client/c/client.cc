@@ -1,4 +1,4 @@
-// Connecting and closing.
+// Implements connecting and closing.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -33,7 +33,7 @@ Result<ClientOptions> OptionsOf(const slotwise_client_options& given) {
   ClientOptions options;
   if (given.timeout_ms > 0) options.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.channels_per_rank > 0) options.channels_per_rank = given.channels_per_rank;
-  // Each thread keeps a processor busy where connections have large batches.
+  // With large batches on its connections, each thread keeps a processor busy.
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   options.threads = given.threads > 0 ? given.threads
                                       : std::clamp(processors / 2, 2, std::max(options.channels_per_rank, 2));

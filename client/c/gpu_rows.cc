@@ -1,4 +1,4 @@
-// Rows in the memory of a GPU that the server has too, as tensors.
+// Makes tensors of rows that lie in the memory of a GPU which the server uses too.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace slotwise::c {
 namespace {
 
-// DLPack's tensor as its header has it (https://dmlc.github.io/dlpack, version 0).
+// DLPack's tensor, as in its header (https://dmlc.github.io/dlpack, version 0).
 struct DlTensor {
   void* data;
   std::int32_t device_type;
@@ -31,7 +31,7 @@ struct DlManaged {
   void (*deleter)(DlManaged*);
 };
 
-// Keeps what a tensor of rows needs as long as it lives.
+// Owns the memory of a tensor of rows during the tensor's lifetime.
 struct Rows {
   DlManaged managed{};
   std::shared_ptr<void> values;

@@ -1,4 +1,4 @@
-// The keys of texts.
+// Hashes texts to keys.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -1,4 +1,4 @@
-// Rows by key.
+// Implements calls about rows by key.
 #include <chrono>
 #include <optional>
 #include <span>
@@ -24,7 +24,7 @@ slotwise_call::Outcome CountOf(const Result<std::uint64_t>& rows) {
   return slotwise_call::Answer{.numbers = {*rows}};
 }
 
-// The view of rows whose sizes fit each other; a stream gives no others.
+// Returns a view of rows whose sizes match; a stream returns no others.
 slotwise_rows_view ViewOf(const RowsView& rows) {
   return {.keys = reinterpret_cast<const std::uint64_t*>(rows.keys.data()),
           .values = rows.values.data(),
@@ -45,7 +45,7 @@ std::int32_t Next(slotwise_rows& rows, std::int64_t most_ms, slotwise_rows_view&
       return CodeOf(rows.failure.code());
     }
     if (!*next) return SLOTWISE_OK;
-    if ((*next)->keys.empty()) continue;  // a message without rows
+    if ((*next)->keys.empty()) continue;  // the message has no rows
     view = ViewOf(**next);
     return SLOTWISE_OK;
   }

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Says on a terminal what this process waits for, until it is destroyed.
+// Shows on a terminal what this process is waiting for, until the destructor runs.
 class WaitingLine {
  public:
   explicit WaitingLine(std::string what) : what_(std::move(what)) {
@@ -63,7 +63,7 @@ ordered_json ToJson(const CheckpointDescription& checkpoint) {
 }
 
 std::string KindOf(const CheckpointDescription& checkpoint) {
-  if (checkpoint.ranks == 0) return "?";  // nobody can read its manifest
+  if (checkpoint.ranks == 0) return "?";  // the manifest cannot be read
   return checkpoint.parent.empty() ? "base" : "delta";
 }
 
@@ -77,7 +77,7 @@ std::string Joined(const std::vector<std::string>& names) {
   return text;
 }
 
-// The optimizer's name, in options as protobuf has them, or in the flat object of format_version 1.
+// Returns the optimizer's name in a table's options: protobuf's JSON, or the flat object of format_version 1.
 std::string OptimizerOf(const ordered_json& options) {
   const ordered_json& optimizer = options["optimizer"];
   if (optimizer.is_string()) return optimizer;

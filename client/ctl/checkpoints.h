@@ -11,7 +11,7 @@
 
 namespace slotwise::ctl {
 
-// Saving, verifying and compacting say on a terminal's stderr for how long they have been at it.
+// On a terminal, saving, verifying and compacting show on stderr how long they have been running.
 // `value_type`: "float32", "float16" or "bfloat16".
 Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& value_type);
 Result<Answer> ListCheckpoints(Client& client);
@@ -22,7 +22,7 @@ Result<Answer> PinCheckpoint(Client& client, const std::string& id);
 Result<Answer> ReleaseCheckpoint(Client& client, const std::string& id);
 Result<Answer> CompactCheckpoint(Client& client, const std::string& id);
 
-// Formats seconds since 1970 as "2026-11-22 20:29:01" of UTC.
+// Formats seconds since 1970 as UTC: "2026-11-22 20:29:01".
 std::string TimeText(std::uint64_t seconds);
 
 }  // namespace slotwise::ctl

@@ -30,7 +30,7 @@ std::string FloatText(float value) {
 // 0.05000000074505806.
 double FloatJson(float value) { return std::stod(FloatText(value)); }
 
-// Formats "1 row", "2,000 rows".
+// Formats a count with its word: "1 row", "2,000 rows".
 std::string Counted(std::uint64_t count, const char* noun) {
   return CountText(count) + " " + noun + (count == 1 ? "" : "s");
 }
@@ -73,7 +73,7 @@ Result<Answer> ShowHealth(const std::vector<std::string>& addresses, const Crede
   Answer answer{.json = {{"servers", ordered_json::array()}}, .text = {}};
   for (const std::string& address : addresses) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    // A server that is asked last has time to answer, even where the others took all there was.
+    // The last servers get time to answer even if the first ones used all of it.
     const auto health = Health(address, credentials, std::max(left, milliseconds(wait ? 1000 : 1)), wait);
     if (!health.ok()) return health.status();
     answer.json["servers"].push_back({{"address", address}, {"status", *health}});

@@ -1,4 +1,4 @@
-// Runs slotwise-ctl's commands. Each command returns its answer in two forms, as JSON and as text for people.
+// Runs slotwise-ctl's commands. Each command returns its answer twice: as JSON, and as text for people.
 // Thread-safety: free functions, for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_COMMANDS_H_
 #define SLOTWISE_CLIENT_CTL_COMMANDS_H_
@@ -18,7 +18,7 @@ struct Answer {
   nlohmann::ordered_json json;
   std::string text;
   bool good = true;          // false: the program exits with 1, though the command ran
-  std::string warning = {};  // goes to stderr; empty: there is none
+  std::string warning = {};  // for stderr; empty: none
 };
 
 struct ServerFlags {
@@ -27,13 +27,12 @@ struct ServerFlags {
   Credentials credentials = {};
 };
 
-// Shows whether the server is SERVING, and its topology. With `wait`, waits that many seconds for the server
-// to be SERVING. The answer is good only if the server is SERVING.
+// Shows whether the server is SERVING, and its topology. `wait`: the seconds to wait until the server is
+// SERVING. The answer is good only if the server is SERVING.
 Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait);
 
-// Asks each of the addresses whether it is SERVING, within `seconds` for all of them together. With
-// `wait`, a server may come to serve in that time. The answer is good only if all are SERVING.
-// UNAVAILABLE: an address did not answer.
+// Asks all addresses whether they are SERVING, within `seconds` in all. `wait`: a server may become SERVING
+// within that time. The answer is good only if all are SERVING. UNAVAILABLE: an address did not answer.
 Result<Answer> ShowHealth(const std::vector<std::string>& addresses, const Credentials& credentials,
                           double seconds, bool wait);
 

@@ -54,7 +54,7 @@ grpc::Status Ask(grpc::GenericStub& stub, steady_clock::duration timeout, bool w
 
 Result<std::string> Health(const std::string& address, const Credentials& credentials,
                            std::chrono::milliseconds timeout, bool wait) {
-  // The health service asks nobody who he is, so the token stays here.
+  // The health service takes every caller, so the token is not sent.
   Credentials without_token = credentials;
   without_token.token_file.clear();
   const auto access = Access::Make(without_token);

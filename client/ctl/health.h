@@ -11,9 +11,9 @@
 
 namespace slotwise::ctl {
 
-// Returns what grpc.health.v1.Health says of the whole server: "SERVING", "NOT_SERVING" or "UNKNOWN".
-// UNAVAILABLE: nobody answered within `timeout`. With `wait`, asks again while the server does not listen yet
-// or is not SERVING yet.
+// Returns the status of the whole server by grpc.health.v1.Health: "SERVING", "NOT_SERVING" or "UNKNOWN".
+// UNAVAILABLE: the server did not answer within `timeout`. `wait`: asks again until the server listens and is
+// SERVING.
 Result<std::string> Health(const std::string& address, const Credentials& credentials,
                            std::chrono::milliseconds timeout, bool wait);
 

@@ -1,9 +1,8 @@
-// slotwise-ctl manages a server's tables and checkpoints from the command line, and plans what they will
-// take.
+// slotwise-ctl manages a server's tables and checkpoints from the command line, and plans their resources.
 //
-// Exit codes: 0 for success; 1 for a refusal, no answer or lost output; 2 for a command line that makes no
-// sense. With --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal; of
-// `top`, one a line.
+// Exit codes: 0 for success; 1 for a refusal, no answer or lost output; 2 for an invalid command line. With
+// --json, stdout is one JSON object, which is {"error": {"code", "message"}} after a refusal. `top` writes
+// one object per line.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +29,7 @@ using ctl::Answer;
 using slotwise::Client;
 using slotwise::Result;
 
-// Rows travel as long as they need; the timeout bounds only calls that wait for one answer.
+// The timeout bounds only calls that wait for one answer; streams of rows may take this long.
 constexpr std::chrono::hours kStreamTimeout{24};
 
 struct Flags {
@@ -57,7 +56,7 @@ using Command = std::function<Result<Answer>()>;
 
 constexpr double kMostSeconds = 1e9;
 
-// Takes a number of seconds within the bounds, which nan and inf are not.
+// Accepts a number of seconds within the bounds; nan and inf are outside of them.
 CLI::Validator Seconds(double least, double most) {
   const auto check = [least, most](const std::string& text) -> std::string {
     double seconds = 0;
@@ -69,7 +68,7 @@ CLI::Validator Seconds(double least, double most) {
   return {check, "SECONDS"};
 }
 
-// Refuses a number below 0 where none may be, which the parser would take for one near 2^64.
+// Refuses a negative number, which the parser would read as one near 2^64.
 CLI::Validator NotBelowZero() {
   const auto check = [](const std::string& text) -> std::string {
     const auto first = text.find_first_not_of(" \t\n\v\f\r");
@@ -93,11 +92,11 @@ Result<Answer> RunWithClient(const Flags& flags, const std::function<Result<Answ
   return command(*client);
 }
 
-// The commands of the command line. When it names a command, `chosen` becomes what the command does.
-// Callbacks refer to the Commands, which have to stay until the command line is parsed and `chosen` has run.
+// The commands of the command line. Parsing sets `chosen` to the function of the command. Callbacks refer to
+// the Commands, so they must live until `chosen` has run.
 class Commands {
  public:
-  // All three outlive the commands, which are added at once.
+  // All three outlive the commands. The constructor adds all commands.
   Commands(CLI::App& app, Flags& flags, Command& chosen) : app_(app), flags_(flags), chosen_(chosen) {
     AddStatus();
     AddHealth();
@@ -115,7 +114,7 @@ class Commands {
   void Bind(CLI::App* command, const Command& run) {
     command->callback([this, run] { chosen_ = run; });
   }
-  // Of a command that asks a server. `timeout` replaces the flags' timeout.
+  // Sets up a command that asks a server. `timeout` replaces the flags' timeout.
   void BindToServer(CLI::App* command, const OnServer& run,
                     std::optional<std::chrono::milliseconds> timeout = std::nullopt) {
     Bind(command, [this, run, timeout] { return RunWithClient(flags_, run, timeout); });
@@ -178,7 +177,7 @@ void Commands::AddStats() {
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   BindToServer(top, [this](Client& client) {
-    // A rank answers at once, or something is wrong that is worth saying.
+    // A rank answers at once; a long wait is a fault to report.
     const double patience = std::min(flags_.server.timeout, std::max(flags_.top.interval, 2.0));
     const std::chrono::milliseconds most(static_cast<std::int64_t>(patience * 1e3));
     return ctl::Top(client, flags_.top, flags_.json, isatty(STDOUT_FILENO) == 1, most, std::cout);
@@ -393,7 +392,7 @@ int Main(int argc, char** argv) {
   }
   try {
     return Run(flags, chosen);
-  } catch (const std::exception& error) {  // for example a file system that refuses, or no memory
+  } catch (const std::exception& error) {  // for example from a file system, or for lack of memory
     return Refuse(flags, "INTERNAL", error.what());
   }
 }

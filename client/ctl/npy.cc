@@ -115,7 +115,7 @@ Result<NpyReader> NpyReader::Open(const std::string& path, std::string_view type
     return refuse(matrix ? "it has one dimension" : "it has two dimensions");
   reader.shape_ = *shape;
 
-  // A file that was written to meanwhile may have had less.
+  // A file that was changed after it was opened may have had fewer bytes.
   const std::uint64_t left = std::max(reader.file_.size(), begins) - begins;
   // Dividing first avoids overflow, because a header may name any number.
   const std::uint64_t width = shape->width.value_or(1);

@@ -26,8 +26,8 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Merges `text` into `message`. Errors name `source`. Refuses text that says one thing twice, which would
-// replace its own first word silently.
+// Merges `text` into `message`. Errors name `source`. Refuses text that sets a field twice, because the
+// second value would silently replace the first.
 Status Merge(const std::string& text, const std::string& source, google::protobuf::Message& message) {
   FirstError error;
   google::protobuf::TextFormat::Parser parser;
@@ -43,7 +43,7 @@ std::string AsMessage(const std::string& text) {
   return text.find('{') == std::string::npos ? text + " {}" : text;
 }
 
-// Refuses a word that is none of `allowed`.
+// Refuses a word that is not in `allowed`.
 Status NoSuch(std::string_view flag, std::string_view word, const std::vector<std::string>& allowed) {
   std::string message = std::string(flag) + ": there is no \"" + std::string(word) + "\": must be ";
   for (std::size_t i = 0; i < allowed.size(); ++i) {
@@ -53,7 +53,7 @@ Status NoSuch(std::string_view flag, std::string_view word, const std::vector<st
   return InvalidArgument(message);
 }
 
-// Replaces the member of the oneof `kind`, which `text` names: "adam", or "adam { beta1: 0.8 }".
+// Replaces the member of the oneof `kind` that `text` names: "adam", or "adam { beta1: 0.8 }".
 Status SetKind(std::string_view flag, const std::string& text, google::protobuf::Message& message) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   const google::protobuf::OneofDescriptor& kind = *type.FindOneofByName("kind");

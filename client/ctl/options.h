@@ -1,5 +1,5 @@
-// Builds a table's options from flags and files, in protobuf's text format, so that flags can set all that
-// admin.proto knows.
+// Builds a table's options from flags and from files in protobuf's text format. Flags can set every option of
+// admin.proto.
 // Thread-safety: plain values and free functions.
 #ifndef SLOTWISE_CLIENT_CTL_OPTIONS_H_
 #define SLOTWISE_CLIENT_CTL_OPTIONS_H_
@@ -20,15 +20,15 @@ namespace slotwise::ctl {
 
 struct CreateFlags {
   std::string name = {};
-  std::string file = {};         // a .pbtxt of TableOptions that the flags below change; empty: no file
+  std::string file = {};         // a .pbtxt of TableOptions, which the flags below change; empty: no file
   std::string combiner = {};     // "sum"
   std::string optimizer = {};    // "adam", or "adam { beta1: 0.8 }"
   std::string initializer = {};  // "uniform { low: -0.1 high: 0.1 }"
-  // Each sets what one other flag says: an option of the table, of its optimizer or of its initializer.
+  // One function for each other flag. It sets an option of the table, of its optimizer or of its initializer.
   std::vector<std::function<void(v1::TableOptions&)>> set = {};
 };
 
-// Calls add(option, set) for every option that is a number: `set(options, value)` writes it to the message.
+// Calls add(option, set) for every numeric option. `set(options, value)` writes the value into the message.
 template <class Add>
 void ForEachFlag(const Add& add) {
   TableOptions table;
@@ -50,7 +50,7 @@ void ForEachFlag(const Add& add) {
                 }));
 }
 
-// Returns INVALID_ARGUMENT, naming the flag, or the file and line, if the flags make no valid options.
+// Returns INVALID_ARGUMENT, with the flag or the file and line, if the flags do not give valid options.
 Result<TableOptions> OptionsOf(const CreateFlags& flags);
 
 }  // namespace slotwise::ctl

@@ -23,7 +23,7 @@ Status NoSuch(std::string_view flag, std::string_view word, std::string_view all
                          std::string(allowed));
 }
 
-// NaN is within no bounds.
+// NaN is outside all bounds.
 Status WithinReals(std::string_view flag, double value, double least, double most) {
   if (value >= least && value <= most) return {};
   return InvalidArgument(std::string(flag) + " is " + NumberText(value) + ": must be " + NumberText(least) +
@@ -96,7 +96,7 @@ Result<Shape> ShapeOf(const PlanFlags& flags) {
               .sync = durability == "sync",
               .bags = flags.batch * flags.slots,
               .keys = flags.batch * flags.slots * flags.hot};
-  constexpr std::uint64_t kMost = 0xFFFF'FFFEu;  // of a batch, whose offsets have 32 bits
+  constexpr std::uint64_t kMost = 0xFFFF'FFFEu;  // samples of a batch, whose offsets have 32 bits
   if (shape.bags > kMost) {
     return InvalidArgument("--batch x --slots is " + std::to_string(shape.bags) +
                            " bags: a batch has at most " + std::to_string(kMost));

@@ -1,5 +1,4 @@
-// `slotwise-ctl plan` says what a table will take before there is a server: memory, network, disk, times.
-//
+// `slotwise-ctl plan` computes the memory, network, disk and time that a table will take, without a server.
 // Thread-safety: plain values and pure functions.
 #ifndef SLOTWISE_CLIENT_CTL_PLAN_H_
 #define SLOTWISE_CLIENT_CTL_PLAN_H_
@@ -17,21 +16,21 @@ struct PlanFlags {
   std::string optimizer = "sgd";
   float max_load = 0.5F;
   std::uint64_t ranks = 1;
-  std::uint64_t slots = 1;               // bags a sample
-  std::uint64_t hot = 1;                 // keys a bag
-  std::uint64_t batch = 4096;            // samples a step, of all trainers together
-  double steps = 1;                      // a second
-  std::string data_type = "float32";     // of looked-up values and gradients between trainers and ranks
+  std::uint64_t slots = 1;               // bags per sample
+  std::uint64_t hot = 1;                 // keys per bag
+  std::uint64_t batch = 4096;            // samples per step, of all trainers together
+  double steps = 1;                      // per second
+  std::string data_type = "float32";     // of values and gradients between trainers and ranks
   std::string partial_sums = "float32";  // of sums of bags between ranks
   std::string backend = "cuda";
   std::string durability = "none";
-  std::uint64_t checkpoint_every = 600;  // seconds; of `interval`, half of its interval
-  // 0, of each of these: as the server takes it.
+  std::uint64_t checkpoint_every = 600;  // seconds; half of the interval if durability is "interval"
+  // For each of these, 0 stands for the server's default.
   std::uint64_t copy_on_write_mib = 0;
   std::uint64_t round_mib = 0;
   std::uint64_t queue_mib = 0;
-  std::uint64_t host_mib = 0;  // a rank's share of its host's memory; 0: plenty
-  double network = 12.5;       // GB/s of each rank, each way
+  std::uint64_t host_mib = 0;  // a rank's share of its host's memory; 0: unlimited
+  double network = 12.5;       // GB/s per rank, each way
   double disk = 1;             // GB/s of all ranks together
 };
 
@@ -47,8 +46,8 @@ struct PlanBounds {
   static constexpr std::uint64_t kMostRoundMib = 4096;
 };
 
-// Returns INVALID_ARGUMENT, naming the flag, for a number that is out of its bounds, a word that is none of
-// the flag's, or numbers that no server takes together.
+// Returns INVALID_ARGUMENT, with the flag, for a number out of its bounds, a word that the flag does not
+// know, or numbers that no server accepts together.
 Result<Answer> Plan(const PlanFlags& flags);
 
 }  // namespace slotwise::ctl

@@ -9,16 +9,16 @@ namespace {
 
 using sizing::DivideUp;
 
-// These are the server's, which tests/e2e/test_plan.py compares with its sources: checkpoint_pace.h, stage.h
+// Constants of the server. tests/e2e/test_plan.py compares them with its sources: checkpoint_pace.h, stage.h
 // and durability_options.h of server/engine, snapshot.inl of kernels, and journal_format.h of
 // server/durability.
-constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // a millisecond, of a rank that trains
-constexpr std::uint64_t kStages = 2;                             // of a GPU
+constexpr std::uint64_t kGentleBytes = std::uint64_t{48} << 10;  // per millisecond, on a rank that trains
+constexpr std::uint64_t kStages = 2;                             // on a GPU
 constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
 constexpr std::uint64_t kJournalReserveMib = 64;
-constexpr std::uint64_t kMostDeltas = 16;  // behind a base
+constexpr std::uint64_t kMostDeltas = 16;  // after a base
 constexpr std::uint64_t kRecordHeaderBytes = 64;
-constexpr std::uint64_t kBytesOfGroupedKey = 55;  // at least, as it was measured
+constexpr std::uint64_t kBytesOfGroupedKey = 55;  // at least, as measured
 
 std::uint64_t RoundUp8(std::uint64_t bytes) { return DivideUp(bytes, 8) * 8; }
 
@@ -31,7 +31,7 @@ RankPart PartOf(const PlanFlags& flags, const Shape& shape) {
   return part;
 }
 
-// Records lie in one array, and what an optimizer keeps once a row in another.
+// Records lie in one array, and the state of an optimizer that keeps one float per row in another.
 std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint64_t rows,
                           std::uint64_t (*ahead)(std::uint64_t)) {
   const std::uint32_t state = StateFloats(shape.optimizer, flags.dim);
@@ -55,7 +55,7 @@ TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart
   return memory;
 }
 
-// A batch's keys may all be new as far as a shard knows before it has counted them.
+// All keys of a batch may be new: a shard makes room for them before it has counted them.
 TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   const std::uint64_t rows = std::max(std::min(part.most + shape.keys, kMaxRowsPerShard), sizing::kFirstRows);
   TableMemory memory;
@@ -67,7 +67,7 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
   return memory;
 }
 
-// While a checkpoint is written: a state a row, copies of rows that change, and a list of some cells.
+// The memory during a checkpoint: a state per row, copies of rows that change, and a list of some cells.
 std::uint64_t SnapshotBytes(const sizing::MemoryPlan& memory_plan, const Shape& shape, const RankPart& part,
                             const TableMemory& memory) {
   if (!shape.keeps) return 0;
@@ -78,15 +78,15 @@ std::uint64_t SnapshotBytes(const sizing::MemoryPlan& memory_plan, const Shape& 
          DivideUp(part.most, 32) * sizeof(std::uint32_t);
 }
 
-// The arrays of rounds of this batch: what a round gathers, and with several ranks its bags once more, as
-// they travel; on a GPU of two rounds. Finding and grouping keys takes the rest.
+// The arrays of rounds of this batch: the gathered arrays, and with several ranks the bags in transit; on a
+// GPU for two rounds. Finding and grouping keys takes the rest.
 std::uint64_t StageBytes(const PlanFlags& flags, const Shape& shape) {
   const std::uint64_t round = sizing::StepBytes(shape.keys, shape.bags, flags.dim, false);
   const std::uint64_t travel = flags.ranks == 1 ? 0 : shape.bags * flags.dim * sizeof(float);
   return (shape.gpu ? kStages : 1) * (round + travel) + shape.keys * kBytesOfGroupedKey;
 }
 
-// A host without a name has plenty.
+// Without --host-mib, the host has enough memory.
 sizing::MemoryPlan MemoryPlanOf(const PlanFlags& flags, const Shape& shape) {
   constexpr std::uint64_t kPlentyMib = std::uint64_t{32} << 10;
   const std::uint64_t host = flags.host_mib > 0 ? flags.host_mib : kPlentyMib;
@@ -101,19 +101,19 @@ sizing::MemoryPlan MemoryPlanOf(const PlanFlags& flags, const Shape& shape) {
            .round = flags.round_mib, .queue = flags.queue_mib, .copy_on_write = flags.copy_on_write_mib}});
 }
 
-// What is set aside in the host's memory, and lists of the table's keys and rows: in an export, and as a
-// checkpoint is written.
+// The set-aside of the host's memory, and the lists of the table's keys and rows during an export and a
+// checkpoint.
 HostMemory HostOf(const sizing::SetAside& aside, const Shape& shape, const RankPart& part) {
   HostMemory host{.aside = aside};
   const std::uint64_t a_row = shape.keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes;
-  // A GPU's rows have their states of a snapshot there.
+  // With a GPU, the row states of a snapshot lie in the host's memory.
   host.lists = part.most * (a_row - (shape.gpu && shape.keeps ? sizeof(std::uint32_t) : 0));
   return host;
 }
 
 Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
   Network network;
-  // The clients leave offsets out where every bag has one key.
+  // Clients leave offsets out if every bag has one key.
   const std::uint64_t offsets = flags.hot == 1 ? 0 : (shape.bags + 1) * sizeof(std::uint32_t);
   const std::uint64_t batch = shape.keys * sizeof(Key) + offsets;
   const std::uint64_t values = shape.bags * flags.dim * shape.value_bytes;
@@ -122,7 +122,7 @@ Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
   if (flags.ranks > 1) {
     const auto ranks = static_cast<double>(flags.ranks);
     const double others = (ranks - 1) / ranks;
-    // The lookup's and the push's batch: every rank sends its share to each of the others.
+    // The batches of the lookup and the push: every rank sends its share to each of the others.
     const double gathered =
         2 * others * static_cast<double>(shape.keys * sizeof(Key) + shape.bags * sizeof(std::uint32_t));
     const double elements = others * static_cast<double>(shape.bags * flags.dim);
@@ -138,7 +138,7 @@ Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
   return network;
 }
 
-// A rank's keys, starts and rows, and a file for each vector of state.
+// The bytes of a checkpoint: each rank has a file of keys, of starts, of rows, and of each vector of state.
 std::uint64_t CheckpointBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   const std::uint64_t states = StatesOf(shape.optimizer).size();
   const std::uint64_t of_rank =
@@ -146,7 +146,7 @@ std::uint64_t CheckpointBytes(const PlanFlags& flags, const Shape& shape, const 
   return flags.rows * (sizeof(Key) + part.row_bytes) + flags.ranks * of_rank;
 }
 
-// A step of one part on each rank, whose records every rank writes.
+// The journal's bytes for a step of one part on each rank; every rank writes all records.
 std::uint64_t JournalBytes(const PlanFlags& flags, const Shape& shape) {
   if (!shape.sync) return 0;
   constexpr std::uint64_t kStep = 3 * 8 + 4 * 4 + 16;  // the step, and its table
@@ -154,7 +154,7 @@ std::uint64_t JournalBytes(const PlanFlags& flags, const Shape& shape) {
   constexpr std::uint64_t kArrays = 16;  // types and sizes of a part's arrays
   const std::uint64_t parts = flags.ranks;
   const std::uint64_t record = kRecordHeaderBytes + RoundUp8(kStep + parts * kPart);
-  // A part has one offset more than bags, also where it came without. Arrays begin at multiples of 8.
+  // A part has one more offset than bags, even if it came without offsets. Arrays begin at multiples of 8.
   const std::uint64_t offsets = (shape.bags + parts) * sizeof(std::uint32_t);
   const std::uint64_t arrays =
       shape.keys * sizeof(Key) + RoundUp8(offsets) + RoundUp8(shape.bags * flags.dim * shape.value_bytes);
@@ -176,7 +176,7 @@ Disk DiskOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   disk.journal_a_step = JournalBytes(flags, shape);
   disk.journal_rate = static_cast<double>(disk.journal_a_step) * flags.steps;
   const double journal = disk.journal_rate * every;
-  // Steps are applied again no slower than trainers pushed them.
+  // Replay applies steps at least as fast as trainers pushed them.
   disk.replay_seconds = shape.sync ? std::max(journal / rate, every) : 0;
   if (shape.keeps) {
     const double changed = std::min(static_cast<double>(flags.rows),
@@ -185,7 +185,7 @@ Disk DiskOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   }
   disk.read_seconds = static_cast<double>(disk.checkpoint + kMostDeltas * disk.delta) / rate;
   if (shape.keeps) {
-    // Two are kept, and a third is being written; segments go once two newer checkpoints are there.
+    // Two checkpoints are kept while a third is written. A segment is deleted after two newer checkpoints.
     const double segments =
         shape.sync ? 3 * journal + static_cast<double>(flags.ranks * kJournalReserveMib * kMiB) : 0;
     disk.most = 3 * (disk.checkpoint + kMostDeltas * disk.delta) + static_cast<std::uint64_t>(segments);

@@ -1,5 +1,5 @@
-// Reads files that a user names, and regular ones alone: whoever opens a FIFO may wait for ever, and whoever
-// reads a device may read for ever.
+// Reads files that a user names. Only regular files are read, because opening a FIFO or reading a device may
+// take for ever.
 // Thread-safety: for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_REGULAR_FILE_H_
 #define SLOTWISE_CLIENT_CTL_REGULAR_FILE_H_
@@ -15,17 +15,17 @@
 
 namespace slotwise::ctl {
 
-// The most that a file of a table's options may have: table.json, and that of `create --file`.
+// The largest size of a file of options: table.json, or the file of `create --file`.
 inline constexpr std::uint64_t kMostOptionsBytes = 1 << 20;
 
 class RegularFile {
  public:
-  // Waits for nobody. NOT_FOUND: there is none. INVALID_ARGUMENT: it cannot be opened, or is no regular file.
+  // Never blocks. NOT_FOUND: there is no file. INVALID_ARGUMENT: it cannot be opened, or is not regular.
   static Result<RegularFile> Open(const std::string& path);
 
-  // Returns how many bytes it had when it was opened.
+  // Returns the bytes that the file had when it was opened.
   std::uint64_t size() const { return size_; }
-  // Reads the next bytes. Returns false if there are not so many, or they cannot be read.
+  // Reads the next bytes. Returns false if there are too few, or they cannot be read.
   bool Read(std::span<std::byte> bytes);
 
  private:
@@ -39,8 +39,8 @@ class RegularFile {
   std::uint64_t size_;
 };
 
-// Returns all that a file of a table's options has. Errors as of RegularFile::Open. INVALID_ARGUMENT, too: it
-// has more than kMostOptionsBytes. UNAVAILABLE: it cannot be read.
+// Returns the whole contents of a file of options. Errors as of RegularFile::Open. INVALID_ARGUMENT also if
+// the file has more than kMostOptionsBytes. UNAVAILABLE: the file cannot be read.
 Result<std::string> ReadOptionsFile(const std::string& path);
 
 }  // namespace slotwise::ctl

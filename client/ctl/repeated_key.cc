@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kPieceKeys = 1 << 17;
 
-// Spreads neighbouring keys, which ids often are (Fibonacci hashing).
+// Spreads neighbouring keys, because ids often are neighbours (Fibonacci hashing).
 std::uint64_t Spread(Key key) { return (Value(key) * 0x9e3779b97f4a7c15U) >> 32; }
 
 std::optional<Key> RepeatedAmong(std::vector<Key>& keys) {
@@ -21,7 +21,7 @@ std::optional<Key> RepeatedAmong(std::vector<Key>& keys) {
   return found == keys.end() ? std::nullopt : std::optional(*found);
 }
 
-// Looks at the keys of one of `parts` parts of a file.
+// Checks the keys in one of `parts` parts of a file.
 Result<std::optional<Key>> RepeatedInPart(const std::string& path, std::uint64_t part, std::uint64_t parts,
                                           std::size_t at_once) {
   auto file = NpyReader::Open(path, "<u8", false);
@@ -34,7 +34,7 @@ Result<std::optional<Key>> RepeatedInPart(const std::string& path, std::uint64_t
     std::ranges::copy_if(piece, std::back_inserter(keys),
                          [&](Key key) { return Spread(key) % parts == part; });
     if (keys.size() < at_once) continue;
-    // So many of one part are chance, or one key many times.
+    // So many keys in one part are chance, or one key that occurs many times.
     if (const auto repeated = RepeatedAmong(keys)) return repeated;
     at_once *= 2;
   }

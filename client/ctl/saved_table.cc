@@ -13,9 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A table.json may have so many objects in objects, as in protobuf's own parser.
+// The largest depth of objects in a table.json, as in protobuf's own parser.
 constexpr int kMostDepth = 100;
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;  // as the server takes
+constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;  // the server's own bound
 
 Result<TableOptions> ParseOptions(const std::string& text, const std::string& table) {
   v1::TableOptions wire;
@@ -24,7 +24,7 @@ Result<TableOptions> ParseOptions(const std::string& text, const std::string& ta
   return FromProto(wire);
 }
 
-// Reads the fields of table.json, of which some may be left out, and keeps the first thing that is wrong.
+// Reads the fields of table.json, some of which are optional, and keeps the first error.
 std::string ReadFields(const nlohmann::json& said, const std::string& table, Saved& saved) {
   std::string error;
   const auto read = [&](const char* name, bool may_be_out, const std::string& wanted, const auto& take) {

@@ -29,11 +29,11 @@ std::string TimeText(double ns) {
 
 std::string PercentText(double share) { return Format("%.0f %%", 100 * share); }
 
-// Work is what one rank, or all, did in an interval.
+// Work is one rank's work, or all ranks', in an interval.
 struct Work {
   CallStats lookups = {};
   CallStats pushes = {};
-  double seconds = 0;  // 0: none
+  double seconds = 0;  // 0: unknown
 
   double PerSecond(std::uint64_t count) const {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0;
@@ -260,7 +260,7 @@ Result<Answer> Top(Client& client, const TopFlags& flags, bool json, bool clears
     }
     if (clears && !json) out << kClear;
     out << (json ? answer.json.dump() + "\n" : answer.text + "\n") << std::flush;
-    if (!out) break;  // nobody sees any more of it
+    if (!out) break;  // the reader is gone
   }
   return Answer{.json = nullptr, .text = {}};
 }

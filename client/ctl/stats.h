@@ -1,5 +1,5 @@
-// Runs slotwise-ctl's commands about what a server does: `stats`, one reading of what its ranks have counted,
-// and `top`, what they have done in each interval.
+// Runs slotwise-ctl's commands about a server's work: `stats` shows one reading of the ranks' counters, `top`
+// shows their work in each interval.
 // Thread-safety: free functions, for one thread.
 #ifndef SLOTWISE_CLIENT_CTL_STATS_H_
 #define SLOTWISE_CLIENT_CTL_STATS_H_
@@ -24,8 +24,8 @@ struct SlowestStage {
 // Returns the stage in which calls spent the most time; nothing if no time was counted.
 std::optional<SlowestStage> FindSlowestStage(const CallStats& calls);
 
-// Shows what ranks have counted from one reading, `before`, to the next, `now`, in rank order; ranks that
-// were started again between them, or are not in `before`, all that they have counted.
+// Shows what each rank counted between the readings `before` and `now`, in rank order. For a rank that is not
+// in `before`, or has restarted since, shows all that it has counted.
 Answer ShowInterval(std::span<const RankStats> before, std::span<const RankStats> now);
 
 Result<Answer> ShowStats(Client& client);
@@ -34,9 +34,9 @@ struct TopFlags {
   double interval = 2;      // seconds
   std::uint64_t count = 0;  // intervals to show; 0: until the program is ended
 };
-// Writes what the ranks do in each interval to `out`: as text, with `clears` in the place of the interval
-// before; or with `json`, an object a line. An interval without an answer says why, and `top` goes on; but
-// the first answer has to come. `patience`: the longest wait for an answer.
+// Writes the work of the ranks in each interval to `out`. As text, `clears` overwrites the interval before;
+// with `json`, each interval is one line. If an interval gets no answer, `top` shows why and goes on; without
+// a first answer it ends. `patience`: the longest wait for an answer.
 Result<Answer> Top(Client& client, const TopFlags& flags, bool json, bool clears,
                    std::chrono::milliseconds patience, std::ostream& out);
 

@@ -27,7 +27,7 @@ constexpr const char* kState = "state.npy";
 constexpr const char* kTable = "table.json";
 constexpr std::uint64_t kPieceBytes = 16 << 20;
 
-// Returns true if replacing the folder loses nothing but a saved table.
+// Returns whether `folder` may be replaced: it is empty, or holds nothing but a saved table.
 bool IsOursOrEmpty(const fs::path& folder) {
   if (!fs::is_directory(folder)) return false;
   std::set<std::string> names;
@@ -37,7 +37,7 @@ bool IsOursOrEmpty(const fs::path& folder) {
   return names.empty() && (holds_keys || fs::is_empty(folder));
 }
 
-// A folder beside `target`, removed at the end unless it was renamed.
+// A folder beside `target`. The destructor removes it unless it was renamed.
 class FolderBeside {
  public:
   FolderBeside(const fs::path& target, const char* what)
@@ -77,7 +77,7 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   }
   rows = keys.rows();
   ordered_json said{{"options", OptionsJson(options)}, {"steps", info.steps}};
-  // 0 comes from a server that does not say.
+  // An older server does not report the rate, which is then 0.
   const float base = info.base_learning_rate;
   if (base != 0 && base != options.optimizer.learning_rate) said["learning_rate"] = base;
   said["with_state"] = with_state;
@@ -91,7 +91,7 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   return state ? state->Close() : Status();
 }
 
-// Returns INVALID_ARGUMENT unless table.json says what lies beside it.
+// Returns INVALID_ARGUMENT unless table.json matches the arrays beside it.
 Status CheckArrays(const Saved& saved, const fs::path& folder, std::uint64_t rows, bool with_state) {
   if (!saved.there) return {};
   const std::string path = (folder / kTable).string();
@@ -112,7 +112,7 @@ struct Target {
   bool made = false;
 };
 
-// Finds the table, or makes it as it was saved.
+// Finds the table, or makes it as table.json describes it.
 Result<Target> FindOrMake(Client& client, const std::string& table, const Saved& saved,
                           const fs::path& path) {
   const auto described = client.DescribeTable(table);
@@ -126,7 +126,7 @@ Result<Target> FindOrMake(Client& client, const std::string& table, const Saved&
   return Target{created->options, 0, true};
 }
 
-// State means something to the optimizer alone that has made it.
+// Only the optimizer that made the state can use it.
 Status CheckOptimizer(const TableOptions& ours, const Saved& saved) {
   if (!saved.there || saved.options.optimizer.kind == ours.optimizer.kind) return {};
   return InvalidArgument("the state was saved from a table of " +
@@ -183,7 +183,7 @@ Result<std::uint64_t> ExportTable(Client& client, const std::string& table, cons
   if (!info.ok()) return info.status();
   const FolderBeside fresh(target, ".new-");
   fs::create_directories(target.parent_path());
-  // What is there by now is somebody else's, or a link to another place.
+  // A folder that appeared meanwhile is another process's, or a link to another place.
   if (!fs::create_directory(fresh.path())) return AlreadyExists(fresh.path().string() + " is there");
   std::uint64_t rows = 0;
   if (Status status = WriteFiles(client, *info, fresh.path(), with_state, rows); !status.ok()) return status;
@@ -233,7 +233,7 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
   std::vector<float> some_state;
   std::uint64_t given = 0;
   std::uint64_t first = 0;
-  do {  // once without rows too, for the count of steps
+  do {  // at least once, even without rows, to set the count of steps
     const std::uint64_t count = std::min(each, keys->shape().rows - first);
     if (Status status = Read(*keys, some_keys, count); !status.ok()) return status;
     if (Status status = Read(*values, some_values, count * dim); !status.ok()) return status;

@@ -17,25 +17,25 @@
 
 namespace slotwise::ctl {
 
-// Writes options as protobuf's own JSON does: 64-bit numbers are strings.
+// Writes options as protobuf's own JSON, in which 64-bit numbers are strings.
 nlohmann::ordered_json OptionsJson(const TableOptions& options);
 
-// Writes `table` to `folder`. The folder appears whole, by a rename, and replaces a table saved there
-// earlier. Returns how many rows were written. ALREADY_EXISTS: `folder` exists and holds no saved table.
+// Writes `table` to `folder`, which appears whole, by a rename, and replaces a table that was saved there.
+// Returns the number of rows. ALREADY_EXISTS: `folder` exists and is not a saved table.
 Result<std::uint64_t> ExportTable(Client& client, const std::string& table,
                                   const std::filesystem::path& folder, bool with_state);
 
 struct Imported {
   std::uint64_t rows = 0;
-  // What of the table starts anew, because the rows came without the optimizer's state; empty: nothing does.
+  // Names what starts anew because the rows came without the optimizer's state; empty: nothing does.
   std::string warning;
 };
 
-// Imports the rows of `folder` into `table`. If the table does not exist, ImportTable makes it with the
-// options of table.json. With state, the count of steps in table.json and the learning rate are restored too;
-// the learning rate also if the table is made. A folder without a state.npy has none. Only regular files are
-// read. INVALID_ARGUMENT: the files do not fit each other or the table, table.json is wrong, a key is there
-// twice, or the state is another optimizer's.
+// Imports the rows of `folder` into `table`. If the table does not exist, makes it with the options of
+// table.json. Restores the learning rate if the table is made, and the learning rate and the count of steps
+// if the rows come with state. A folder without state.npy has no state. Only regular files are read.
+// INVALID_ARGUMENT: the files do not fit each other or the table, table.json is invalid, a key occurs twice,
+// or the state is another optimizer's.
 Result<Imported> ImportTable(Client& client, const std::string& table, const std::filesystem::path& folder,
                              bool with_state);
 

@@ -11,7 +11,7 @@ namespace slotwise::ctl {
 
 class TextTable {
  public:
-  // A name that begins with '>' heads a column of numbers, which is aligned to the right.
+  // A name that begins with '>' heads a column that is aligned to the right.
   explicit TextTable(const std::vector<std::string>& header);
 
   // REQUIRES: `row` has as many cells as the header.
@@ -25,7 +25,7 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;  // the first one is the header
 };
 
-// Formats a number as printf does. REQUIRES: fewer than 64 characters.
+// Formats a number as printf does. REQUIRES: the result has fewer than 64 characters.
 std::string Format(const char* format, double value);
 
 // Formats 1536 as "1.5 KiB".
