@@ -30,7 +30,7 @@ std::string StampOf(const std::string& path) {
          std::to_string(status.st_mtim.tv_sec) + "." + std::to_string(status.st_mtim.tv_nsec);
 }
 
-// To open a FIFO or a device may take for ever, and so may reading one.
+// Opening a FIFO or a device, or reading one, may take for ever.
 bool IsSmallFile(const std::string& path) {
   constexpr off_t kMostBytes = off_t{1} << 20;
   struct stat status {};
@@ -132,8 +132,7 @@ std::string Access::BareToken() {
   return token_;
 }
 
-// A file that cannot be read, or has none, leaves the token as it was: it may be half-way through being
-// changed.
+// If the file cannot be read, or has no token, the token stays as it was: the file may be half written.
 void Access::LookAgain() {
   const auto now = std::chrono::steady_clock::now();
   if (now - looked_ < kLookEvery) return;

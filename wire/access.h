@@ -1,4 +1,4 @@
-// Access: a client's Credentials, read, as gRPC wants them.
+// Access reads a client's Credentials and gives them to gRPC.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_WIRE_ACCESS_H_
 #define SLOTWISE_WIRE_ACCESS_H_
@@ -19,11 +19,11 @@ namespace slotwise {
 
 class Access {
  public:
-  // INVALID_ARGUMENT, with the name of the file and never what is in it, if a file cannot be read or has not
-  // what its name says, or one needs another.
+  // INVALID_ARGUMENT, with the name of the file and never its contents, if a file cannot be read, has the
+  // wrong contents, or needs another file that is missing.
   static Result<std::shared_ptr<Access>> Make(const Credentials& credentials);
 
-  // Of every channel.
+  // Returns the credentials of every channel.
   const std::shared_ptr<grpc::ChannelCredentials>& channel() const { return channel_; }
   void SetArguments(grpc::ChannelArguments& arguments) const;
 
@@ -34,7 +34,7 @@ class Access {
   bool has_token() const { return !credentials_.token_file.empty(); }
   bool tls() const { return credentials_.tls(); }
 
-  // INVALID_ARGUMENT if a token would travel unencrypted to another host, and `insecure` does not allow it.
+  // INVALID_ARGUMENT if a token would travel unencrypted to another host, and `insecure` does not allow that.
   // `address` is host:port.
   Status Check(const std::string& address) const;
 

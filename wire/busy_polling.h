@@ -1,9 +1,8 @@
-// BusyPolling: an io_context and the thread's loop that runs it, which can be asked to stay awake for a
-// while.
+// BusyPolling is an io_context with a thread's loop that can stay awake for a while.
 //
-// A thread that sleeps takes tens of microseconds to wake, which is what a call on a GPU has to spare. So
-// code that expects an event within a millisecond or two asks the loop to look for it all the time until
-// then. Thread-safety: any thread, but for Run.
+// A sleeping thread takes tens of microseconds to wake up. A call on a GPU should not lose that time, so code
+// that expects an event within a millisecond or two asks the loop to poll until then.
+// Thread-safety: any thread, but for Run.
 #ifndef SLOTWISE_WIRE_BUSY_POLLING_H_
 #define SLOTWISE_WIRE_BUSY_POLLING_H_
 
@@ -16,7 +15,7 @@
 
 namespace slotwise {
 
-// How long who has had a call on a GPU stays awake for the next: trainers' steps take milliseconds.
+// How long a thread stays awake for the next call after a call on a GPU: trainers' steps take milliseconds.
 inline constexpr std::chrono::milliseconds kBusyPollingTime{2};
 
 class BusyPolling {
@@ -33,17 +32,17 @@ class BusyPolling {
       }
     }
   }
-  // Stays awake until so long from now, if there are processors for it; REQUIRES: in a handler of this loop.
+  // Stays awake for `time`, if there are spare processors. REQUIRES: called in a handler of this loop.
   void StayAwake(std::chrono::steady_clock::duration time) {
     if (HasSpareProcessors()) awake_until_ = Now() + time.count();
   }
-  // The same from any thread.
+  // Does the same from any thread.
   void Wake(std::chrono::steady_clock::duration time) {
     if (!HasSpareProcessors()) return;
     StayAwake(time);
     asio::post(context_, [] {});
   }
-  // What was expected has come.
+  // Ends the busy polling, because the expected event has come.
   void Relax() { awake_until_ = 0; }
 
  private:

@@ -1,4 +1,4 @@
-// Types of numbers, as the wire's messages name them. Thread-safety: a free function.
+// Translates number types to the wire's enum. Thread-safety: a free function.
 #ifndef SLOTWISE_WIRE_DATA_TYPE_PROTO_H_
 #define SLOTWISE_WIRE_DATA_TYPE_PROTO_H_
 

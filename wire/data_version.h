@@ -1,4 +1,4 @@
-// How a connection of the data transport begins (proto/slotwise/v1/data.proto).
+// Writes and reads the first bytes of a connection of the data transport (proto/slotwise/v1/data.proto).
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_DATA_VERSION_H_
 #define SLOTWISE_WIRE_DATA_VERSION_H_
@@ -16,11 +16,11 @@ namespace slotwise {
 inline constexpr std::string_view kDataMagic = "SLOTWISE";
 inline constexpr std::uint32_t kDataVersion = 1;
 
-// What both sides send first: the magic, the version, little-endian, and how large a shared buffer is wanted,
-// or given.
+// Both sides send this first: the magic, the version, and the size of the shared buffer that is asked for or
+// given, all little-endian.
 using Preface = std::array<std::byte, 16>;
 
-// A shared buffer of so many MiB, below kMostSharedBufferMib: of the host's memory, or of the memory of the
+// A shared buffer of `mib` MiB, at most kMostSharedBufferMib, in the host's memory or the memory of the
 // rank's device.
 struct AskedSharedBuffer {
   std::uint32_t mib = 0;
@@ -37,7 +37,7 @@ inline Preface MakePreface(std::uint32_t version, AskedSharedBuffer shared_buffe
   return bytes;
 }
 
-// Returns the version, if it is a preface.
+// Returns the version; nothing if `bytes` are not a preface.
 inline std::optional<std::uint32_t> VersionIn(const Preface& bytes) {
   if (std::memcmp(bytes.data(), kDataMagic.data(), kDataMagic.size()) != 0) return std::nullopt;
   std::uint32_t version = 0;
@@ -45,7 +45,7 @@ inline std::optional<std::uint32_t> VersionIn(const Preface& bytes) {
   return version;
 }
 
-// REQUIRES: it is a preface.
+// REQUIRES: `bytes` are a preface.
 inline AskedSharedBuffer SharedBufferIn(const Preface& bytes) {
   std::uint32_t asked = 0;
   std::memcpy(&asked, bytes.data() + kDataMagic.size() + sizeof(std::uint32_t), sizeof(asked));

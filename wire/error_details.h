@@ -1,4 +1,4 @@
-// A refusal's reason on the wire (proto/slotwise/v1/errors.proto).
+// Puts a refusal's reason into a gRPC status's details, and reads it (proto/slotwise/v1/errors.proto).
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_ERROR_DETAILS_H_
 #define SLOTWISE_WIRE_ERROR_DETAILS_H_
@@ -11,11 +11,11 @@
 
 namespace slotwise {
 
-// Returns the details of a gRPC status, with which a refusal travels whose message is `message`. REQUIRES:
-// `status` is not OK.
+// Returns the details of the gRPC status of a refusal with the message `message`. REQUIRES: `status` is not
+// OK.
 std::string ErrorDetails(const Status& status, const std::string& message);
 
-// Returns the reason in the details of a gRPC status; kNone if there is none of ours.
+// Returns the reason in the details of a gRPC status; kNone if they have none of Slotwise's.
 Reason ReasonIn(const std::string& details);
 
 constexpr v1::Reason ToProto(Reason reason) { return static_cast<v1::Reason>(reason); }

@@ -17,7 +17,7 @@
 namespace slotwise {
 namespace {
 
-// Asio reads and writes at most 64 KiB at a time by its own conditions.
+// Asio's own conditions read and write at most 64 KiB at a time.
 struct Whole {
   std::size_t operator()(const asio::error_code& error, std::size_t) const {
     return error ? 0 : std::size_t{1} << 30;
@@ -51,7 +51,7 @@ FrameStream::FrameStream(Socket socket, const Limits& limits)
       buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
 
 void FrameStream::Start() {
-  asio::error_code ignored;  // a broken socket shows as it is read
+  asio::error_code ignored;  // a broken socket shows when it is read
   socket_.non_blocking(true, ignored);
   asio::post(executor(), [self = shared_from_this()] { self->Read(); });
 }
@@ -119,7 +119,7 @@ bool FrameStream::TakeFromBuffer() {
       std::span<const std::byte> head(from, size);
       begin_ += size;
       if (size < head_bytes_) {
-        // What was announced and has not come takes nothing from others.
+        // The bytes of a head that were announced but have not come are not charged for.
         if (head_.size() + size > head_room_) {
           head_room_ = std::min(head_bytes_, 2 * (head_.size() + size));
           if (!OnLargeHead(head_room_)) {
@@ -170,7 +170,7 @@ bool FrameStream::TakeFromBuffer() {
 void FrameStream::EndBody() {
   part_ = Part::kPrefix;
   room_ = {};
-  // The caller that let it in is not charged for it any more. `= {}` would keep the memory.
+  // The head is not charged for any more. `= {}` would keep its memory.
   if (head_.capacity() > kBufferBytes) head_ = std::vector<std::byte>();
   ++read_epoch_;
   if (std::exchange(frame_begun_, false)) read_timer_.cancel();
@@ -178,7 +178,7 @@ void FrameStream::EndBody() {
 }
 
 void FrameStream::ReadIntoBuffer() {
-  // What is left is less than a frame's first bytes, or nothing.
+  // The buffer holds less than a frame's prefix, or nothing.
   std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
   end_ -= std::exchange(begin_, 0);
   const bool amid_frame = part_ != Part::kPrefix || end_ > 0;
@@ -356,10 +356,10 @@ void FrameStream::EndNow(const std::string& why, bool by_peer) {
   why_ = why.empty() ? "ended" : why;
   by_peer_ = by_peer;
   {
-    const std::lock_guard lock(mutex_);  // no thread writes to a descriptor that may be another's by then
+    const std::lock_guard lock(mutex_);  // no thread may write to a descriptor that another file has got
     ended_ = true;
     asio::error_code ignored;
-    // What the peer has not taken shall not stay in the system's memory.
+    // Data that the peer has not taken must not stay in the system's memory.
     if (writing_) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
     socket_.close(ignored);
   }

@@ -1,9 +1,9 @@
-// FrameStream: one connection of the data transport (proto/slotwise/v1/data.proto), at either end: frames in
-// and out, each body read to, and written from, where its owner has it.
+// FrameStream is one end of a connection of the data transport (proto/slotwise/v1/data.proto). It reads and
+// writes frames; each body is read to, and written from, its owner's memory.
 //
-// A frame's head is a message, its body arrays. The owner says where a body goes as soon as the head is
-// there, so no byte of an array is copied on this side of the kernel. Small frames that came together are
-// read from one buffer, and small ones that wait are written together.
+// A frame's head is a message, its body arrays. The owner names the body's destination as soon as the head
+// has come, so no byte of an array is copied in user space. Small frames that come together are read from one
+// buffer, and small frames that wait are written together.
 //
 // Thread-safety: the hooks run in the thread of the stream's io_context, one at a time; there must be one
 // such thread. Send, Resume and End may be called from any thread.
@@ -33,12 +33,12 @@
 
 namespace slotwise {
 
-// A frame on its way out.
+// A frame to be sent.
 struct OutgoingFrame {
   std::string head;
   std::vector<std::span<const std::byte>> body = {};  // pieces, padding included
-  std::shared_ptr<const void> keeps = nullptr;        // the memory of the pieces
-  // Called once the stream uses the pieces no more, sent or not, from any thread, without a lock.
+  std::shared_ptr<const void> keeps = nullptr;        // owns the memory of the pieces
+  // Called once the stream does not use the pieces any more, sent or not; from any thread, without a lock.
   std::function<void()> done = nullptr;
 };
 
@@ -51,13 +51,13 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   struct Limits {
     std::uint64_t frame_bytes = 0;  // head and body together
     std::uint64_t head_bytes = ~std::uint64_t{0};
-    std::chrono::milliseconds write_timeout{0};  // a frame has so long to be taken; 0: any time
-    std::chrono::milliseconds read_timeout{0};   // from a frame's first byte to its last; 0: any time
+    std::chrono::milliseconds write_timeout{0};  // for the peer to take a frame; 0: unlimited
+    std::chrono::milliseconds read_timeout{0};   // from a frame's first byte to its last; 0: unlimited
   };
 
-  // Where a body goes.
+  // The destination of a body.
   struct Room {
-    bool skip = false;  // nowhere
+    bool skip = false;  // the body is read and dropped
     std::vector<asio::mutable_buffer> buffers = {};
   };
 
@@ -65,34 +65,34 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
 
-  // Frames go out in the order in which they are sent. After the end they are dropped.
+  // Frames are sent in the order of these calls. After the connection's end they are dropped.
   void Send(OutgoingFrame frame);
-  // Reads on, if OnBody has said not to.
+  // Continues to read after OnBody has returned false.
   void Resume();
   // Ends the connection soon.
   void End(std::string why);
 
  protected:
-  // The socket is connected and both prefaces have passed.
+  // REQUIRES: the socket is connected and both prefaces have been exchanged.
   FrameStream(Socket socket, const Limits& limits);
 
-  // Begins to read. The stream lives until OnEnd has returned, and as long as its owners.
+  // Begins to read. The stream lives at least until OnEnd has returned.
   void Start();
   asio::any_io_executor executor() { return socket_.get_executor(); }
 
   static constexpr std::size_t kBufferBytes = std::size_t{16} << 10;
 
-  // A frame's head has come, and a body of so many bytes follows. Returns where it goes, or nothing to end
-  // the connection, with the reason in `why`.
+  // Called when a frame's head has come, with a body of `body_bytes` bytes to follow. Returns the
+  // destination; nothing, with the reason in `why`, ends the connection.
   virtual std::optional<Room> OnHead(std::span<const std::byte> head, std::uint64_t body_bytes,
                                      std::string& why) = 0;
-  // Of a head of more than kBufferBytes, so many are about to be held, and more later, as they come. Returns
-  // whether there is memory for them.
+  // Called when `bytes` bytes of a head of more than kBufferBytes are about to be held; more calls follow as
+  // more bytes come. Returns whether there is memory for them.
   virtual bool OnLargeHead(std::uint64_t /*bytes*/) { return true; }
-  // The body is there. Returns whether to read on at once.
+  // Called when the body has come. Returns whether to continue reading at once.
   virtual bool OnBody() = 0;
-  // The connection has ended, and nothing of the owner's memory is in use any more. Comes once. `by_peer`:
-  // the peer ended it, or the network.
+  // Called once, when the connection has ended and the stream does not use the owner's memory any more.
+  // `by_peer`: the peer or the network ended it.
   virtual void OnEnd(const std::string& why, bool by_peer) = 0;
 
  private:
@@ -101,7 +101,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
     std::array<std::byte, kPrefixBytes> prefix{};
     OutgoingFrame frame;
   };
-  // A frame of so many bytes is written by who sends it, if nothing waits.
+  // The thread that sends a frame of up to so many bytes writes it itself, if no other frame waits.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
 
   // Reading: the io_context's thread.
@@ -111,14 +111,14 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void ReadBody();
   void EndBody();
   std::size_t buffered() const { return end_ - begin_; }
-  // Ends the connection unless `epoch` goes on within the limit.
+  // Ends the connection unless `epoch` changes within the limit.
   void Watch(asio::steady_timer& timer, const std::uint64_t& epoch, std::chrono::milliseconds limit,
              std::string_view what);
 
-  // Writing: WriteNow with mutex_ held, by any thread, the rest by the io_context's.
+  // Writing: WriteNow runs in any thread, with mutex_ held; the rest in the io_context's thread.
   template <class Buffer>
   static void AddBuffers(const Outgoing& outgoing, std::vector<Buffer>& buffers);
-  bool WriteNow();  // returns whether all of the only frame is written
+  bool WriteNow();  // returns whether the only frame is written whole
   void Write();
   void DropSent(std::size_t frames);
   void EndNow(const std::string& why, bool by_peer = false);
@@ -135,7 +135,7 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   std::size_t end_ = 0;
   enum class Part : std::uint8_t { kPrefix, kHead, kBody } part_ = Part::kPrefix;
   std::size_t head_bytes_ = 0;
-  std::size_t head_room_ = 0;  // bytes of it that there is memory for
+  std::size_t head_room_ = 0;  // the bytes of the head that memory was granted for
   std::uint64_t body_left_ = 0;
   std::vector<std::byte> head_;
   Room room_;

@@ -2,10 +2,10 @@
 //
 // gRPC orders its threads by means that the sanitizer does not see. In builds with the sanitizer,
 // cmake/tsan_grpc.cc and server/rpc/tsan_calls.cc report most of that order: OnDone comes after Finish,
-// OnWriteDone after StartWrite. They cannot report what only gRPC's library counts: the cancellation of a
-// call, or the last use of a slice. For those, our code calls HandOver(x) before it gives something to gRPC,
-// and TakeOver(x) where gRPC calls our code because of it. HandOver orders only TakeOver calls with the same
-// address, so the sanitizer still reports races between two calls, and races of a thread that goes around
+// OnWriteDone after StartWrite. They cannot report orders that only gRPC's library counts: the cancellation
+// of a call, or the last use of a slice. For those, our code calls HandOver(x) before it passes something to
+// gRPC, and TakeOver(x) where gRPC calls our code because of it. HandOver orders only TakeOver calls with the
+// same address, so the sanitizer still reports races between two calls, and races of a thread that bypasses
 // gRPC.
 //
 // In other builds both functions do nothing. Thread-safety: safe from any thread.

@@ -1,4 +1,4 @@
-// Protobuf's JSON of messages, with the fields' own names: the one text of options and replies.
+// Converts messages to protobuf's JSON with the fields' own names, which options and replies have everywhere.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_JSON_H_
 #define SLOTWISE_WIRE_JSON_H_
@@ -13,19 +13,19 @@
 
 namespace slotwise {
 
-// Returns a message as one line of JSON. Fields that have their defaults are left out, unless they are to be
-// said: then all but messages that are not there are written.
+// Returns a message as one line of JSON. Fields with default values are left out, unless `say_defaults`;
+// absent submessages are always left out.
 std::string ToJson(const google::protobuf::Message& message, bool say_defaults = false);
 
-// The same, with a line for each field.
+// Does the same, with a line for each field.
 std::string ToJsonLines(const google::protobuf::Message& message);
 
-// Reads a message. INVALID_ARGUMENT: the text is no JSON of such a message, for example for a field that the
-// message does not have.
+// Reads a message. INVALID_ARGUMENT: the text is not JSON of such a message; an unknown field is refused,
+// too.
 Status FromJson(std::string_view text, google::protobuf::Message& message);
 
-// The same of a table's options, every option said; floats come back to the bit. Options that the text leaves
-// out have their defaults. INVALID_ARGUMENT: also if the options cannot make a table.
+// The same for a table's options, with every option written; floats come back to the bit. Options that the
+// text leaves out get their defaults. INVALID_ARGUMENT also if no table can have the options.
 std::string ToJson(const TableOptions& options);
 Result<TableOptions> TableOptionsFromJson(std::string_view text);
 

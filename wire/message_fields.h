@@ -1,4 +1,4 @@
-// What is learned of a protobuf message before it is parsed. Thread-safety: free functions.
+// Counts a protobuf message's fields before it is parsed. Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_MESSAGE_FIELDS_H_
 #define SLOTWISE_WIRE_MESSAGE_FIELDS_H_
 
@@ -8,9 +8,10 @@
 
 namespace slotwise {
 
-// Counts the fields of a message, known or not, each element of a repeated one that is not packed; of
-// submessages none. Returns nothing if the bytes are no message, or one with groups, which proto3 has not. An
-// empty submessage takes two bytes there, and a hundred once it is parsed.
+// Counts the fields of a message, known or unknown, and each element of a repeated field that is not packed.
+// Does not count the fields of submessages. Returns nothing if the bytes are not a message, or have groups,
+// which proto3 does not know. The count bounds memory: an empty submessage takes two bytes on the wire, and a
+// hundred once parsed.
 std::optional<std::size_t> CountFields(std::span<const std::byte> message);
 
 }  // namespace slotwise

@@ -44,12 +44,12 @@ bool FindMessages(CodedInputStream& in, std::size_t size, int field, std::vector
   }
 }
 
-// Cuts places, one after the other, out of the bytes that slices hold together.
+// Cuts places, in order, out of the bytes of several slices.
 class Cutter {
  public:
   explicit Cutter(const std::vector<grpc::Slice>& slices) : slices_(slices) {}
 
-  // REQUIRES: `place` begins where the last place ended, or later.
+  // REQUIRES: `place` does not begin before the end of the last place.
   grpc::ByteBuffer Cut(Place place) {
     std::vector<grpc::Slice> pieces;
     for (; slice_ < slices_.size(); first_ += slices_[slice_++].size()) {

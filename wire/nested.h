@@ -20,8 +20,8 @@ namespace slotwise {
 inline constexpr std::size_t kMostMessages = 65'536;
 
 // Returns the messages of the repeated field `field`, in order; each shares the memory of `bytes`. Skips
-// other fields. Returns INVALID_ARGUMENT, naming `type`, if `bytes` are not a message (cut short, or a length
-// past the end), or hold more than kMostMessages messages of the field.
+// other fields. INVALID_ARGUMENT, with `type`: `bytes` are not a message (cut short, or a length past the
+// end), or hold more than kMostMessages messages of the field.
 Result<std::vector<grpc::ByteBuffer>> SplitMessages(const grpc::ByteBuffer& bytes, int field,
                                                     std::string_view type);
 

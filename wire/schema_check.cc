@@ -1,5 +1,5 @@
-// Compares the lists of slotwise/table_options.h with the messages of proto/slotwise/v1/admin.proto and with
-// the classes of the Python client, when Slotwise is built: what one has and another lacks fails the build.
+// Compares the lists of slotwise/table_options.h with the messages of proto/slotwise/v1/admin.proto and the
+// classes of the Python client when Slotwise is built. An option that only some of them have fails the build.
 //
 //     schema_check client/python/slotwise
 #include <google/protobuf/descriptor.h>
@@ -52,12 +52,12 @@ class Check {
   }
 
  private:
-  // Visits the options of one message. `python`: the class that has their names too, or empty.
+  // Visits the options of one message. `python`: the class with the same names; empty: none.
   struct Visitor {
     Check& check;
     const Descriptor& message;
     const std::string& python;
-    bool has_defaults;  // the class has those of messages too
+    bool has_defaults;  // the class has defaults for submessages too
     std::set<std::string>& seen;
 
     template <class T>
@@ -91,7 +91,7 @@ class Check {
     return FieldDescriptor::CPPTYPE_ENUM;
   }
 
-  // `others`: fields that are no options themselves.
+  // `others`: fields that are not options.
   template <class Options>
   void Compare(const Options& options, const Descriptor& message, std::set<std::string> others,
                const std::string& python) {
@@ -99,7 +99,7 @@ class Check {
     ExpectSeen(message, others);
   }
 
-  // Expects that every field of the message, but those of its kinds, is among `seen`.
+  // Checks that every field of the message, except the members of its kinds, is among `seen`.
   void ExpectSeen(const Descriptor& message, const std::set<std::string>& seen) {
     for (int i = 0; i < message.field_count(); ++i) {
       const FieldDescriptor& field = *message.field(i);
@@ -159,7 +159,7 @@ class Check {
                " of the number that the Combiner of " + std::string(kLists) + " has, and one more");
   }
 
-  // A constant's default in Python is the one that the lists have.
+  // Checks that a constant's default in Python is the lists' default.
   void CompareDefault(const Option<float>& option, std::string_view python, const std::string& of) {
     const std::string_view line = python.substr(0, python.find('\n'));
     const std::size_t sign = line.find("= ");
@@ -183,7 +183,7 @@ class Check {
     return begin == std::string::npos ? "" : text.substr(begin, text.find("\n\n\n", begin) - begin + 1);
   }
 
-  // Returns the text of the class that optimizers.py has for a kind's name: `"adam": Adam`.
+  // Returns the source of the class that optimizers.py maps from a kind's name: `"adam": Adam`.
   std::string ClassOf(const std::string& what, const std::string& name) {
     const std::string key = "\"" + name + "\": ";
     const std::size_t at = optimizers_.find(key);

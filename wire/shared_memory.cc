@@ -32,8 +32,8 @@ std::shared_ptr<SharedMemory> SharedMemory::Map(int descriptor, std::uint64_t by
     close(descriptor);
     return nullptr;
   }
-  madvise(at, bytes, MADV_HUGEPAGE);  // as far as the system lets it
-  madvise(at, bytes, MADV_DONTFORK);  // a child would keep what its parent has left
+  madvise(at, bytes, MADV_HUGEPAGE);  // if the system allows it
+  madvise(at, bytes, MADV_DONTFORK);  // a child would keep memory that its parent has freed
   return std::shared_ptr<SharedMemory>(
       new SharedMemory(descriptor, static_cast<std::byte*>(at), static_cast<std::size_t>(bytes), takes_back));
 }
@@ -75,8 +75,8 @@ bool SharedMemory::alive() const {
 SharedMemory::~SharedMemory() {
   if (takes_back_) Alive(at_).store(0);
   munmap(at_, size_);
-  // A client that keeps its descriptor would keep the memory, for which no caller is charged any more. What
-  // it touches later is its own to pay for.
+  // A client that keeps its descriptor would keep the memory, which is charged to no caller any more. Pages
+  // that the client touches later are charged to the client.
   if (takes_back_) {
     fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size_));
   }
@@ -102,7 +102,7 @@ ssize_t SendWithDescriptor(int socket, std::span<const std::byte> bytes, int des
 ssize_t ReceiveWithDescriptor(int socket, std::span<std::byte> bytes, int& descriptor) {
   descriptor = -1;
   iovec piece{bytes.data(), bytes.size()};
-  // Room for one descriptor: the system closes what else was sent.
+  // There is room for one descriptor; the system closes any others.
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &piece;

@@ -1,9 +1,9 @@
-// SharedMemory: a shared buffer, memory that a server shares with one client on its host, and how it is
-// handed over a Unix socket.
+// SharedMemory is the memory of a shared buffer, which a server shares with one client on its host, and which
+// it hands over by a Unix socket.
 //
-// The server makes it, and seals it, so that no process can make it smaller and with that end one that
-// touches what is gone. Both ends may write everywhere at any time, so each copies what it reads before it
-// looks at it. Places begin at kFirstPlace: before it is a word that is not 0 while the server has the
+// The server makes the memory and seals its size, because a process that touches memory which another process
+// has cut off would be killed. Both ends may write everywhere at any time, so each copies data before
+// checking it. Places begin at kFirstPlace; before it is a word that is not 0 while the server has the
 // memory. Thread-safety: any thread, on different bytes.
 #ifndef SLOTWISE_WIRE_SHARED_MEMORY_H_
 #define SLOTWISE_WIRE_SHARED_MEMORY_H_
@@ -23,13 +23,13 @@ namespace slotwise {
 
 class SharedMemory {
  public:
-  // Makes `bytes` of zeros, which take memory as they are touched. Null: the system has no such memory. Not
-  // `taken_back`: the memory is the client's as long as it has it mapped, as a device's would be.
+  // Makes `bytes` bytes of zeros, which take memory as they are touched. Null: the system has no memory. If
+  // not `taken_back`, the client keeps the memory as long as it is mapped, as with a device's memory.
   static std::shared_ptr<SharedMemory> Make(std::uint64_t bytes, bool taken_back = true);
-  // Maps what came from a server, and takes the descriptor over. Null: it is not sealed, has other than
-  // `bytes`, or cannot be mapped.
+  // Maps memory from a server and takes over the descriptor. Null: the memory is not sealed, does not have
+  // `bytes` bytes, or cannot be mapped.
   static std::shared_ptr<SharedMemory> Open(int descriptor, std::uint64_t bytes);
-  // The server gives memory that is taken back to the system, even while the client has it mapped.
+  // In the server, returns memory that is taken back to the system, even while the client has it mapped.
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -37,13 +37,13 @@ class SharedMemory {
   static constexpr std::uint64_t kFirstPlace = kArrayAlign;
 
   std::span<std::byte> bytes() const { return {at_, size_}; }
-  // The bytes at a place; nothing if they are not all of places, or are not aligned as arrays are.
+  // Returns the bytes of a place; nothing if they are out of bounds, or not aligned as arrays are.
   std::optional<std::span<std::byte>> Place(std::uint64_t at, std::uint64_t bytes) const;
   bool Has(const void* address) const {
     const auto* const at = static_cast<const std::byte*>(address);
     return !std::less<>()(at, at_) && std::less<>()(at, at_ + size_);
   }
-  // Returns whether all that was copied from the memory until now was there.
+  // Returns whether the server had the memory during all copies until now.
   bool alive() const;
   int descriptor() const { return descriptor_; }
 
@@ -58,13 +58,12 @@ class SharedMemory {
   const bool takes_back_;
 };
 
-// Sends bytes over a Unix socket, with a descriptor beside the first of them. Returns how many went, or -1,
-// and errno says why. Does not wait.
+// Sends bytes over a Unix socket, with a descriptor beside the first byte. Never blocks. Returns the number
+// of bytes sent; -1, with errno, if it fails.
 ssize_t SendWithDescriptor(int socket, std::span<const std::byte> bytes, int descriptor);
 
-// Receives bytes of a Unix socket, and at most one descriptor that came beside them: it belongs to the caller
-// then, and is -1 if there was none. Returns how many came, 0 at the end, or -1, and errno says why. Does not
-// wait.
+// Receives bytes from a Unix socket, and at most one descriptor beside them, which the caller then owns; -1:
+// there was none. Never blocks. Returns the number of bytes, 0 at the end; -1, with errno, if it fails.
 ssize_t ReceiveWithDescriptor(int socket, std::span<std::byte> bytes, int& descriptor);
 
 }  // namespace slotwise

@@ -1,4 +1,4 @@
-// Whether threads of this process may wait awake: not where others need the processors.
+// Tells whether threads of this process may wait awake: not if other threads need the processors.
 // Thread-safety: a free function.
 #ifndef SLOTWISE_WIRE_SPARE_PROCESSORS_H_
 #define SLOTWISE_WIRE_SPARE_PROCESSORS_H_
@@ -7,10 +7,10 @@
 
 namespace slotwise {
 
-// A call on a GPU keeps four threads awake: two of its server's, and two of its client's.
+// A call on a GPU keeps four threads awake: two in its server, and two in its client.
 inline constexpr int kProcessorsToWaitAwake = 4;
 
-// Returns whether this process may run on as many processors, as it was when this was first asked.
+// Returns whether this process may run on that many processors. The first call decides.
 inline bool HasSpareProcessors() {
   static const bool has = [] {
     cpu_set_t allowed;

@@ -1,5 +1,5 @@
-// What a program does about its standard output: it fails when what it wrote there is lost, and writes
-// nothing to another file in the place of an output that is closed.
+// Guards a program's standard output: the program fails if its output is lost, and never writes into another
+// file that has got the number of a closed output.
 // Thread-safety: for main()'s thread.
 #ifndef SLOTWISE_WIRE_STANDARD_OUTPUT_H_
 #define SLOTWISE_WIRE_STANDARD_OUTPUT_H_
@@ -15,7 +15,7 @@
 
 namespace slotwise {
 
-// What std::cout writes by while this is there: at once, and the first error is kept.
+// The buffer of std::cout during its lifetime. It writes at once, and keeps the first error.
 class StandardOutput final : public std::streambuf {
  public:
   StandardOutput() : before_(std::cout.rdbuf()) {
@@ -26,8 +26,8 @@ class StandardOutput final : public std::streambuf {
   StandardOutput(const StandardOutput&) = delete;
   StandardOutput& operator=(const StandardOutput&) = delete;
 
-  // Returns the exit code of `program`: `code`, or, where it is 0 though some of the output is lost, 1. Says
-  // so on standard error then. A reader that had enough (`| head`) has lost nothing.
+  // Returns the exit code of `program`: 1 if `code` is 0 but output is lost, which is then said on standard
+  // error; else `code`. If the reader has closed the pipe (`| head`), nothing is lost.
   int ExitCode(const char* program, int code) {
     // Some file systems say only at a close that a disk is full.
     const int again = error_ == 0 ? dup(STDOUT_FILENO) : -1;
@@ -54,8 +54,8 @@ class StandardOutput final : public std::streambuf {
   }
 
  private:
-  // Opens /dev/null in the place of standard streams that are closed, so that no other file and no connection
-  // gets their numbers. Writing there fails, as it does on a closed file.
+  // Opens /dev/null in the place of closed standard streams, so that no other file or connection gets their
+  // numbers. Writing there fails, as on a closed file.
   static void HoldStreams() {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       if (fcntl(stream, F_GETFD) >= 0) continue;

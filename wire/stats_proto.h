@@ -1,4 +1,4 @@
-// Translates what a rank counts between the wire's message and Slotwise's own struct.
+// Translates a rank's counters between the wire's message and Slotwise's own struct.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_STATS_PROTO_H_
 #define SLOTWISE_WIRE_STATS_PROTO_H_

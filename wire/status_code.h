@@ -1,4 +1,4 @@
-// Status codes as numbers on the wire: gRPC's, so that every transport says the same.
+// Status codes are gRPC's numbers on the wire, in every transport.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_STATUS_CODE_H_
 #define SLOTWISE_WIRE_STATUS_CODE_H_
@@ -41,7 +41,7 @@ constexpr std::uint32_t WireCode(StatusCode code) {
   return 2;  // gRPC's UNKNOWN
 }
 
-// Returns the code of a number on the wire; kInternal if it is none that a server of ours gives.
+// Returns the code of a number on the wire; kInternal if a server of Slotwise never sends that number.
 constexpr StatusCode FromWireCode(std::uint32_t number) {
   using enum StatusCode;
   for (const StatusCode code :

@@ -19,7 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 
-// Throws std::logic_error if there is no such field, which schema_check.cc sees when Slotwise is built.
+// Throws std::logic_error if there is no such field; schema_check.cc finds that when Slotwise is built.
 const FieldDescriptor& FieldOf(const Message& message, std::string_view name) {
   const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(std::string(name));
   if (field == nullptr) {
@@ -33,10 +33,10 @@ const OneofDescriptor& KindOf(const Message& message) {
   return *message.GetDescriptor()->FindOneofByName("kind");
 }
 
-// The number of a combiner in messages: one more than its own, as 0 says nothing.
+// A combiner's number in messages is one more than its own, because 0 means that the field is absent.
 int NumberOf(Combiner combiner) { return static_cast<int>(combiner) + 1; }
 
-// Visits options, and reads each one's value from a message, where an absent field has its default.
+// Visits options and reads each one's value from a message. An absent field has its default.
 class Reader {
  public:
   explicit Reader(const Message& from) : from_(from) {}
@@ -66,7 +66,7 @@ class Reader {
   const Message& from_;
 };
 
-// Reads what the oneof `kind` of a message says, if it says a kind.
+// Reads the member of the oneof `kind` of a message, if one is set.
 template <class Options>
 void ReadKind(const Message& from, Options& options) {
   const FieldDescriptor* const field = from.GetReflection()->GetOneofFieldDescriptor(from, &KindOf(from));

@@ -18,14 +18,14 @@ namespace slotwise {
 // its value.
 Result<TableOptions> FromProto(const v1::TableOptions& wire);
 
-// The same, with all that is wrong in `errors`; then the options cannot make a table.
+// The same, with all errors in `errors`. If there are any, the options cannot make a table.
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors);
 
-// Writes out every field, defaults too, so that FromProto gives `options` back.
+// Writes every field, defaults too, so that FromProto returns `options` again.
 v1::TableOptions ToProto(const TableOptions& options);
 
-// Visits options (table_options.h), and writes each one's value to its field of a message, which has it: see
-// schema_check.cc.
+// Visits options (table_options.h) and writes each one's value into a message. Every option has a field
+// there: schema_check.cc checks that.
 class OptionWriter {
  public:
   explicit OptionWriter(google::protobuf::Message& to) : to_(to) {}

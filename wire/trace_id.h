@@ -1,4 +1,4 @@
-// Trace ids of callers, as the W3C's Trace Context has them and OpenTelemetry sends them.
+// Reads callers' trace ids, as W3C's Trace Context defines them and OpenTelemetry sends them.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_WIRE_TRACE_ID_H_
 #define SLOTWISE_WIRE_TRACE_ID_H_
@@ -9,10 +9,10 @@
 
 namespace slotwise {
 
-// Returns the trace id of a `traceparent` field, 32 hexadecimal digits; empty: it is not one
+// Returns the trace id in a `traceparent` field, 32 hexadecimal digits; empty if the field is invalid
 // (https://www.w3.org/TR/trace-context/, 3.2: version, trace-id, parent-id and flags, with dashes between).
 inline std::string_view TraceIdOf(std::string_view traceparent) {
-  constexpr std::size_t kSize = 55;  // of version 00; later versions may have more behind a dash
+  constexpr std::size_t kSize = 55;  // of version 00; later versions may go on after a dash
   constexpr std::size_t kId = 3;
   constexpr std::size_t kIdSize = 32;
   if (traceparent.size() < kSize) return {};

@@ -17,7 +17,7 @@ using google::protobuf::io::CodedOutputStream;
 using google::protobuf::io::StringOutputStream;
 
 const ArrayField* FindArray(std::span<const ArrayField> arrays, std::uint32_t tag) {
-  // A field with an array's number but another wire type is an unknown field, by protobuf's rules.
+  // By protobuf's rules, a field with an array's number but another wire type is an unknown field.
   if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) return nullptr;
   for (const ArrayField& array : arrays) {
     if (array.number == WireFormatLite::GetTagFieldNumber(tag)) return &array;
