@@ -7,7 +7,6 @@
 // generation has all acknowledged steps, unless the server says that some were lost (`lost_from`). Another
 // generation, or a smaller count, lacks some.
 // Thread-safety: safe from any thread.
-// generation, or a smaller count, has not. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 #define SLOTWISE_CLIENT_CPP_TABLE_STATES_H_
 
