@@ -1,5 +1,5 @@
-// What a server is configured to be: its file, with what the command line replaces there, and the files that
-// it names, all of them read and checked.
+// Reads and checks a server's whole configuration: its file, the command line's replacements, and the files
+// that it names.
 // Thread-safety: a free function, for main's thread.
 #ifndef SLOTWISE_SERVER_CONFIGURED_H_
 #define SLOTWISE_SERVER_CONFIGURED_H_
@@ -22,8 +22,8 @@ struct Configured {
   std::unique_ptr<AccessControl> access = nullptr;
 };
 
-// Reads everything, and adds all that is wrong to `errors`. If anything is, nothing but the log's fields of
-// the configuration is usable.
+// Reads everything, and adds all errors to `errors`. If there are any, only the log's fields of the
+// configuration are usable.
 Configured Configure(const Flags& flags, ConfigErrors& errors);
 
 TlsFiles TlsFilesOf(const v1::Tls& tls);

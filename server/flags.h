@@ -13,7 +13,7 @@
 
 namespace slotwise {
 
-// The flags on the command line. A flag that is absent has the configuration file's value, or the default.
+// The flags of the command line. An absent flag leaves the configuration file's value, or the default.
 struct Flags {
   std::string config_path;  // empty: no file
   bool check_config = false;
@@ -29,11 +29,11 @@ struct Flags {
   std::optional<v1::DurabilityMode> durability;
 };
 
-// Returns the flags, or an exit code after --help, --version or a mistake, which ParseFlags answers itself.
+// Returns the flags; or an exit code after --help, --version or an error, for which it prints the answer.
 std::variant<Flags, int> ParseFlags(int argc, char** argv);
 
-// Reads the configuration file, and replaces its values by the flags' values. Adds all that is then wrong to
-// `errors`.
+// Reads the configuration file, and replaces its values by the flags' values. Adds all errors of the result
+// to `errors`.
 Config ReadConfig(const Flags& flags, ConfigErrors& errors);
 
 }  // namespace slotwise

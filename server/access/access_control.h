@@ -1,9 +1,9 @@
-// AccessControl says who a caller is. Every call of every transport asks it, once; what he may do is then
-// his Principal's.
+// AccessControl identifies callers. Every call of every transport asks it once; the caller's Principal then
+// decides what the call may do.
 //
-// Files of tokens are looked at every second, and read again when they have changed and stay as they are
-// until the next look. One that is not right leaves the tokens as they were, is logged, and is read at
-// every look until it is. Thread-safety: safe from any thread.
+// Token files are checked every second. A file is read again when it has changed and is the same at the next
+// check. A bad file leaves its tokens as they were, is logged, and is read at every check until it is right.
+// Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 #define SLOTWISE_SERVER_ACCESS_ACCESS_CONTROL_H_
 
@@ -34,7 +34,7 @@ struct KnownPrincipal {
   std::vector<Grant> grants = {};
 };
 
-// What is wrong with the file of tokens of a principal, by the principal's index.
+// The error in the token file of a principal, which is named by its index.
 struct TokenError {
   std::size_t principal = 0;
   std::string message = {};
@@ -47,14 +47,14 @@ struct RefusedAccessCounts {
 
 class AccessControl {
  public:
-  // Without principals everybody may do everything. `local_users` are let in at Unix sockets, beside the user
-  // that this process runs as. Null, with all reasons in `errors`, if a file of tokens is not right, or two
-  // principals have a token in common.
+  // Without principals, everybody may do everything. `local_users` are admitted at Unix sockets besides the
+  // user of this process. Returns null, with all reasons in `errors`, if a token file is bad or two
+  // principals share a token.
   static std::unique_ptr<AccessControl> Make(std::vector<KnownPrincipal> known,
                                              std::vector<std::uint32_t> local_users,
                                              std::vector<TokenError>& errors,
                                              std::chrono::milliseconds look_every = std::chrono::seconds(1));
-  // The same, where the first reason is enough, as INVALID_ARGUMENT in one sentence.
+  // The same, but returns the first reason as INVALID_ARGUMENT, in one sentence.
   static Result<std::unique_ptr<AccessControl>> Make(
       std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users = {},
       std::chrono::milliseconds look_every = std::chrono::seconds(1));
@@ -62,23 +62,23 @@ class AccessControl {
   AccessControl(const AccessControl&) = delete;
   AccessControl& operator=(const AccessControl&) = delete;
 
-  // Returns true if everybody may do everything.
+  // Returns whether everybody may do everything.
   bool open() const { return known_.empty(); }
 
-  // Returns who has the token that the field `authorization` of a call has ("Bearer TOKEN"), if there is such
-  // a field; else whom a certificate that the connection has proven names. Null if everybody may do
-  // everything; with a refusal, which is counted, if the caller is unknown.
+  // Returns the principal of the token in a call's `authorization` field ("Bearer TOKEN"). Without that
+  // field, returns the principal whose certificate name the connection has proven. Null if everybody may do
+  // everything. If the caller is unknown, the result has a refusal, which is counted.
   PrincipalPtr Authenticate(std::string_view authorization,
                             std::span<const std::string> certificate_names) const;
-  // The same of a bare token.
+  // The same for a bare token.
   PrincipalPtr AuthenticateToken(std::string_view token) const;
 
-  // The same of HTTP's field, whose scheme may be Basic as well (RFC 7617), where the password is the token
-  // and the name is anybody's: a browser asks people for these.
+  // The same for HTTP's field. It may also have the scheme Basic (RFC 7617), because browsers ask people for
+  // that; then the password is the token, and the user name is ignored.
   PrincipalPtr AuthenticateHttp(std::string_view authorization) const;
 
-  // Returns true if the user at the other end of a Unix socket may say there who he is. Counts him as refused
-  // if not.
+  // Returns whether the user at the other end of a Unix socket may present a token there. Counts a refusal if
+  // not.
   bool LetsIn(std::uint32_t user) const;
 
   RefusedAccessCounts Refused() const;
@@ -88,23 +88,23 @@ class AccessControl {
     KnownPrincipal options;
     PrincipalPtr principal;
     std::vector<TokenDigest> tokens = {};
-    std::string stamp = {};    // which file the tokens are from, and when it was changed
-    std::string seen = {};     // the same of the file that was there at the last look
-    std::string trouble = {};  // why that file is not right, as the log said; empty: it is
+    std::string stamp = {};    // identifies the file of the tokens, with its time of change
+    std::string seen = {};     // the same for the file at the last check
+    std::string trouble = {};  // why that file is bad, as logged; empty: it is right
   };
 
   AccessControl(std::vector<KnownPrincipal> known, std::vector<std::uint32_t> local_users);
   std::vector<TokenError> ReadAll();
   void Watch(std::chrono::milliseconds look_every);
   void ReadWhatChanged();
-  // Reads the file of one that has changed, and is the same as at the last look: somebody may be writing it.
+  // Reads a principal's file if it has changed, and is the same as at the last check: it may be half written.
   std::optional<Result<std::vector<TokenDigest>>> ReadIfChanged(Known& one) const;
   PrincipalPtr Unknown(std::string why) const;
 
   const std::vector<std::uint32_t> local_users_;
   const std::shared_ptr<RefusedAccess> refused_ = std::make_shared<RefusedAccess>();
-  // Their number, names and principals never change. Tokens are guarded by tokens_mutex_; the rest of each
-  // is the watching thread's.
+  // Their number, names and principals never change. tokens_mutex_ guards their tokens; the other members
+  // belong to the watching thread.
   std::vector<Known> known_;
   mutable std::shared_mutex tokens_mutex_;
   std::mutex mutex_;

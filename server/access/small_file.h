@@ -1,5 +1,5 @@
-// Small files that an operator names and may change. Thread-safety: free functions; a SecretText is its
-// owner's.
+// Reads small files that an operator names and may change.
+// Thread-safety: free functions; a SecretText is for one thread at a time.
 #ifndef SLOTWISE_SERVER_ACCESS_SMALL_FILE_H_
 #define SLOTWISE_SERVER_ACCESS_SMALL_FILE_H_
 
@@ -12,7 +12,7 @@
 
 namespace slotwise {
 
-// A text that is wiped out of memory when it is no longer needed.
+// A text that is wiped from memory when it is destroyed.
 class SecretText {
  public:
   SecretText() = default;
@@ -36,14 +36,14 @@ class SecretText {
   std::vector<char> bytes_;  // ends with a NUL
 };
 
-// Returns what differs between a file and the one that comes in its place; empty: there is none.
+// Returns a text that differs between a file and one that replaces it; empty: there is no file.
 std::string StampOf(const std::string& path);
 
 // Returns a sentence that begins with "it " if users other than the file's owner and group may read it; else
-// nothing.
+// an empty text.
 std::string WhoElseReads(const std::string& path);
 
-// Returns what a file has. Does not wait. INVALID_ARGUMENT, with a reason that begins with "it ", if it
+// Returns a file's contents. Never blocks. INVALID_ARGUMENT, with a reason that begins with "it ": the file
 // cannot be read, is a directory, a device or a pipe, may be written by others than its owner, is longer than
 // `most`, or has a NUL.
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most);

@@ -1,7 +1,7 @@
-// TlsWatch looks at the files of TLS every second, from a thread of its own, and reads all of them again when
-// one has changed and they stay as they are until the next look. Files that are not right leave in use what
-// was read before, are logged once for each reason, and are read at every look until they are right: so a
-// certificate and its key always change together. Thread-safety: safe from any thread.
+// TlsWatch checks the files of TLS every second in its own thread. It reads all of them again when one has
+// changed and they are the same at the next check, so a certificate and its key always change together. Bad
+// files leave the earlier ones in use, are logged once for each reason, and are read at every check until
+// they are right. Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_ACCESS_TLS_WATCH_H_
 #define SLOTWISE_SERVER_ACCESS_TLS_WATCH_H_
 
@@ -22,13 +22,12 @@ class TlsWatch {
   // Fails as ReadTlsFiles does. REQUIRES: there is TLS.
   static Result<std::unique_ptr<TlsWatch>> Make(
       TlsFiles files, std::chrono::milliseconds look_every = std::chrono::seconds(1));
-  // Returns promptly: a look does not wait.
+  // Returns promptly, because a check never blocks.
   ~TlsWatch();
   TlsWatch(const TlsWatch&) = delete;
   TlsWatch& operator=(const TlsWatch&) = delete;
 
-  // Returns the newest texts, if they were not taken yet, and keeps no copy; null: he who took some has the
-  // newest.
+  // Returns the newest texts and keeps no copy; null: they were taken already.
   std::unique_ptr<const TlsTexts> TakeNew();
 
  private:
@@ -38,9 +37,9 @@ class TlsWatch {
 
   const TlsFiles files_;
   // These three are the watching thread's.
-  std::string used_;     // which files the newest texts are from, and when they were changed
-  std::string seen_;     // the same of the files that were there at the last look
-  std::string trouble_;  // why those files are not right, as the log said; empty: they are
+  std::string used_;     // identifies the files of the newest texts, with their times of change
+  std::string seen_;     // the same for the files at the last check
+  std::string trouble_;  // why those files are bad, as logged; empty: they are right
   std::mutex mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;                       // guarded by mutex_

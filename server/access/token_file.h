@@ -1,5 +1,5 @@
-// A TokenFile is a file with the bearer tokens by which somebody is known: one a line, any of them is taken,
-// so that a new one can be given out before the old one is withdrawn. Tokens are kept as their SHA-256 alone.
+// Reads a file of bearer tokens of one principal: one per line, and each is accepted, so that a new token can
+// be given out before the old one is withdrawn. Only the SHA-256 of a token is kept.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_ACCESS_TOKEN_FILE_H_
 #define SLOTWISE_SERVER_ACCESS_TOKEN_FILE_H_
@@ -17,19 +17,19 @@ namespace slotwise {
 
 using TokenDigest = std::array<unsigned char, 32>;
 
-// A shorter token could be guessed; a longer one is no token.
+// A shorter token could be guessed; a longer one is invalid.
 inline constexpr std::size_t kLeastTokenBytes = 16;
 inline constexpr std::size_t kMostTokenBytes = 4096;
 
 // SHA-256 (FIPS 180-4). INTERNAL if the library refuses.
 Result<TokenDigest> DigestOf(std::string_view token);
 
-// Compares in a time that does not depend on where they differ.
+// Compares in a time that does not depend on the first difference.
 bool SameDigest(const TokenDigest& one, const TokenDigest& other);
 
-// Reads the tokens of a file. INVALID_ARGUMENT, with the file's name and never with what is in it, if it
-// cannot be read, has no token, more than 16, or one of other characters than printable ASCII without spaces,
-// or of another length than above.
+// Reads the tokens of a file. INVALID_ARGUMENT, with the file's name and never its contents: the file cannot
+// be read, has no token or more than 16, or has one of another length than above, or with characters other
+// than printable ASCII without spaces.
 Result<std::vector<TokenDigest>> ReadTokens(const std::string& path);
 
 }  // namespace slotwise

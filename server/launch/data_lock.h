@@ -1,4 +1,4 @@
-// DataLock: one launcher holds a data folder, by FOLDER/launch.lock (folder_lock.h).
+// DataLock lets one launcher at a time use a data folder, by FOLDER/launch.lock (folder_lock.h).
 // Thread-safety: one thread.
 #ifndef SLOTWISE_SERVER_LAUNCH_DATA_LOCK_H_
 #define SLOTWISE_SERVER_LAUNCH_DATA_LOCK_H_
@@ -13,17 +13,17 @@ namespace slotwise::launch {
 
 class DataLock {
  public:
-  // Makes the folder if its parent exists, and takes the lock. Waits 10 s for one that is held, and logs so.
-  // FAILED_PRECONDITION: another launcher holds it, which the message names. UNAVAILABLE: the folder cannot
-  // be used, and why.
+  // Makes the folder if its parent exists, and takes the lock. If the lock is held, waits up to 10 s and logs
+  // that. FAILED_PRECONDITION: another launcher, which the message names, holds it. UNAVAILABLE: the folder
+  // cannot be used; the message says why.
   static Result<DataLock> Take(const std::string& folder);
 
-  // The folder's canonical path.
+  // Returns the folder's canonical path.
   const std::string& folder() const { return folder_; }
-  // Names what is started on this folder: what the folder keeps in launch.id, ":", and its path. A copy of
-  // the folder has another, and so does a folder that was moved.
+  // Returns the id of processes that are started on this folder: the token in launch.id, ":", and the path. A
+  // copied or moved folder has another id.
   const std::string& id() const { return id_; }
-  // Who held the lock last and did not give it back; empty if none did.
+  // Returns the last holder that did not release the lock; empty: there was none.
   const std::string& last_holder() const { return lock_.last_holder(); }
 
  private:

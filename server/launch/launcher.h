@@ -1,4 +1,4 @@
-// Launcher: kills what is left of old ranks, starts new ones, and does so again when they end unasked.
+// Launcher kills leftover ranks of an earlier run, starts new ones, and does so again when they end unasked.
 //
 // Thread-safety: one thread, the program's only one.
 #ifndef SLOTWISE_SERVER_LAUNCH_LAUNCHER_H_
@@ -26,24 +26,24 @@ class Launcher {
   int Run();
 
  private:
-  // Kills old ranks on this machine, or on every host of the hostfile. Returns whether all are gone.
+  // Kills leftover ranks on this machine, or on every host of the hostfile. Returns whether all are gone.
   bool Sweep();
   bool SweepHosts();
-  // Runs the server until it ends, or cannot be started.
+  // Runs the server until it ends; or fails to start it.
   RunEnd RunServer();
-  // Sees to output and signals until the process has ended. Returns its exit code.
+  // Handles output and signals until the process has ended. Returns its exit code.
   int Attend(Process& server, RunEnd& end);
-  // Passes on what this program was told.
+  // Passes signals on to the server.
   void SeeToStops(Process& server);
-  // Sees to what keeps the process from ending, or from serving.
+  // These two handle a server that does not end, or does not serve.
   void SeeToStuck(Process& server, const RunEnd& end);
   void SeeToRanks(Process& server, const RunEnd& end);
   void KillServer(Process& server);
-  // Takes output as far as it has come. Returns false at its end.
+  // Reads the output that has come. Returns false at its end.
   bool TakeOutput(Process& server, RunEnd& end);
   void TakeLines(RunEnd& end);
   void NoteServing(const std::string& addresses, RunEnd& end);
-  // Returns whether to go on.
+  // Waits before a restart. Returns false if the launcher gives up or is told to stop.
   bool WaitToRestart(const RunEnd& end, Clock::duration ran_for);
 
   std::vector<std::string> ServerCommand() const;
@@ -52,14 +52,14 @@ class Launcher {
   const DataLock& lock_;
   Restarts restarts_{options_.restarts};
   StopRequest stop_;
-  // Of the run that goes on.
-  std::string line_;  // of the server's output, as far as it has come
+  // State of the present run.
+  std::string line_;  // the unfinished line of the server's output
   Clock::time_point began_;
   std::optional<Clock::time_point> serving_since_;
-  std::optional<RankWatch> ranks_;  // of a server that mpirun starts
-  bool told_ = false;               // it was told to finish
+  std::optional<RankWatch> ranks_;  // if mpirun starts the server
+  bool told_ = false;               // the server was told to finish
   bool killed_ = false;
-  bool never_had_ranks_ = false;  // it was killed for that
+  bool never_had_ranks_ = false;  // it was killed because no rank ever started
   bool seen_stopped_ = false;
 
   std::optional<Clock::time_point> last_end_;

@@ -13,24 +13,23 @@
 namespace slotwise::launch {
 
 struct Options {
-  std::string data;      // the data folder, as it was written
+  std::string data;      // the data folder, as given
   int ranks = 0;         // 0: mpirun decides by the hostfile, or one rank
-  std::string hostfile;  // empty: this machine alone
+  std::string hostfile;  // empty: only this machine
   std::vector<std::string> mpirun_arguments;
   RestartLimits restarts;
-  std::chrono::milliseconds start_limit{0};  // a server that does not serve after this long is killed
-  // mpirun is killed if it has not ended this long after its ranks, or after a stop that found none.
+  std::chrono::milliseconds start_limit{0};  // a server that does not serve by then is killed
+  // mpirun is killed if it runs this long after its last rank, or after a stop without a rank.
   std::chrono::milliseconds patience{10'000};
-  std::chrono::milliseconds rank_limit{120'000};  // and if it has started none after this long
+  std::chrono::milliseconds rank_limit{120'000};  // and if it has started no rank by then
   std::vector<std::string> server;                // the server's program and its arguments
-  std::string sweep;                              // an id: only kill what carries it on this machine
+  std::string sweep;  // an id: only kills the processes with this id on this machine
 
   // Returns whether mpirun is needed.
   bool WithMpi() const { return ranks > 1 || !hostfile.empty() || !mpirun_arguments.empty(); }
 };
 
-// Returns the options, or an exit code after --help, --version or a mistake, which ParseOptions answers
-// itself.
+// Returns the options; or an exit code after --help, --version or an error, for which it prints the answer.
 std::variant<Options, int> ParseOptions(int argc, char** argv);
 
 }  // namespace slotwise::launch

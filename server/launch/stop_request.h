@@ -1,7 +1,8 @@
-// StopRequest: SIGTERM and SIGINT as a file descriptor, beside what else this program waits for.
+// StopRequest receives SIGTERM and SIGINT through a file descriptor, so that one wait covers signals and
+// output.
 //
-// SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and logged, as by the ranks.
-// Signals within a second of the first one count as the first one: `timeout` signals its child and then its
+// SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and logged, as in the ranks.
+// Signals within a second of the first one count as one, because `timeout` signals its child and then its
 // group.
 // Thread-safety: one thread, the program's only one.
 #ifndef SLOTWISE_SERVER_LAUNCH_STOP_REQUEST_H_
@@ -14,17 +15,17 @@ namespace slotwise::launch {
 
 class StopRequest {
  public:
-  // Blocks the signals, and SIGCHLD. Throws std::system_error if there are no file descriptors left.
+  // Blocks these signals and SIGCHLD. Throws std::system_error if there are no file descriptors left.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Waits until a signal comes (that of a child's end too), until `file` can be read or has ended (none if
-  // negative), or until `most` is over.
+  // Waits until a signal comes (SIGCHLD too), until `file` can be read or has ended (ignored if negative), or
+  // for at most `most`.
   void Wait(int file, std::chrono::milliseconds most);
 
-  // The first signal, if there was one, and the one that came more than a second later.
+  // Returns the first signal, and the first one that came more than a second later, if there were such.
   std::optional<int> first() const { return first_; }
   std::optional<int> second() const { return second_; }
 

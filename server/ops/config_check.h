@@ -9,9 +9,9 @@
 
 namespace slotwise {
 
-// Adds an error, with place, field and value, for each value that is wrong. Of tables, checks only that no
-// two have the same name, and that there are not too many. REQUIRES: the command line's values and defaults
-// are filled in.
+// Adds an error, with place, field and value, for each wrong value. Of tables, checks only the number of
+// tables, and that no two have the same name. REQUIRES: the command line's values and the defaults are filled
+// in.
 void CheckConfig(const v1::ServerConfig& config, const ConfigPlaces& where, ConfigErrors& errors);
 
 }  // namespace slotwise

@@ -1,4 +1,4 @@
-// ConfigPlaces says where a configuration's values come from: a place in its file, or a flag.
+// ConfigPlaces knows where a configuration's values come from: a place in the file, or a flag.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_OPS_CONFIG_PLACES_H_
 #define SLOTWISE_SERVER_OPS_CONFIG_PLACES_H_
@@ -14,31 +14,33 @@
 
 namespace slotwise {
 
-// A field of a message; of a repeated one its element.
+// A field of a message, or an element of a repeated field.
 struct ConfigStep {
   int field;
   int index = -1;  // -1: the field is not repeated
 
   bool operator==(const ConfigStep&) const = default;
 };
-// From ServerConfig to a field: {kSecurityFieldNumber}, {kPrincipalsFieldNumber, 2}, {kNameFieldNumber}.
+// A path from ServerConfig to a field: {kSecurityFieldNumber}, {kPrincipalsFieldNumber, 2},
+// {kNameFieldNumber}.
 using ConfigPath = std::vector<ConfigStep>;
 
 class ConfigPlaces {
  public:
   using Tree = google::protobuf::TextFormat::ParseInfoTree;
-  // `tree` may be null: there is no file, or none that could be read.
+  // `tree` is null if there is no file, or the file could not be read.
   ConfigPlaces(std::string file, std::shared_ptr<const Tree> tree)
       : file_(std::move(file)), tree_(std::move(tree)) {}
 
-  // Says that a flag has replaced the value of a field.
+  // Notes that a flag has replaced the value of a field.
   void SetFlag(ConfigPath path, std::string flag) { flags_.emplace_back(std::move(path), std::move(flag)); }
-  // Says that the file has a field by an older name.
+  // Notes that the file has a field under an older name.
   void SetOlderName(ConfigPath path, ConfigPath older) {
     older_names_.emplace_back(std::move(path), std::move(older));
   }
 
-  // Returns the place of a field, or of the innermost message around it that the file has.
+  // Returns the place of a field; if the file lacks the field, of the innermost message around it that the
+  // file has.
   ConfigPlace At(const ConfigPath& path) const;
 
  private:

@@ -1,5 +1,4 @@
-// Parses the text of a configuration's file, and finds all that is wrong with it: protobuf's parser stops at
-// the first error.
+// Parses the text of a configuration file and finds all of its errors; protobuf's parser stops at the first.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_CONFIG_TEXT_H_
 #define SLOTWISE_SERVER_OPS_CONFIG_TEXT_H_
@@ -15,15 +14,14 @@
 
 namespace slotwise {
 
-// Parses `text`, and adds what is wrong with it to `errors`. `values` has all the rest: a field with an error
-// is left out, and a name that is none of its field's is taken for a legal one. Returns where the values
-// stand; null if the text cannot be read on behind an error, and nothing should be concluded from what it
-// lacks. Then `values` is empty.
+// Parses `text` into `values` and adds its errors to `errors`. A field with an error is left out, and an
+// unknown name of an enum's value is replaced by a legal one. Returns the places of the values. Returns null,
+// with empty `values`, if the text after an error cannot be parsed: then a missing field means nothing.
 std::shared_ptr<const ConfigPlaces::Tree> ParseConfigText(const std::string& text, const std::string& file,
                                                           v1::ServerConfig& values, ConfigErrors& errors);
 
-// Returns the values that a field may name: "BACKEND_AUTO, BACKEND_CPU or BACKEND_CUDA". Zero, which stands
-// for a field that is left out, is none.
+// Returns the legal names of a field's values: "BACKEND_AUTO, BACKEND_CPU or BACKEND_CUDA". Zero, which
+// stands for a field that is left out, is not among them.
 std::string LegalNames(const google::protobuf::EnumDescriptor& type);
 
 }  // namespace slotwise

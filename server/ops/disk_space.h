@@ -1,7 +1,6 @@
-// DiskSpace: how much room the file system of a folder has, as of the last seconds.
+// DiskSpace reads the free space of a folder's file system every few seconds.
 //
-// A thread of its own asks, because a file system of a network may not answer, and a reader must not
-// wait.
+// Its own thread reads, because a network's file system may not answer, and callers must not wait.
 // Thread-safety: Read, any thread.
 #ifndef SLOTWISE_SERVER_OPS_DISK_SPACE_H_
 #define SLOTWISE_SERVER_OPS_DISK_SPACE_H_
@@ -23,15 +22,16 @@ class DiskSpace {
 
   struct Reading {
     std::uint64_t bytes = 0;
-    std::uint64_t free_bytes = 0;  // that this process's user may take, quotas aside
+    std::uint64_t free_bytes = 0;  // free for this process's user, without regard to quotas
   };
 
   explicit DiskSpace(std::string folder);
-  ~DiskSpace();  // waits for an answer that is under way
+  ~DiskSpace();  // waits for a reading that is under way
   DiskSpace(const DiskSpace&) = delete;
   DiskSpace& operator=(const DiskSpace&) = delete;
 
-  // Nothing: the file system has not answered within kStale, or says that there is no such folder.
+  // Returns the newest reading; nothing if the file system has not answered within kStale, or has no such
+  // folder.
   std::optional<Reading> Read() const;
 
  private:
@@ -40,7 +40,7 @@ class DiskSpace {
   const std::string folder_;
   mutable std::mutex mutex_;
   std::condition_variable stops_;
-  bool stopping_ = false;  // guarded by mutex_, as the next two
+  bool stopping_ = false;  // guarded by mutex_, as are the next two
   std::optional<Reading> newest_;
   std::chrono::steady_clock::time_point read_at_;
   std::thread thread_;

@@ -1,5 +1,5 @@
-// Turns the end of a file, such as standard input, into a function call: a server whose standard input is a
-// pipe learns so that the program at the other end has ended, however it ended.
+// Calls a function at the end of a file such as standard input. A server whose standard input is a pipe
+// thereby learns that the program at the other end has ended, in whatever way.
 //
 // Thread-safety: make and destroy it on one thread.
 #ifndef SLOTWISE_SERVER_OPS_END_OF_INPUT_H_
@@ -12,9 +12,9 @@ namespace slotwise {
 
 class EndOfInput {
  public:
-  // Reads and forgets what comes from `input`, a file descriptor that it does not close, and calls `on_end`
-  // once, on a thread of its own, at its end. An input that cannot be read counts as ended. Throws
-  // std::system_error if there are no file descriptors left.
+  // Reads and discards `input`, a file descriptor that it does not close, and calls `on_end` once at its end,
+  // on a thread of its own. An input that cannot be read counts as ended. Throws std::system_error if there
+  // are no file descriptors left.
   EndOfInput(int input, std::function<void()> on_end);
   ~EndOfInput();
   EndOfInput(const EndOfInput&) = delete;

@@ -1,5 +1,5 @@
-// Says over HTTP whether a rank is alive (/livez) and whether it serves (/readyz), for orchestrators whose
-// probes have no certificate and no token. The port tells nothing else, and so does not ask who calls.
+// Tells over HTTP whether a rank is alive (/livez) and whether it serves (/readyz), for orchestrators whose
+// probes have no certificate and no token. The port tells nothing else, so it answers every caller.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_HEALTH_PORT_H_
 #define SLOTWISE_SERVER_OPS_HEALTH_PORT_H_
@@ -13,9 +13,9 @@
 
 namespace slotwise {
 
-// Listens. /livez is answered 200 as long as the process answers at all: a rank that is stuck ends itself.
-// /readyz is answered 200 while `serves()`, which is called from any thread, and else 503.
-// FAILED_PRECONDITION: the address cannot be had; one sentence.
+// Listens. /livez is always answered 200: a rank that is stuck ends itself. /readyz is answered 200 while
+// `serves()` is true, else 503; `serves` is called from any thread. FAILED_PRECONDITION, in one sentence: it
+// cannot listen at the address.
 Result<std::unique_ptr<HttpPort>> OpenHealthPort(const HostPort& address, std::function<bool()> serves);
 
 }  // namespace slotwise

@@ -22,10 +22,10 @@ struct HostPort {
 // for any other text.
 Result<HostPort> ParseHostPort(std::string_view text);
 
-// Returns `text` in quotes, with every byte that is not printable ASCII as \x..
+// Returns `text` in quotes, with every byte that is not printable ASCII written as \x..
 std::string QuotedHost(std::string_view text);
 
-// Returns true for the addresses that mean all of a machine's addresses: 0.0.0.0 and [::].
+// Returns whether `host` means all addresses of a machine: 0.0.0.0 or [::].
 bool IsWildcard(std::string_view host);
 
 }  // namespace slotwise

@@ -1,5 +1,5 @@
-// HttpPort answers GET requests at an address: at each of some paths by a function, elsewhere by 404.
-// Thread-safety: the thread that owns it; functions are called from threads of its own.
+// HttpPort answers GET requests at an address: some paths by a function, all others by 404.
+// Thread-safety: for the thread that owns it; functions are called from its own threads.
 #ifndef SLOTWISE_SERVER_OPS_HTTP_PORT_H_
 #define SLOTWISE_SERVER_OPS_HTTP_PORT_H_
 
@@ -16,24 +16,24 @@
 namespace slotwise {
 
 struct HttpRequest {
-  std::string_view authorization;  // the field's text; empty without one
+  std::string_view authorization;  // the field's text; empty: there is no such field
 };
 
 struct HttpAnswer {
   const char* status = "200 OK";
   std::string body = {};
   const char* type = "text/plain; charset=utf-8";
-  std::string fields = {};  // more of the head, each with CR LF
+  std::string fields = {};  // more header fields, each with CR LF
 };
 
 class HttpPort {
  public:
   using Function = std::function<HttpAnswer(const HttpRequest&)>;
-  // By path, such as "/metrics". None of them waits.
+  // By path, such as "/metrics". The functions must not wait.
   using Functions = std::map<std::string, Function>;
 
-  // Listens. A function is called for each request, from any thread, by 16 at a time at most.
-  // FAILED_PRECONDITION, in one sentence that names `field` of the configuration: the address cannot be had.
+  // Listens. Calls a path's function for each request, from any thread, for at most 16 requests at a time.
+  // FAILED_PRECONDITION, in one sentence with the configuration's `field`: it cannot listen at the address.
   static Result<std::unique_ptr<HttpPort>> Open(const HostPort& address, std::string_view field,
                                                 Functions functions);
   // Waits for requests that are being answered.
@@ -41,7 +41,7 @@ class HttpPort {
   HttpPort(const HttpPort&) = delete;
   HttpPort& operator=(const HttpPort&) = delete;
 
-  // Returns the port that it listens at.
+  // Returns the port where it listens.
   std::uint16_t port() const;
 
  private:

@@ -1,7 +1,7 @@
-// LogThread: takes the process's log lines off its threads and writes them to stderr, so that no thread waits
-// for the log's reader. Lines wait in a queue of kMostLines. When the queue is full because no reader
-// reads, the oldest line is dropped, and the next line that is written follows one that says how many were.
-//
+// LogThread writes the process's log lines to stderr from its own thread, so that no thread waits for the
+// log's reader. Up to kMostLines lines wait in a queue. If the queue is full because the reader does not
+// read, the oldest line is dropped; the next written line then comes after a line with the number of dropped
+// ones.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_LOG_THREAD_H_
 #define SLOTWISE_SERVER_OPS_LOG_THREAD_H_
@@ -19,15 +19,13 @@ class LogThread {
  public:
   static constexpr std::size_t kMostLines = 4096;
 
-  // Returns the process's one. It lives until the process ends, and so may be held up by a write that never
-  // ends.
+  // Returns the process's only one. It lives until the process ends, because a write to stderr may never end.
   static LogThread& Get();
 
-  // Returns a logger whose lines have this form.
+  // Returns a logger that formats its lines with `formatter`.
   std::shared_ptr<spdlog::logger> MakeLogger(std::unique_ptr<spdlog::formatter> formatter);
 
-  // Waits until all lines that were logged before are written, but no longer than `most`. Returns whether
-  // they are.
+  // Waits, at most for `most`, until all earlier lines are written. Returns whether they are.
   bool Await(std::chrono::milliseconds most);
 
  private:

@@ -1,8 +1,8 @@
-// The process logs to stderr, in lines that have time, level and rank, as text or as JSON objects.
+// Logs of the process go to stderr, in lines with time, level and rank, as text or as JSON objects.
 //
-// Code logs through spdlog's own functions (spdlog::info and so on), which SetUpLogging configures. A thread
-// of the log's own writes the lines, so no other thread waits for their reader (log_thread.h).
-// Thread-safety: call SetUpLogging while only one thread logs; the rest is safe from any thread.
+// Code logs with spdlog's own functions (spdlog::info and so on), which SetUpLogging configures. The log's
+// own thread writes the lines, so no other thread waits for their reader (log_thread.h).
+// Thread-safety: SetUpLogging is called while only one thread logs; the rest is safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_LOGGING_H_
 #define SLOTWISE_SERVER_OPS_LOGGING_H_
 
@@ -29,8 +29,8 @@ struct LogOptions {
 //     {"time":"2026-01-31T23:59:59.123Z","level":"info","rank":0,"message":"ready at 127.0.0.1:7070"}
 void SetUpLogging(const LogOptions& options);
 
-// Waits until all that was logged is written, but no longer than `most`. Returns whether it is. A process
-// calls this before it ends.
+// Waits, at most for `most`, until all earlier lines are written. Returns whether they are. A process calls
+// this before it ends.
 bool FlushLog(std::chrono::milliseconds most);
 
 // Returns `text` as a JSON string, quotes included.

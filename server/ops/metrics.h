@@ -1,5 +1,5 @@
-// What a rank tells Prometheus: its counts (slotwise/server_stats.h, server/counters) by Prometheus's
-// conventions, with times in seconds and sizes in bytes.
+// Makes a rank's metrics for Prometheus from its counters (slotwise/server_stats.h, server/counters), by
+// Prometheus's conventions: times in seconds, sizes in bytes.
 // Thread-safety: a plain value and a free function.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_H_
@@ -19,34 +19,34 @@
 
 namespace slotwise {
 
-// What does not change while a rank runs.
+// Facts that do not change while a rank runs.
 struct RankFacts {
   std::string version;
   std::string device;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  // Of this host's ranks, which have neighbouring numbers: which it is, how many there are, and the port of
-  // the first one's metrics; 0: each has a port of its own.
+  // This rank's number among this host's ranks, which have neighbouring numbers; their count; and the port of
+  // the first one's metrics; 0: each has a free port of its own.
   std::uint32_t local_rank = 0;
   std::uint32_t local_size = 1;
   std::uint16_t first_port = 0;
 };
 
-// What a rank knows of itself at a moment.
+// A rank's counters and measurements at one moment.
 struct RankReading {
   RankStats calls = {};
   EngineStats engine = {};
-  std::uint64_t device_bytes = 0;       // of the device's memory, of all processes
-  std::uint64_t device_free_bytes = 0;  // that can still be taken
-  std::uint64_t for_tables_bytes = 0;   // the same, by tables
+  std::uint64_t device_bytes = 0;       // the device's whole memory
+  std::uint64_t device_free_bytes = 0;  // free for all processes
+  std::uint64_t for_tables_bytes = 0;   // free for tables
   RefusedAccessCounts refused = {};
   ProcessUsage process = {};
   std::optional<DiskSpace::Reading> disk = {};  // of the data folder
 };
 
-// Returns the metrics of one reading. All but the process's have the label "rank". Of what callers send, only
-// names of tables that there are become labels. A histogram's bounds are powers of two of a nanosecond, at
-// which RankStats' buckets end; a duration of just a bound counts as longer.
+// Returns the metrics of one reading. All but those of the process have the label "rank". The only names from
+// callers that become labels are those of existing tables. A histogram's bounds are the powers of two in
+// nanoseconds at which RankStats' buckets end; a duration that equals a bound counts as longer.
 std::vector<prometheus::MetricFamily> MetricsOf(const RankFacts& facts, const RankReading& reading);
 
 }  // namespace slotwise

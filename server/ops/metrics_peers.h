@@ -1,5 +1,5 @@
-// MetricsPeers reads the metrics of a server's ranks, of which each serves its own, so that any rank can say
-// what the server does. Ranks know each other by a token that only they share.
+// MetricsPeers reads the metrics of all ranks of a server, so that any rank can report the whole server. Each
+// rank serves its own metrics; ranks know each other by a token that only they have.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PEERS_H_
@@ -18,24 +18,24 @@ namespace slotwise {
 
 class MetricsPeers {
  public:
-  // A rank that does not answer within about this time is said not to.
+  // A rank that does not answer within about this time counts as silent.
   static constexpr std::chrono::milliseconds kTimeout{2000};
-  // So many readings go on at once. Each waits for the other ranks' HTTP ports, which answer few at once: if
-  // readings could take all of a port's places, ranks would wait for each other.
+  // The most readings at a time. Each waits for the other ranks' HTTP ports, which answer few requests at
+  // once. If readings could take all places of a port, ranks would wait for each other.
   static constexpr int kMostAtOnce = 4;
 
-  // `token` is what all ranks of this start of the server have.
+  // `token` is the same on all ranks of this server instance.
   explicit MetricsPeers(std::string token) : token_(std::move(token)) {}
 
-  // Sets where the ranks' metrics are, host:port by rank; this rank's own is not used.
+  // Sets the addresses of the ranks' metrics, host:port by rank. This rank's own address is not used.
   void Set(std::uint32_t mine, std::vector<std::string> addresses);
 
-  // Returns whether the field `authorization` of a request has the ranks' token. Takes a time that does not
-  // depend on how much of it is right.
+  // Returns whether a request's `authorization` field has the ranks' token, in a time that does not depend on
+  // how much of the token is right.
   bool Knows(std::string_view authorization) const;
 
-  // Returns every rank's metrics, in rank order, of which `own` are this rank's. UNAVAILABLE, with the first
-  // rank that does not answer, beyond kMostAtOnce, or before Set.
+  // Returns every rank's metrics, in rank order; `own` are this rank's. UNAVAILABLE: a rank does not answer
+  // (the message names the first), kMostAtOnce readings are under way, or Set was not called.
   Result<std::vector<std::string>> ReadAll(std::string own) const;
 
  private:

@@ -1,5 +1,4 @@
-// Serves a rank's metrics over HTTP, at /metrics, to Prometheus and others, those of all ranks
-// together at /server, and a page for people at /.
+// Serves metrics over HTTP: a rank's own at /metrics, all ranks' sum at /server, and a page for people at /.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_OPS_METRICS_PORT_H_
 #define SLOTWISE_SERVER_OPS_METRICS_PORT_H_
@@ -16,9 +15,9 @@
 
 namespace slotwise {
 
-// Listens. `read` is called for each request, from any thread, by 16 at a time at most, and does
-// not wait. `access`, which outlives the port, says who may observe, and so may who has the peers' token.
-// FAILED_PRECONDITION: the address cannot be had; one sentence.
+// Listens. `read` is called for each request, from any thread, at most 16 times at once, and must not wait.
+// Callers need the right to observe, by `access`, which outlives the port, or the peers' token.
+// FAILED_PRECONDITION, in one sentence: it cannot listen at the address.
 Result<std::unique_ptr<HttpPort>> OpenMetricsPort(const HostPort& address, const RankFacts& facts,
                                                   std::function<RankReading()> read,
                                                   const AccessControl& access,

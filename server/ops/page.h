@@ -1,4 +1,4 @@
-// The page that shows a rank to people: page.html, in the program. Thread-safety: a free function.
+// Has page.html, which shows a rank to people. Thread-safety: a free function.
 #ifndef SLOTWISE_SERVER_OPS_PAGE_H_
 #define SLOTWISE_SERVER_OPS_PAGE_H_
 
@@ -6,7 +6,7 @@
 
 namespace slotwise {
 
-// Returns page.html, in which @NONCE@ stands for the word that lets its script and style run.
+// Returns page.html. Its @NONCE@ must be replaced by the nonce that lets its script and style run.
 std::string_view Page();
 
 }  // namespace slotwise

@@ -1,11 +1,10 @@
-// Turns SIGTERM and SIGINT into a function call: the first signal asks the server to finish, and a later one
-// ends the process at once.
+// Calls a function at the first SIGTERM or SIGINT, so that the server finishes. A later signal ends the
+// process at once.
 //
 // One stop often comes as several signals: `timeout` signals its child and then its group, and a terminal's
 // Ctrl-C reaches mpirun's children both directly and through mpirun. So signals within a second of the first
-// one count as the first one. SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and
-// logged.
-// Thread-safety: make and destroy it on one thread.
+// one count as one. SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and logged.
+// Thread-safety: made and destroyed by one thread.
 #ifndef SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 #define SLOTWISE_SERVER_OPS_STOP_SIGNALS_H_
 
@@ -17,9 +16,8 @@
 
 namespace slotwise {
 
-// Blocks these signals in this thread and in the threads that it starts from now on, so that StopSignals'
-// thread gets them. A signal that comes before StopSignals exists waits for it. Call this before any thread
-// starts.
+// Blocks these signals in this thread and in the threads that it starts later, so that StopSignals' thread
+// gets them. A signal that comes before StopSignals exists waits for it. Call this before any thread starts.
 void HoldStopSignals();
 
 struct StopSignal {
@@ -29,7 +27,7 @@ struct StopSignal {
 
 class StopSignals {
  public:
-  // Calls `on_first` on a thread of its own. REQUIRES: HoldStopSignals was called.
+  // Calls `on_first` on its own thread. REQUIRES: HoldStopSignals was called.
   explicit StopSignals(std::function<void(const StopSignal&)> on_first);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
