@@ -1,5 +1,5 @@
-// slotwise-server picks the transport and the device, wires the rooms, and runs the engine until told to
-// stop.
+// slotwise-server chooses the transport and the device, wires the rooms, and runs the engine until it is told
+// to stop.
 //
 // A start has four parts. Each rank gets ready by itself (configuration, device). The ranks connect (each
 // opens the exchange and its port). The engine runs and makes the configuration's tables. The gate opens.
@@ -50,7 +50,7 @@
 namespace slotwise {
 namespace {
 
-// The longest that replies may take to reach their callers after the engine has stopped.
+// The longest time for replies to reach their callers after the engine has stopped.
 constexpr std::chrono::seconds kShutdownGrace{5};
 
 // The longest that ranks wait for each other during the start, because devices take different times to start.
@@ -59,10 +59,10 @@ constexpr std::chrono::minutes kStartLimit{5};
 // The longest that a rank waits for another one's recovery: a large table takes as long as the disk takes to
 // read it. A rank that dies meanwhile is noticed by the heartbeat.
 constexpr std::chrono::hours kRecoveryLimit{12};
-// The longest that this process waits at its end for somebody to take its log.
+// The longest time that this process, at its end, waits for the log's reader.
 constexpr std::chrono::seconds kLastWords{2};
 
-// The programs that start MPI programs, by Open MPI 4's names and 5's.
+// The programs that start MPI programs, by their names in Open MPI 4 and 5.
 constexpr std::array<std::string_view, 6> kLaunchers{"mpirun", "mpiexec", "orterun",
                                                      "orted",  "prterun", "prted"};
 
@@ -90,14 +90,14 @@ void MakeTables(Engine& engine, const std::vector<TableOptions>& tables,
   }
 }
 
-// Returns what an error says, or, if there were no threads, that.
+// Returns an exception's message; if threads could not be started, says that.
 std::string WordsOf(const std::exception& error) {
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   const bool no_threads = system != nullptr && system->code() == std::errc::resource_unavailable_try_again;
   return no_threads ? NoMoreThreads(*system).message() : error.what();
 }
 
-// Ends this process and the other ranks, after an error that only this rank has seen while others wait for
+// Ends this process and the other ranks after an error that only this rank has seen, while others wait for
 // it.
 [[noreturn]] void EndAllRanks(const std::exception& error) {
   spdlog::critical("{}", WordsOf(error));
@@ -132,7 +132,7 @@ void WriteAddresses(const std::vector<RankPlace>& ranks) {
 
 struct Ending {
   int exit_code = 0;
-  bool launcher_is_stopping = false;  // true if it is stopping on any rank; then no rank answers MPI_Finalize
+  bool launcher_is_stopping = false;  // true if it is stopping on any rank, and does not answer MPI_Finalize
 };
 
 Ending Serve(const Flags& flags, Collective& collective) {
@@ -184,7 +184,7 @@ Ending Serve(const Flags& flags, Collective& collective) {
   } catch (const std::exception& error) {
     EndAllRanks(error);
   }
-  rooms.heartbeat.reset();  // the ranks part, each when it has finished
+  rooms.heartbeat.reset();  // ranks end separately, each when it has finished
   LimitCollectives(collective, limit + kShutdownGrace);
   rooms.rpc->Shutdown(kShutdownGrace);
   spdlog::info("stopped");
@@ -201,7 +201,7 @@ int CheckConfig(const Flags& flags) {
   for (const std::string& warning : errors.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (!errors.empty()) return 1;
   std::cout << flags.config_path << " is right: " << configured.tables.size() << " table(s)\n";
-  // The file may be for another host, so this is no error. A GPU's tables need none of the host's memory.
+  // The file may be for another host, so this is no error. Tables on a GPU take no memory of the host.
   v1::ServerConfig values = configured.config.values;
   const std::uint64_t host = HostMemoryBytesInAll();
   const MemoryShare all{.device = host, .host = host, .gpu = UsesGpu(values.backend())};
@@ -220,8 +220,8 @@ int Main(int argc, char** argv, StandardOutput& output) {
     std::fprintf(stderr, "slotwise-server: %s\n", enough.message().c_str());
     return 1;
   }
-  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may go, and the server lives on
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more (ulimit -f) is an error of its own
+  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may end before the server
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow (ulimit -f) is reported as an error
   HoldStopSignals();              // before MPI and gRPC start threads
   if (!LaunchedByMpi()) return Serve(flags, *MakeSoloCollective()).exit_code;
   const MpiSession mpi;

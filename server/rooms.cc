@@ -27,7 +27,7 @@
 namespace slotwise {
 namespace {
 
-// The default deadline of a call is this much later than a step's timeout.
+// The default deadline of a call is a step's timeout and this.
 constexpr std::chrono::seconds kDefaultDeadlineMargin{30};
 
 // Returns this process's share of the processors that it may run on.
@@ -47,7 +47,7 @@ Result<std::unique_ptr<Device>> MakeDevice(const v1::ServerConfig& config, const
   return MakeCpuDevice(threads > 0 ? threads : ThreadsPerRank(ranks_here), ranks_here);
 }
 
-// What every rank can count on. Ranks of a host share its memory, and its devices if there are fewer.
+// Returns the smallest share of all ranks. Ranks of a host share its memory, and its devices if fewer.
 MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
   const auto ranks_here = static_cast<std::uint64_t>(collective.local_size());
   const auto devices =
@@ -63,8 +63,8 @@ MemoryShare LeastMemoryShare(const Device& device, Collective& collective) {
   return least;
 }
 
-// Sets the limits that follow the memory, and sets aside what the server promises beside tables. Collective.
-// All ranks have an error, or none has. REQUIRES: all ranks have GPUs, or none has.
+// Sets the limits that depend on the memory, and sets memory aside for what the server keeps besides tables.
+// Collective: all ranks have an error, or none has. REQUIRES: all ranks have GPUs, or none has.
 Result<sizing::SetAside> DivideMemory(Collective& collective, Rooms& rooms) {
   const MemoryShare memory = LeastMemoryShare(*rooms.device, collective);
   const auto plan = FitLimits(memory, rooms.config);
@@ -78,7 +78,7 @@ Result<sizing::SetAside> DivideMemory(Collective& collective, Rooms& rooms) {
   return plan->aside;
 }
 
-// Keeps so much memory from tables. On a GPU's host they take none.
+// Keeps this much memory from tables. On a host with a GPU, tables take none of it.
 void KeepFromTables(std::uint64_t mib, const Rooms& rooms) {
   const bool keeps = !rooms.config.durability().folder().empty();
   KeepHostMemoryFromTables(mib << 20, keeps ? sizing::kListedBytesKeeping : sizing::kListedBytes);
@@ -140,7 +140,7 @@ Result<RpcOptions> RpcOptionsOf(const v1::ServerConfig& config, int local_rank) 
   return options;
 }
 
-// No other server draws such a name: a client that finds a server there is on the rank's host.
+// No other server draws this name, so a client that finds a server there is on the rank's host.
 std::string LocalName(std::uint64_t instance, Rank rank) {
   std::array<char, 64> name{};
   std::snprintf(name.data(), name.size(), "slotwise-%016llx-%d", static_cast<unsigned long long>(instance),
@@ -148,19 +148,19 @@ std::string LocalName(std::uint64_t instance, Rank rank) {
   return name.data();
 }
 
-// Returns the host that others dial to reach what listens at `host`.
+// Returns the host by which others reach a listener at `host`.
 std::string DialledHost(const std::string& host) {
   std::array<char, 256> name{};
   return IsWildcard(host) && gethostname(name.data(), name.size() - 1) == 0 ? name.data() : host;
 }
 
-// Returns the address that clients dial.
+// Returns the address that clients connect to.
 std::string AdvertisedAddress(const v1::ServerConfig& config, const RpcOptions& rpc, std::uint16_t port) {
   const std::string& host = config.advertise_host();
   return (host.empty() ? DialledHost(rpc.host) : host) + ":" + std::to_string(port);
 }
 
-// Returns where other ranks find this one's metrics; empty: nowhere.
+// Returns the address of this rank's metrics for other ranks; empty: there is none.
 std::string MetricsAddress(const v1::ServerConfig& config, const HttpPort* metrics) {
   if (metrics == nullptr) return {};
   const auto listen = ParseHostPort(config.metrics_listen());
@@ -178,7 +178,7 @@ void LogDistribution(const std::string& exchange, const DistributionOptions& dis
   spdlog::info("partial sums of bags travel as {}", ToString(distribution.partials));
 }
 
-// `lock` is null on ranks that do not hold the folder's; else it outlives the options.
+// `lock` is null on ranks that do not hold the folder's lock; else it outlives the options.
 DurabilityOptions DurabilityOptionsOf(const v1::ServerConfig& server, const FolderLock* lock,
                                       const LostRank& lost) {
   const v1::Durability& config = server.durability();
@@ -199,10 +199,10 @@ DurabilityOptions DurabilityOptionsOf(const v1::ServerConfig& server, const Fold
   return options;
 }
 
-// What remains of a server that was killed may hold its folder until it notices.
+// A server that was killed may hold its folder for a while.
 constexpr std::chrono::seconds kPatience{10};
 
-// Two servers on a folder would each acknowledge what the other one's state lacks.
+// Two servers on one folder would each acknowledge steps that the other's state lacks.
 Status HoldData(const Collective& collective, Rooms& rooms) {
   const std::string& folder = rooms.config.durability().folder();
   if (folder.empty() || Value(collective.rank()) != 0) return {};
@@ -213,7 +213,7 @@ Status HoldData(const Collective& collective, Rooms& rooms) {
   return {};
 }
 
-// Brings back what the data folder has, if there is one.
+// Restores the state in the data folder, if there is one.
 Status Recover(const v1::ServerConfig& config, const Collective& collective, const FolderLock* lock,
                const LostRank& lost, Engine& engine) {
   const std::string& folder = config.durability().folder();
@@ -236,8 +236,7 @@ Status Recover(const v1::ServerConfig& config, const Collective& collective, con
   return {};
 }
 
-// Says whether the rank serves, if somebody wants to know; from the start on, because a recovery may take
-// long.
+// Opens the health port, if one is configured; at the start, because a recovery may take long.
 Status OpenHealth(const Collective& collective, Rooms& rooms) {
   if (rooms.config.health_listen().empty()) return {};
   const auto address = PlaceOf(rooms.config.health_listen(), "health_listen", collective.local_rank());
@@ -249,7 +248,7 @@ Status OpenHealth(const Collective& collective, Rooms& rooms) {
   return {};
 }
 
-// Serves what the rank counts, if somebody wants it.
+// Opens the metrics port, if one is configured.
 Status OpenMetrics(const Collective& collective, Rooms& rooms) {
   if (rooms.config.metrics_listen().empty()) return {};
   const auto address = PlaceOf(rooms.config.metrics_listen(), "metrics_listen", collective.local_rank());
@@ -320,7 +319,7 @@ Result<RankPlace> Connect(Collective& collective, const LostRank& lost, Rooms& r
   const auto aside = DivideMemory(collective, rooms);
   if (!aside.ok()) return aside.status();
   const bool on_host = rooms.device->SharesHostMemory();
-  // What the folder brings back was in memory once, and may take the spare: no client calls meanwhile.
+  // The restored state was in memory before, so it may take the spare memory: no client calls meanwhile.
   if (on_host) KeepFromTables(aside->all() - aside->spare, rooms);
   EngineOptions engine = EngineOptionsOf(rooms.config);
   engine.distribution.costs =

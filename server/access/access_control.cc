@@ -26,7 +26,7 @@ bool HasScheme(std::string_view authorization, std::string_view scheme) {
                             [](char a, char b) { return Lower(a) == b; });
 }
 
-// Returns the password of "NAME:PASSWORD" in base64; empty: it is none.
+// Returns the password of "NAME:PASSWORD" in base64; empty: the text is not that.
 std::string PasswordIn(std::string_view base64) {
   constexpr std::size_t kMost = 2 * kMostTokenBytes;
   if (base64.empty() || base64.size() > kMost || base64.size() % 4 != 0) return {};
@@ -132,15 +132,15 @@ std::optional<Result<std::vector<TokenDigest>>> AccessControl::ReadIfChanged(Kno
   return ReadTokens(one.options.token_file);
 }
 
-// Only this thread writes tokens, so it reads them without the lock. Files may trade tokens, so all are read
-// before any is compared with another's: with what that one will have.
+// Only this thread writes tokens, so it reads them without the lock. Tokens may move between files, so all
+// files are read first, and then compared with the tokens that the others will have.
 void AccessControl::ReadWhatChanged() {
   std::vector<std::optional<Result<std::vector<TokenDigest>>>> read;
   for (Known& one : known_) read.push_back(ReadIfChanged(one));
   const auto tokens_of = [&](std::size_t i) -> const std::vector<TokenDigest>& {
     return read[i] && read[i]->ok() ? **read[i] : known_[i].tokens;
   };
-  for (bool again = true; again;) {  // a principal that keeps its tokens may keep what another would have had
+  for (bool again = true; again;) {  // if one keeps its old tokens, another may conflict
     again = false;
     for (std::size_t i = 0; i < known_.size(); ++i) {
       for (std::size_t j = 0; read[i] && read[i]->ok() && j < known_.size(); ++j) {
@@ -205,7 +205,7 @@ PrincipalPtr AccessControl::AuthenticateToken(std::string_view token) const {
   if (!digest.ok()) return Unknown(digest.status().message());
   PrincipalPtr found;
   {
-    // All are compared, so that the time says nothing of which one it is.
+    // Compares all, so that the time does not show which one matches.
     const std::shared_lock lock(tokens_mutex_);
     for (const Known& one : known_) {
       for (const TokenDigest& known : one.tokens) {

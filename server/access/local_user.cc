@@ -10,9 +10,9 @@
 namespace slotwise {
 namespace {
 
-// Returns the number of a user of this name; kUnknownUser: there is none.
+// Returns the number of the user with this name; kUnknownUser: there is none.
 std::uint32_t NumberOfName(const std::string& name) {
-  constexpr std::size_t kMost = 1 << 20;  // bytes that the system's answer may take
+  constexpr std::size_t kMost = 1 << 20;  // bytes of the system's answer
   for (std::vector<char> room(1024); room.size() <= kMost; room.resize(4 * room.size())) {
     passwd entry{};
     passwd* found = nullptr;

@@ -16,7 +16,7 @@ Status CannotRead(int error) {
   return InvalidArgument(std::string("it cannot be read: ") + std::strerror(error));
 }
 
-// Returns how many bytes were read, as many as `most` if there are; -1, with errno, if the system refuses.
+// Reads up to `most` bytes and returns their number; -1, with errno, if the system refuses.
 ssize_t ReadUpTo(int file, char* to, std::size_t most) {
   std::size_t size = 0;
   while (size < most) {
@@ -29,7 +29,7 @@ ssize_t ReadUpTo(int file, char* to, std::size_t most) {
   return static_cast<ssize_t>(size);
 }
 
-// Returns who may do what with a file, as chmod takes it: "0640".
+// Returns a file's permissions in chmod's form: "0640".
 std::string ModeOf(const struct stat& status) {
   std::string digits = "0";
   for (const int shift : {6, 3, 0}) digits += static_cast<char>('0' + ((status.st_mode >> shift) & 7U));
@@ -40,7 +40,7 @@ Result<SecretText> ReadOpen(int file, std::size_t most) {
   struct stat status {};
   if (fstat(file, &status) != 0) return CannotRead(errno);
   if (!S_ISREG(status.st_mode)) return InvalidArgument("it cannot be read: it is no regular file");
-  // A user who may write the file of who is let in can let himself in.
+  // A user who may write a file of tokens could admit himself.
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return InvalidArgument("it has mode " + ModeOf(status) +
                            ": only its owner may be able to write it (chmod go-w)");
@@ -48,7 +48,7 @@ Result<SecretText> ReadOpen(int file, std::size_t most) {
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size > most) return InvalidArgument("it is longer than " + std::to_string(most) + " bytes");
   SecretText text(size);
-  // The byte after the last one is read as well: nothing has to be there.
+  // Also reads the byte after the last one, which must not exist.
   const ssize_t read_now = ReadUpTo(file, text.data(), size + 1);
   if (read_now < 0) return CannotRead(errno);
   if (std::cmp_not_equal(read_now, size)) return InvalidArgument("it changed while it was read");
@@ -67,7 +67,7 @@ std::string StampOf(const std::string& path) {
   return std::to_string(status.st_dev) + " " + std::to_string(status.st_ino) + " " +
          std::to_string(status.st_size) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
          std::to_string(status.st_mtim.tv_nsec) + " " + std::to_string(status.st_ctim.tv_sec) + "." +
-         std::to_string(status.st_ctim.tv_nsec);  // which another owner or mode changes
+         std::to_string(status.st_ctim.tv_nsec);  // changes with the owner and the mode, too
 }
 
 std::string WhoElseReads(const std::string& path) {
@@ -77,7 +77,7 @@ std::string WhoElseReads(const std::string& path) {
 }
 
 Result<SecretText> ReadSmallFile(const std::string& path, std::size_t most) {
-  // To open a FIFO may take for ever, and to open a terminal may bring its signals.
+  // Opening a FIFO may take for ever, and opening a terminal may bring its signals.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return CannotRead(errno);
   Result<SecretText> text = ReadOpen(file, most);

@@ -27,14 +27,14 @@ template <typename T>
 using Owned = std::unique_ptr<T, Free>;
 using Certificates = std::vector<Owned<X509>>;
 
-// The password of what is encrypted, as gRPC has it: none, and the terminal is not asked for one.
+// The password of encrypted files is empty, as in gRPC, so that the terminal is not asked for one.
 char no_password[] = "";
 
 Owned<BIO> Reader(const SecretText& text) {
   return Owned<BIO>(BIO_new_mem_buf(text.view().data(), static_cast<int>(text.view().size())));
 }
 
-// Reads certificates up to the end. Returns what is wrong with them; empty: nothing.
+// Reads certificates up to the end. Returns the error; empty: there is none.
 std::string ReadCertificates(const SecretText& text, Certificates& certificates) {
   const auto reader = Reader(text);
   while (X509* const one = PEM_read_bio_X509_AUX(reader.get(), nullptr, nullptr, no_password))
@@ -50,7 +50,7 @@ std::string Refused() {
   return std::string("OpenSSL refuses the certificate: ") + (reason == nullptr ? "it says not why" : reason);
 }
 
-// Gives a context the chain, as gRPC will: keys may be too short, too. Returns what is wrong; empty: nothing.
+// Gives a context the chain, as gRPC will; this also refuses short keys. Returns the error; empty: none.
 std::string UseChain(SSL_CTX* context, const Certificates& chain) {
   for (const Owned<X509>& one : chain) {
     const bool its_own = &one == &chain.front();
@@ -61,7 +61,7 @@ std::string UseChain(SSL_CTX* context, const Certificates& chain) {
   return {};
 }
 
-// Returns what is wrong with the key of a context's certificate; empty: nothing.
+// Returns the error of the key for a context's certificate; empty: there is none.
 std::string UseKey(SSL_CTX* context, const SecretText& text, X509* certificate) {
   const auto reader = Reader(text);
   const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(reader.get(), nullptr, nullptr, no_password));
@@ -70,7 +70,7 @@ std::string UseKey(SSL_CTX* context, const SecretText& text, X509* certificate) 
   return right ? std::string() : kNoKey;
 }
 
-// Returns what is wrong with the time of a chain; empty: nothing.
+// Returns the error in the validity times of a chain; empty: there is none.
 std::string CheckTime(const Certificates& chain) {
   for (const Owned<X509>& one : chain) {
     const std::string which = &one == &chain.front() ? "the certificate " : "a certificate of the chain ";
@@ -84,7 +84,7 @@ constexpr std::string_view kCertificateFile = "certificate_file";
 constexpr std::string_view kKeyFile = "key_file";
 constexpr std::string_view kClientCaFile = "client_ca_file";
 
-// Adds why a file is not right, if there is a reason.
+// Adds the error in a file, if there is one.
 void AddError(std::string_view field, const std::string& path, const std::string& why,
               std::vector<TlsError>& errors) {
   if (!why.empty())

@@ -15,7 +15,7 @@ std::string StampsOf(const TlsFiles& files) {
 }  // namespace
 
 Result<std::unique_ptr<TlsWatch>> TlsWatch::Make(TlsFiles files, std::chrono::milliseconds look_every) {
-  std::string stamps = StampsOf(files);  // first: what changes while it is read is read again
+  std::string stamps = StampsOf(files);  // taken first, so that a file that changes meanwhile is read again
   auto texts = ReadTlsFiles(files);
   if (!texts.ok()) return texts.status();
   std::unique_ptr<TlsWatch> watch(new TlsWatch(std::move(files), std::move(stamps), std::move(*texts)));

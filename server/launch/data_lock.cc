@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kTokenDigits = 32;
 
-// A launcher that was killed holds its lock until the kernel has ended it.
+// A killed launcher holds its lock until the kernel has ended it.
 constexpr std::chrono::seconds kPatience{10};
 
 Status Failed(const std::string& what, const std::string& path) {
@@ -38,11 +38,11 @@ std::string Token() {
   return token;
 }
 
-// Returns what the folder is known by, which is drawn the first time. REQUIRES: the lock is held.
+// Returns the folder's token, which is drawn the first time. REQUIRES: the lock is held.
 Result<std::string> TokenOf(const std::string& folder) {
   const std::string path = folder + "/launch.id";
   const std::string partial = folder + "/.launch.id.partial";
-  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO has no digits
+  int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO would have no digits
   if (file >= 0) {
     const std::string token = FirstLine(ReadBeginning(file));
     close(file);

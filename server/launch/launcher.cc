@@ -19,9 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kSweepLimit{60};
-constexpr milliseconds kLook{1000};        // the longest between two looks at a process; signals come at once
-constexpr milliseconds kLookForRanks{50};  // until the first rank is there
-constexpr std::size_t kMostLine = 1 << 20;  // bytes of a line of output that is looked at
+constexpr milliseconds kLook{1000};         // the longest between two looks at a process
+constexpr milliseconds kLookForRanks{50};   // before the first rank is there
+constexpr std::size_t kMostLine = 1 << 20;  // the bytes that are looked at in a line of output
 constexpr std::string_view kServing = "serving ";
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -62,7 +62,7 @@ int Launcher::Run() {
 }
 
 bool Launcher::Sweep() {
-  // The old mpirun may be here though no host of the file is.
+  // The old mpirun may run on this machine even if the hostfile does not list it.
   const Swept swept = KillLeftovers(lock_.id(), kSweepLimit);
   if (!swept.killed.empty())
     spdlog::warn("killed what was left of an earlier run: process {}", ListOf(swept.killed));
@@ -139,7 +139,7 @@ void Launcher::SeeToStops(Process& server) {
   if (stop_.first() && !std::exchange(told_, true)) {
     spdlog::info("SIG{}: the server finishes what runs", sigabbrev_np(*stop_.first()));
     server.EndInput();
-    server.Continue();  // what is stopped cannot hear it
+    server.Continue();  // a stopped process cannot end
   }
   if (stop_.second() && !killed_) {
     spdlog::warn("SIG{} again: the server is killed", sigabbrev_np(*stop_.second()));
@@ -147,7 +147,7 @@ void Launcher::SeeToStops(Process& server) {
   }
 }
 
-// After a stop no server starts again, and so sweeps: what mpirun leaves goes with it.
+// After a stop no server starts, which would sweep; so this sweeps what mpirun leaves behind.
 void Launcher::KillServer(Process& server) {
   killed_ = true;
   server.Kill();
@@ -198,7 +198,7 @@ bool Launcher::TakeOutput(Process& server, RunEnd& end) {
   }
 }
 
-// The server writes "serving ADDRESS..." once all its ranks serve. What else comes, mpirun says.
+// The server writes "serving ADDRESS..." once all its ranks serve. All other output is mpirun's.
 void Launcher::TakeLines(RunEnd& end) {
   for (std::size_t newline; (newline = line_.find('\n')) != std::string::npos; line_.erase(0, newline + 1)) {
     const std::string line = line_.substr(0, newline);

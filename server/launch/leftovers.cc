@@ -28,8 +28,8 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Returns the entries of a folder that are numbers: of /proc the processes, of /proc/N/task the threads. None
-// if there is no such folder.
+// Returns the entries of a folder that are numbers: the processes in /proc, the threads in /proc/N/task.
+// Returns none if there is no such folder.
 std::vector<pid_t> NumbersIn(const std::string& path) {
   std::vector<pid_t> numbers;
   const Folder folder(opendir(path.c_str()));
@@ -58,8 +58,8 @@ bool Has(const std::string& environment, const std::string& variable) {
   return false;
 }
 
-// Returns whether the process was started with this variable. A thread that has ended has no environment, the
-// first one neither, though others may go on.
+// Returns whether the process was started with this variable. An ended thread has no environment; the first
+// thread may have ended while others go on.
 bool Carries(pid_t process, const std::string& variable) {
   const std::string first = ReadAll(FolderOf(process) + "/environ");
   if (!first.empty()) return Has(first, variable);
@@ -68,8 +68,8 @@ bool Carries(pid_t process, const std::string& variable) {
   });
 }
 
-// Returns whether all threads have ended, and so let go of locks and ports: whether each is a zombie or dead
-// (proc(5), `stat`: the state follows the program's name, which is in parentheses and may have some itself).
+// Returns whether all threads have ended and so have released locks and ports: each is a zombie or dead
+// (proc(5), `stat`: the state follows the program's name, which is in parentheses and may contain some).
 bool HasEnded(pid_t process) {
   return std::ranges::all_of(ThreadsOf(process), [](const std::string& thread) {
     const std::string stat = ReadAll(thread + "/stat");
@@ -106,12 +106,12 @@ Swept KillLeftovers(std::string_view id, std::chrono::milliseconds limit) {
   for (;;) {
     swept.left = FindLeftovers(id);
     for (const pid_t process : swept.left) {
-      // A number is given to another process only after all others were: not in the moment since it was seen.
+      // The system reuses a number only after all others, so not within this moment.
       if (kill(process, SIGKILL) == 0 && !std::ranges::count(swept.killed, process))
         swept.killed.push_back(process);
     }
-    // What was killed has no environment from the moment on in which it begins to let go of its memory, which
-    // may take seconds, and of its locks and ports only then.
+    // A killed process loses its environment when it begins to release its memory. That may take seconds, and
+    // only afterwards does it release its locks and ports.
     for (const pid_t process : swept.killed) {
       if (!HasEnded(process) && !std::ranges::count(swept.left, process)) swept.left.push_back(process);
     }

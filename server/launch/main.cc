@@ -1,4 +1,4 @@
-// slotwise-launch runs slotwise-server on a data folder, alone there, and starts it again when it ends
+// slotwise-launch runs slotwise-server on a data folder, as the only one there, and restarts it when it ends
 // unasked.
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::chrono::seconds kSweepLimit{60};
 
-// Lines look like the server's, with "launch" where those have the rank.
+// Lines look like the server's, but with "launch" in the place of the rank.
 void SetUpLogging() {
   auto logger = std::make_shared<spdlog::logger>("launch", std::make_shared<spdlog::sinks::stderr_sink_st>());
   logger->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l launch %v",
@@ -33,7 +33,7 @@ void SetUpLogging() {
   spdlog::set_default_logger(std::move(logger));
 }
 
-// What a launcher on another host has asked for, through mpirun.
+// Runs a sweep on this host that a launcher on another host has asked for, through mpirun.
 int SweepThisHost(const std::string& id) {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
@@ -52,7 +52,7 @@ int Main(int argc, char** argv, StandardOutput& output) {
   const auto parsed = ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return output.ExitCode("slotwise-launch", *exit_code);
   const Options& options = std::get<Options>(parsed);
-  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may go, and the server lives on
+  std::signal(SIGPIPE, SIG_IGN);  // the log's reader may end before the launcher
   SetUpLogging();
   if (!options.sweep.empty()) return SweepThisHost(options.sweep);
   const auto lock = DataLock::Take(options.data);

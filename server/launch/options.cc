@@ -42,7 +42,7 @@ int Refuse(std::string_view why) {
   return 1;
 }
 
-// Returns true for the flag itself and for flag=value.
+// Returns whether `text` is the flag itself, or flag=value.
 bool Names(std::string_view argument, std::string_view flag) {
   return argument == flag || (argument.starts_with(flag) && argument.substr(flag.size()).starts_with('='));
 }

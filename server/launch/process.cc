@@ -28,7 +28,7 @@ std::vector<std::string> EnvironmentWith(const std::vector<std::string>& variabl
   return environment;
 }
 
-// What a spawned program starts with: its files, and no signal blocked or ignored.
+// Sets what a spawned program begins with: its files, and no blocked or ignored signals.
 struct Attributes {
   Attributes() {
     posix_spawn_file_actions_init(&files);

@@ -19,12 +19,13 @@ bool RankWatch::IsRankThere(bool may_look_far) {
 }
 
 RankWatch::Help RankWatch::Look(const Run& run, Clock::time_point now) {
-  // Ranks that serve on other hosts are left alone: where NFS loses the folder's lock, they go on.
+  // Looks for ranks on other hosts only while the server starts or ends: if NFS loses the folder's lock,
+  // ranks that serve go on.
   const bool starts_or_ends = !run.serves || run.is_told_to_end;
   std::erase_if(ranks_, [this](pid_t rank) { return !IsRank(rank, id_); });
   if (ranks_.empty() && (run.mpirun_is_stopped || starts_or_ends)) Learn();
   const bool is_there = IsRankThere(starts_or_ends);
-  // What serves and was never seen would not be seen to end.
+  // The end of ranks that serve and were never seen could not be seen.
   const bool would_be_seen = has_known_ || !run.serves || (run.is_told_to_end && has_seen_folder_held_);
   if (is_there || !would_be_seen) {
     gone_since_.reset();

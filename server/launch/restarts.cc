@@ -6,7 +6,7 @@ namespace slotwise::launch {
 namespace {
 
 constexpr int kFirstSignal = 129;
-constexpr int kMostDoublings = 30;  // of a wait that is bounded long before
+constexpr int kMostDoublings = 30;  // the longest wait is reached long before
 
 }  // namespace
 

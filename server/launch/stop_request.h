@@ -1,5 +1,4 @@
-// StopRequest receives SIGTERM and SIGINT through a file descriptor, so that one wait covers signals and
-// output.
+// StopRequest receives SIGTERM and SIGINT through a file descriptor, so one wait covers signals and output.
 //
 // SIGHUP, SIGUSR1 and SIGUSR2, which operators send from habit, are ignored and logged, as in the ranks.
 // Signals within a second of the first one count as one, because `timeout` signals its child and then its

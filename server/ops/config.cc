@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{16} << 20;
 
-// Fills in every default that config.proto names, but for those that follow the memory (fit_limits.h); no
-// other code does.
+// Fills in every default that config.proto names, except those that depend on the memory (fit_limits.h). Only
+// this function does so.
 void FillDefaults(v1::ServerConfig& config) {
   if (config.listen().empty()) config.set_listen("127.0.0.1:7070");
   if (config.backend() == v1::BACKEND_UNSPECIFIED) config.set_backend(v1::BACKEND_AUTO);
@@ -46,7 +46,7 @@ void FillDefaults(v1::ServerConfig& config) {
   if (limits.max_rank_percent() == 0) limits.set_max_rank_percent(150);
 }
 
-// A field of limits or durability, and the name that the field had in 0.1, which still stands for it.
+// A field of limits or durability, and its name in 0.1, which is still accepted.
 struct OlderName {
   int message;
   int older;
@@ -60,8 +60,7 @@ constexpr std::array kOlderNames{
     OlderName{v1::ServerConfig::kDurabilityFieldNumber, v1::Durability::kMaxPreimageMibFieldNumber,
               v1::Durability::kMaxCopyOnWriteMibFieldNumber}};
 
-// Gives fields the values that stand under their older names, and leaves none there. A field that has both is
-// an error.
+// Moves the values of fields with older names to the present names. A field that has both is an error.
 void TakeOlderNames(Config& config, ConfigErrors& errors) {
   const auto& of_config = *config.values.GetReflection();
   for (const OlderName& name : kOlderNames) {
@@ -84,7 +83,7 @@ void TakeOlderNames(Config& config, ConfigErrors& errors) {
   }
 }
 
-// Returns what a file has, or the reason why it cannot be read.
+// Returns a file's contents, or the reason why they cannot be read.
 Result<std::string> ReadText(const std::string& path) {
   // C's file functions tell an empty file from a folder and from an error, and errno has the reason.
   const auto close = [](std::FILE* open) { std::fclose(open); };
@@ -144,8 +143,8 @@ std::uint64_t Fingerprint(const Config& config) {
   common.set_deterministic(config.values.deterministic());
   common.set_partial_sums(config.values.partial_sums());
   *common.mutable_durability() = config.values.durability();
-  // Whether there is TLS, and whom it lets in, is the same on all ranks. Files may lie elsewhere on other
-  // hosts.
+  // Whether there is TLS, and whether it asks for certificates, is the same on all ranks. The files may have
+  // other paths on other hosts.
   if (const v1::Tls& tls = config.values.security().tls(); config.values.security().has_tls()) {
     common.mutable_security()->mutable_tls()->set_certificate_file("any");
     if (!tls.client_ca_file().empty()) common.mutable_security()->mutable_tls()->set_client_ca_file("any");

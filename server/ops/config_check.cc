@@ -19,14 +19,14 @@
 namespace slotwise {
 namespace {
 
-// A checkpoint's file of the names of steps has at most twice the bytes that they take in memory, and a
-// reader takes no larger file than twice this: kMaxLedgerBytes of server/durability/manifest.h.
+// A checkpoint's file of names of steps has at most twice the bytes that they take in memory, and a reader
+// refuses files above twice this: kMaxLedgerBytes of server/durability/manifest.h.
 constexpr std::uint32_t kMostLedgerMib = 1024;
 
 using v1::Limits;
 using v1::ServerConfig;
 
-// What checks add to, and what they need for it.
+// The errors that checks add to, and the places that they name.
 struct Report {
   const ConfigPlaces& where;
   ConfigErrors& errors;
@@ -83,7 +83,7 @@ void CheckLimits(const Limits& limits, const Report& report) {
   const auto path = [](int field) { return ConfigPath{{ServerConfig::kLimitsFieldNumber}, {field}}; };
   for (const Range& range : ranges) {
     if (range.value != 0)
-      CheckRange(report, path(range.field), range);  // 0 follows the memory (fit_limits.h)
+      CheckRange(report, path(range.field), range);  // 0: depends on the memory (fit_limits.h)
   }
   if (limits.max_calls() != 0 && limits.max_calls() < 4 * limits.max_calls_per_connection()) {
     report.Refuse(path(Limits::kMaxCallsFieldNumber), "limits.max_calls", std::to_string(limits.max_calls()),
@@ -109,7 +109,7 @@ void CheckDurability(const v1::Durability& durability, const Report& report) {
         Range{Durability::kMaxDeltasFieldNumber, "durability.max_deltas", durability.max_deltas(), 1, 1000},
         Range{Durability::kMaxCopyOnWriteMibFieldNumber, "durability.max_copy_on_write_mib",
               durability.max_copy_on_write_mib(), 1, 1 << 24}}) {
-    if (range.value != 0) CheckRange(report, path(range.field), range);  // the last one follows the memory
+    if (range.value != 0) CheckRange(report, path(range.field), range);  // 0: depends on the memory
   }
   const ConfigPath mode = path(Durability::kModeFieldNumber);
   if (!v1::DurabilityMode_IsValid(durability.mode())) {
@@ -236,17 +236,17 @@ void CheckTables(const ServerConfig& config, const Report& report) {
   }
 }
 
-// An address where a rank listens.
+// An address at which a rank listens.
 struct Listening {
   int number;
   std::string_view field;
   const std::string& text;
-  std::optional<HostPort> address = std::nullopt;  // none: nowhere, or the text is wrong
+  std::optional<HostPort> address = std::nullopt;  // none: not configured, or the text is wrong
 
   ConfigPath path() const { return {{number}}; }
 };
 
-// Other machines may reach an address only if somebody says so.
+// An address that other machines can reach has to be allowed.
 void CheckWhoReaches(const ServerConfig& config, const Listening& listening, const Report& report) {
   if (!listening.address || IsLoopback(listening.address->host) || config.insecure()) return;
   const bool is_listen = listening.number == ServerConfig::kListenFieldNumber;
@@ -261,7 +261,7 @@ void CheckWhoReaches(const ServerConfig& config, const Listening& listening, con
   report.Refuse(listening.path(), listening.field, QuotedHost(listening.text), rule);
 }
 
-// Two that name one port of an address could not both listen.
+// Reports two fields that name the same port of an address, because both cannot listen.
 void CheckPorts(const Listening& later, const Listening& earlier, const Report& report) {
   if (!later.address || !earlier.address) return;
   const HostPort& here = *later.address;

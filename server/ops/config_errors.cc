@@ -6,7 +6,7 @@
 namespace slotwise {
 namespace {
 
-// A file's own words may have anything: none of it ends a line or moves a terminal's cursor.
+// Text from a file may have any bytes: none of them may end a line or move a terminal's cursor.
 std::string OnOneLine(const std::string& text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string line;

@@ -21,8 +21,7 @@ struct ConfigStep {
 
   bool operator==(const ConfigStep&) const = default;
 };
-// A path from ServerConfig to a field: {kSecurityFieldNumber}, {kPrincipalsFieldNumber, 2},
-// {kNameFieldNumber}.
+// A path from ServerConfig to a field: {kSecurityFieldNumber}, {kPrincipalsFieldNumber, 2}, and so on.
 using ConfigPath = std::vector<ConfigStep>;
 
 class ConfigPlaces {
@@ -39,8 +38,7 @@ class ConfigPlaces {
     older_names_.emplace_back(std::move(path), std::move(older));
   }
 
-  // Returns the place of a field; if the file lacks the field, of the innermost message around it that the
-  // file has.
+  // Returns the place of a field, or of the innermost message around it, as far as the file has them.
   ConfigPlace At(const ConfigPath& path) const;
 
  private:

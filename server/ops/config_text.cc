@@ -21,12 +21,12 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
 using google::protobuf::io::Tokenizer;
 
-constexpr int kMostDepth = 64;            // of messages in messages; the schema has five
-constexpr std::size_t kMostParses = 100;  // each is one error that the parser has found
-constexpr std::string_view kLegal = "1";  // of every field that takes a name: true, and the first of an enum
+constexpr int kMostDepth = 64;            // of nested messages; the schema has five
+constexpr std::size_t kMostParses = 100;  // each finds one error
+constexpr std::string_view kLegal = "1";  // legal in every field that takes a name: true, and an enum's first
 
 struct Position {
-  int line = 0;  // as protobuf counts them, from 0
+  int line = 0;  // counted from 0, as in protobuf
   int column = 0;
 };
 
@@ -51,13 +51,13 @@ class NoErrors final : public google::protobuf::io::ErrorCollector {
   void AddError(int /*line*/, int /*column*/, const std::string& /*message*/) override {}
 };
 
-// Goes forward through a text to the places that protobuf names.
+// Walks forward through a text to the places that protobuf names.
 class Cursor {
  public:
   explicit Cursor(const std::string& text) : text_(text) {}
 
   std::size_t To(Position to) {
-    constexpr int kTab = 8;  // protobuf's columns go on to the next multiple of it
+    constexpr int kTab = 8;  // protobuf's columns continue at its next multiple
     while (at_ < text_.size() &&
            (here_.line < to.line || (here_.line == to.line && here_.column < to.column))) {
       const char c = text_[at_++];
@@ -76,7 +76,7 @@ class Cursor {
   Position here_;
 };
 
-// A field with its value, and the comma or semicolon behind it.
+// A field with its value, and the comma or semicolon after it.
 struct Statement {
   std::size_t begin;
   std::size_t end;
@@ -86,9 +86,9 @@ ConfigPlace PlaceOf(const std::string& file, Position at) {
   return {.source = file, .line = at.line + 1, .column = at.column + 1};
 }
 
-// Walks through the fields of a text, as the parser will, and mends what the parser would stop at without
-// saying what may stand there: fields that there are none, and names that are no values. What else is wrong
-// ends the walk, and the parser says what it is.
+// Walks through the fields of a text as the parser will, and repairs errors that the parser would report
+// without the legal names: unknown fields, and unknown names of values. Any other error ends the walk, and
+// the parser reports it.
 class Walk {
  public:
   Walk(const std::string& text, const std::string& file, ConfigErrors& errors)
@@ -105,13 +105,13 @@ class Walk {
     Fields(v1::ServerConfig::descriptor(), "", "", 0);
   }
 
-  // The text without what was wrong. Everything else stands where it stood.
+  // Returns the text without the errors; the rest has the same line and column as before.
   const std::string& mended() const { return mended_; }
 
-  // Takes out the innermost statement around a place, and forgets it, with those inside it. Returns false if
+  // Removes the innermost statement around a place, and forgets all statements inside it. Returns false if
   // there is none.
   bool TakeOut(std::size_t at) {
-    const auto inner = std::ranges::find_if(  // those inside others came to their end before
+    const auto inner = std::ranges::find_if(  // inner statements come first, because they end first
         statements_, [at](const Statement& one) { return one.begin <= at && at < one.end; });
     if (inner == statements_.end()) return false;
     const Statement out = *inner;
@@ -133,8 +133,8 @@ class Walk {
     begin_ = cursor_.To({token().line, token().column});
   }
 
-  // Puts `by` in the place of a piece, and blanks behind it, so that all else keeps its line and column.
-  // REQUIRES: `by` is no longer.
+  // Replaces a piece by `by` and blanks, so that the rest keeps its line and column. REQUIRES: `by` is not
+  // longer than the piece.
   void Replace(const Statement& piece, std::string_view by) {
     for (std::size_t i = piece.begin; i < piece.end; ++i) {
       const std::size_t nth = i - piece.begin;
@@ -146,8 +146,8 @@ class Walk {
     }
   }
 
-  // Reads up to `closer`, or to the end if it is empty. Returns false if that is not how fields are written.
-  // `message` is null inside a field that there is not.
+  // Reads fields up to `closer`, or to the end if it is empty. Returns false if the text does not have that
+  // form. `message` is null inside an unknown field.
   bool Fields(const Descriptor* message, const std::string& path, std::string_view closer, int depth) {
     std::map<std::string, int> seen;
     const auto ends = [&] { return closer.empty() ? token().type == Tokenizer::TYPE_END : At(closer); };
@@ -175,7 +175,7 @@ class Walk {
     return true;
   }
 
-  // Reads a value, or a list of them.
+  // Reads a value or a list of values.
   bool Values(const FieldDescriptor* field, const std::string& path, int& count, int depth) {
     if (!At("[")) return Value(field, path, count++, depth);
     Next();
@@ -230,13 +230,13 @@ class Walk {
   const std::string& file_;
   ConfigErrors& errors_;
   std::string mended_;
-  std::vector<Statement> statements_;  // of fields that there are, and not taken out
+  std::vector<Statement> statements_;  // of known fields that were not removed
   google::protobuf::io::ArrayInputStream input_;
   NoErrors no_errors_;
   Tokenizer tokens_;
   Cursor cursor_;
-  std::size_t begin_ = 0;     // of the token
-  std::size_t last_end_ = 0;  // of the token before
+  std::size_t begin_ = 0;     // of the present token
+  std::size_t last_end_ = 0;  // of the token before it
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ class DiskSpace {
   DiskSpace& operator=(const DiskSpace&) = delete;
 
   // Returns the newest reading; nothing if the file system has not answered within kStale, or has no such
-  // folder.
+  // Returns the newest reading; nothing if the file system was silent for kStale, or has no such folder.
   std::optional<Reading> Read() const;
 
  private:

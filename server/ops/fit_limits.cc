@@ -10,7 +10,7 @@ constexpr std::uint64_t kLeastGpuSharedBufferMib = 1;
 constexpr std::uint64_t kMostGpuSharedBufferMib = 1 << 24;
 constexpr std::uint64_t kDeviceOverSharedBuffers = 16;
 
-// The fields that take memory, by the names that a file has for them.
+// The fields that take memory, by their names in the file.
 std::array<std::pair<const char*, std::uint64_t>, 8> FieldsOf(const sizing::MemoryLimits& limits) {
   return {{{"limits.max_message_mib", limits.message},
            {"limits.max_round_mib", limits.round},

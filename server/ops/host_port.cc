@@ -6,7 +6,7 @@
 namespace slotwise {
 namespace {
 
-// DNS allows names of up to 253 characters. The brackets of an IPv6 address count.
+// DNS allows names of up to 253 characters. This includes the brackets of an IPv6 address.
 constexpr std::size_t kMaxHost = 253;
 
 bool IsHost(std::string_view host) {

@@ -12,19 +12,18 @@
 namespace slotwise {
 namespace {
 
-// So many connections are served at once, and so many more wait; one that brings or takes nothing for so
-// long is closed. A request is short: who is slow with one has nothing to ask, and keeps a probe of an
-// orchestrator's waiting.
+// This many connections are served at once, and this many more may wait. A connection that is silent for
+// kTimeout is closed: a request is short, and a slow client would delay an orchestrator's probes.
 constexpr int kAtOnce = 16;
 constexpr int kWaiting = 256;
 constexpr std::chrono::milliseconds kTimeout{1000};
 
-// Nothing of an answer is kept, shown in somebody else's page, or taken for what it is not.
+// Forbids browsers to keep an answer, to guess its type, and to tell others where it came from.
 constexpr std::string_view kFields =
     "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
     "Connection: close\r\n";
 
-// Civetweb's own words would go to standard error, past the log.
+// Civetweb's own messages would go to standard error, past the log.
 CivetCallbacks Callbacks() {
   CivetCallbacks callbacks;
   callbacks.log_message = [](const mg_connection*, const char* message) {
@@ -50,10 +49,10 @@ class HttpPort::Impl final : public CivetHandler {
         functions_(std::move(functions)),
         server_({"listening_ports", address.str(), "num_threads", std::to_string(kAtOnce), "connection_queue",
                  std::to_string(kWaiting), "request_timeout_ms", std::to_string(kTimeout.count()),
-                 // No page of another server's may ask.
+                 // Pages from other servers may not ask.
                  "access_control_allow_origin", "", "access_control_allow_methods", ""},
                 &callbacks_) {
-    server_.addHandler("/", *this);  // which has all that lies below, too
+    server_.addHandler("/", *this);  // includes all paths below
   }
   ~Impl() override { server_.close(); }
   Impl(const Impl&) = delete;
@@ -77,8 +76,8 @@ class HttpPort::Impl final : public CivetHandler {
   }
 
  private:
-  // Returns whether the request means this host, where no other machine may ask: a page of somebody's whose
-  // name has come to stand for this host's address says that name.
+  // Returns whether the request's Host means this host. If only this host may ask, this refuses a page whose
+  // domain name was made to resolve to this host's address, because the request has that name.
   bool IsMeant(const mg_connection* connection) const {
     const char* const said = mg_get_header(connection, "Host");
     if (!only_host_ || said == nullptr) return true;
@@ -100,7 +99,7 @@ Result<std::unique_ptr<HttpPort>> HttpPort::Open(const HostPort& address, std::s
                                                  Functions functions) {
   try {
     return std::unique_ptr<HttpPort>(new HttpPort(std::make_unique<Impl>(address, std::move(functions))));
-  } catch (const CivetException&) {  // which does not say why
+  } catch (const CivetException&) {  // it does not say why
     return FailedPrecondition("cannot listen at " + address.str() + ": the address cannot be had (" +
                               std::string(field) + ")");
   }

@@ -17,15 +17,15 @@ namespace {
 
 constexpr auto kPolicy = spdlog::async_overflow_policy::overrun_oldest;
 
-// Writes to stderr, and waits until its reader takes it. What cannot be written is lost: there is no other
-// place to say so.
+// Writes to stderr, and waits until its reader takes the bytes. Bytes that cannot be written are lost: there
+// is no other place to report them.
 void WriteToStderr(const char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t written = write(STDERR_FILENO, data, size);
     if (written > 0) {
       data += written;
       size -= static_cast<std::size_t>(written);
-    } else if (errno == EAGAIN) {  // somebody who shares stderr wants writes that do not wait
+    } else if (errno == EAGAIN) {  // another process that shares stderr has made it non-blocking
       pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
       poll(&there, 1, -1);
     } else if (errno != EINTR) {
@@ -34,7 +34,7 @@ void WriteToStderr(const char* data, std::size_t size) {
   }
 }
 
-// The thread leaves signals to others, whatever this thread does with them.
+// Blocks signals while the thread starts, so that other threads get them.
 std::shared_ptr<spdlog::details::thread_pool> MakeThread() {
   sigset_t all;
   sigset_t before;
@@ -47,7 +47,7 @@ std::shared_ptr<spdlog::details::thread_pool> MakeThread() {
 
 }  // namespace
 
-// Hears when the thread has come to the place in the queue at which a flush was asked for.
+// Learns when the thread has come to the place in the queue at which a flush was requested.
 class LogThread::Flush final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   std::future<void> done() { return done_.get_future(); }
@@ -60,7 +60,7 @@ class LogThread::Flush final : public spdlog::sinks::base_sink<std::mutex> {
   std::promise<void> done_;
 };
 
-// The thread's end of a logger.
+// The sink of a logger, which writes in the thread.
 class LogThread::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit Sink(spdlog::details::thread_pool& thread) : thread_(thread) {}
@@ -91,7 +91,7 @@ class LogThread::Sink final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 LogThread& LogThread::Get() {
-  static LogThread& one = *new LogThread();  // never destroyed: its thread may be held up in a write
+  static LogThread& one = *new LogThread();  // never destroyed, because its thread may be held up in a write
   return one;
 }
 

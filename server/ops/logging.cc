@@ -18,7 +18,7 @@ std::atomic<bool> log_is_ours = false;
 
 constexpr char kTime[] = "%Y-%m-%dT%H:%M:%S.%eZ";
 
-// Writes one JSON object a line; spdlog's own patterns do not escape.
+// Writes one JSON object per line; spdlog's own patterns do not escape.
 class JsonFormatter final : public spdlog::formatter {
  public:
   explicit JsonFormatter(Rank rank)

@@ -20,7 +20,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// A histogram's first and last bound, as powers of two of a nanosecond.
+// The first and the last bound of a histogram, as powers of two of a nanosecond.
 struct Bounds {
   int first;
   int last;
@@ -47,7 +47,7 @@ ClientMetric::Histogram HistogramOf(const DurationStats& durations, const Bounds
   return histogram;
 }
 
-// Of counts that are no times: StepsStats, ProbeLengths.
+// Makes histograms of counts that are not times: StepsStats, ProbeLengths.
 template <class Counts>
 ClientMetric::Histogram HistogramOf(const Counts& counts) {
   ClientMetric::Histogram histogram;
@@ -60,16 +60,16 @@ ClientMetric::Histogram HistogramOf(const Counts& counts) {
   return histogram;
 }
 
-// Makes families of one rank.
+// Makes the metric families of one rank.
 class Families {
  public:
   explicit Families(std::uint32_t rank) : rank_{"rank", std::to_string(rank)} {}
 
-  // Begins a family. Those that follow are its metrics.
+  // Begins a family; the metrics that are added next belong to it.
   void Begin(const std::string& name, MetricType type, const char* help) {
     all_.push_back({"slotwise_" + name, help, type, {}});
   }
-  // Adds a family of one metric that says nothing of the rank alone, by its whole name.
+  // Adds a family of one metric, which has no rank label, by its whole name.
   void AddOfProcess(const char* name, MetricType type, const char* help, double value) {
     MetricFamily& family = all_.emplace_back(MetricFamily{name, help, type, {ClientMetric()}});
     if (type == MetricType::Counter) family.metric.front().counter.value = value;
@@ -88,7 +88,7 @@ class Families {
     Make(labels).histogram = HistogramOf(lengths);
   }
   void Add(const Labels& labels, const StepsStats& steps) { Make(labels).histogram = HistogramOf(steps); }
-  // A family of one metric.
+  // Adds a family of one metric.
   template <class Value>
   void AddOne(const std::string& name, MetricType type, const char* help, const Value& value) {
     Begin(name, type, help);
@@ -116,7 +116,7 @@ void AddCalls(const RankStats& stats, Families& families) {
                  "Lookups and pushes that ended, by code; BUSY: RESOURCE_EXHAUSTED with a time to try again");
   for (const auto& [method, calls] : methods) {
     families.Add({{"method", method}, {"code", "OK"}}, calls->calls);
-    // Those that never happened are there too, so that a rate finds the first.
+    // Refusals that never happened are there too, so that a rate sees the first one.
     std::map<std::string, std::uint64_t> refusals{{std::string(kBusyRefusals), 0}};
     for (int code = 1; code <= static_cast<int>(StatusCode::kInternal); ++code) {
       refusals.emplace(ToString(static_cast<StatusCode>(code)), 0);
@@ -269,7 +269,7 @@ void AddCheckpoints(const CheckpointStats& checkpoints, Families& families) {
                   "Rows in the newest checkpoint's own files, of all ranks", checkpoints.newest_rows);
 }
 
-// These have the names that Prometheus's clients for other languages give them.
+// These have the names that Prometheus's client libraries for other languages use.
 void AddProcess(const ProcessUsage& usage, Families& families) {
   const auto add = [&](const char* name, MetricType type, const char* help, double value) {
     families.AddOfProcess(name, type, help, value);

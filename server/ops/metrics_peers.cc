@@ -15,14 +15,14 @@ namespace slotwise {
 namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
-// A rank with as many tables as it may have has a few MiB of metrics.
+// A rank with the largest number of tables has a few MiB of metrics.
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 struct CloseConnection {
   void operator()(mg_connection* connection) const { mg_close_connection(connection); }
 };
 
-// Returns a rank's metrics; nothing: it does not answer.
+// Returns a rank's metrics; nothing: the rank does not answer.
 std::optional<std::string> Fetch(const HostPort& from, const std::string& token) {
   std::array<char, 256> error{};
   const bool bracketed = from.host.starts_with('[');

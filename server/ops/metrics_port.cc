@@ -18,7 +18,7 @@ namespace {
 
 using Peers = std::shared_ptr<const MetricsPeers>;
 
-// Answers principals who may observe, and the other ranks, by `answer`.
+// Gives principals that may observe, and the other ranks, the result of `answer`.
 HttpPort::Function ForObservers(const AccessControl& access, const Peers& peers,
                                 std::function<HttpAnswer()> answer) {
   return [&access, peers, answer = std::move(answer)](const HttpRequest& request) -> HttpAnswer {
@@ -35,7 +35,7 @@ HttpPort::Function ForObservers(const AccessControl& access, const Peers& peers,
   };
 }
 
-// Returns a word that cannot be guessed before the page is sent.
+// Returns a nonce that cannot be guessed before the page is sent.
 std::string DrawNonce() {
   std::random_device random;
   std::array<char, 33> text{};
@@ -58,7 +58,7 @@ HttpAnswer PageAnswer() {
 }
 
 HttpAnswer MetricsAnswer(std::string text) {
-  // When they were read, by this host's clock, from which the page takes rates.
+  // The time of the reading, by this host's clock; the page computes rates from it.
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::string time = std::to_string(std::chrono::duration<double, std::milli>(now).count());
   return {.body = std::move(text),
@@ -72,7 +72,7 @@ HttpAnswer ServerAnswer(std::string own, const MetricsPeers& peers) {
   return MetricsAnswer(SumOfRanks(*texts));
 }
 
-// What the page has to know and no metric says.
+// Facts for the page that are in no metric.
 HttpAnswer RankAnswer(const RankFacts& facts) {
   const nlohmann::json rank{{"rank", facts.rank},
                             {"ranks", facts.ranks},

@@ -16,7 +16,7 @@ void* Await(void* latch) {
   return nullptr;
 }
 
-// Returns how many threads this process can begin, up to `most`.
+// Returns how many threads this process can start, up to `most`.
 rlim_t ThreadsToHave(rlim_t most) {
   constexpr std::size_t kStack = 64 << 10;
   std::latch all_begun(1);

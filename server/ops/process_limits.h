@@ -13,8 +13,7 @@ struct ProcessLimits {
   // Threads' stacks, their heaps and the libraries take gigabytes of addresses, but little memory.
   static constexpr rlim_t kLeastAddressesMib = 4096;
   static constexpr rlim_t kLeastFiles = 64;
-  // The threads of a rank and its libraries, without kThreadsOfProcessor for each of up to kMostProcessors
-  // processors.
+  // The threads of a rank and its libraries, besides those for each of up to kMostProcessors processors.
   static constexpr rlim_t kLeastThreads = 48;
   static constexpr rlim_t kThreadsOfProcessor = 2;
   static constexpr rlim_t kMostProcessors = 32;

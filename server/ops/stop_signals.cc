@@ -38,7 +38,7 @@ std::string ProgramOf(pid_t process) {
   return "process " + std::to_string(process);
 }
 
-// Operators send these from habit, to daemons that then read their files again or open their logs again.
+// Operators send these from habit, to make daemons read their files again or open their logs again.
 void LogIgnored(int signal, const std::string& sender) {
   if (signal == SIGHUP) {
     spdlog::warn(

@@ -14,8 +14,7 @@ namespace {
 enum class How { kSum, kLargest, kSmallest, kNone };
 
 How HowToAdd(std::string_view name) {
-  // Every rank counts all of these, or they are of the server as a whole, or the worst rank says what
-  // matters.
+  // Every rank counts these alike, or they belong to the whole server, or the worst rank's value matters.
   constexpr std::array<std::string_view, 14> kLargest{"slotwise_ranks",
                                                       "slotwise_start_time_seconds",
                                                       "slotwise_round_busy_seconds",
@@ -40,7 +39,7 @@ How HowToAdd(std::string_view name) {
   return largest ? How::kLargest : How::kSum;
 }
 
-// Returns a series, "NAME{LABELS}", without the label of the rank, which is the first of them.
+// Returns a series, "NAME{LABELS}", without the rank's label, which is the first label.
 std::string WithoutRank(std::string_view series) {
   constexpr std::string_view kRank = "{rank=\"";
   const std::size_t at = series.find(kRank);
@@ -54,7 +53,7 @@ std::string WithoutRank(std::string_view series) {
 }
 
 struct Line {
-  std::string series;  // of a comment: all of it
+  std::string series;  // of a comment: the whole line
   bool is_comment = false;
   double value = 0;
   How how = How::kSum;
@@ -93,7 +92,7 @@ std::string SumOfRanks(const std::vector<std::string>& texts) {
   for (std::size_t i = 0; i < sums.size(); ++i) places.emplace(sums[i].series, i);
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     for (Line& line : LinesOf(texts[rank])) {
-      // What only another rank has, such as a table that was just made, stands at the end.
+      // A series that only another rank has, such as a new table's, is added at the end.
       const auto [place, is_new] = places.emplace(line.series, sums.size());
       if (is_new) {
         sums.push_back(std::move(line));

@@ -1,4 +1,4 @@
-// The control path's calls about checkpoints.
+// Implements the Admin service's calls about checkpoints.
 #include <spdlog/fmt/fmt.h>
 
 #include <map>
@@ -17,7 +17,7 @@
 namespace slotwise {
 namespace {
 
-// What a caller can do whose reply would be longer than a message.
+// The advice to a caller whose reply would be longer than a message.
 constexpr const char* kInstead = "read the manifests in the data folder";
 
 void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
@@ -40,7 +40,7 @@ void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
 v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
   v1::CheckpointInfo info;
   const bool is_id = IsCheckpointId(listed.id);
-  info.set_id(is_id ? listed.id : Quoted(listed.id));  // a folder that somebody made may have any name
+  info.set_id(is_id ? listed.id : Quoted(listed.id));  // a folder that a person made may have any name
   if (listed.manifest) Describe(*listed.manifest, info);
   info.set_usable(!listed.chain.empty());
   info.set_pinned(listed.pinned);
@@ -49,7 +49,7 @@ v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
   return info;
 }
 
-// Returns the ids of a checkpoint's tables of these names, ascending.
+// Returns the ids of a checkpoint's tables with these names, ascending.
 template <class Names>
 Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names) {
   std::map<std::string, TableId> tables;
@@ -65,7 +65,7 @@ Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names)
   return std::vector<TableId>(ids.begin(), ids.end());
 }
 
-// Says in words what a caller wants to load.
+// Describes what a caller wants to load.
 std::string WhatIsLoaded(const v1::LoadCheckpointRequest& request) {
   if (!request.has_some()) return "checkpoint " + request.id();
   const v1::TablesOfCheckpoint& some = request.some();
@@ -165,7 +165,7 @@ void AdminService::HandleLoadCheckpoint(
     answer.set_bytes(saved->bytes);
     call.Answer(answer);
   };
-  // The engine reads files: it is not asked for what is not there.
+  // Checked first, because the engine would otherwise read files for a checkpoint that does not exist.
   v1::TablesOfCheckpoint asked = call.request().some();
   if (!call.request().has_some()) asked.set_id(call.request().id());
   checkpoints_.Describe(

@@ -28,7 +28,7 @@
 namespace slotwise {
 namespace {
 
-// The default deadline of a call that writes or reads all files of a checkpoint.
+// The default deadline of a call that reads or writes all files of a checkpoint.
 constexpr std::chrono::minutes kLongCall{24 * 60};
 
 std::string Hex(const DigestSums& digest) {
@@ -215,7 +215,7 @@ RankStats AdminService::Stats() const {
 
 void AdminService::HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call) {
   RankStats stats = Stats();
-  --stats.calls_under_way;  // this one
+  --stats.calls_under_way;  // without this one
   call.Answer(ToProto(stats));
 }
 
@@ -244,7 +244,7 @@ void AdminService::HandleDescribeSession(
     answer.set_may_be_forgotten(summary->may_be_forgotten);
     answer.set_incarnation(instance);
     for (const SessionSummary::Sequence& sequence : summary->sequences) {
-      // A caller without a right on a table does not hear that there is one. Steps of several tables have no
+      // A caller without a right on a table must not learn that it exists. Steps of several tables have no
       // name.
       if (who != nullptr && !sequence.name.empty() && who->On(sequence.name) == Rights::kNone) continue;
       v1::SessionTable& table = *answer.add_tables();

@@ -1,4 +1,4 @@
-// Serves the control path: tables, the server's topology, digests, checkpoints.
+// Serves control calls: tables, the server's topology, digests, checkpoints.
 // Thread-safety: safe; gRPC calls it from many threads.
 #ifndef SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_ADMIN_SERVICE_H_
@@ -22,21 +22,21 @@ namespace slotwise {
 
 class AdminService final : public SmallMethods<v1::Admin::Service> {
  public:
-  // `engine` and `gate` outlive the service. REQUIRES: the engine has recovered, if it is to.
+  // `engine` and `gate` outlive the service. REQUIRES: the engine's recovery is over.
   AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
                std::chrono::milliseconds default_deadline);
 
-  // Sets what GetStats says of the data transport. Called before the gate opens.
+  // Sets the function for GetStats's numbers of the data transport. Called before the gate opens.
   void SetDataLoad(std::function<DataLoad()> load) { data_load_ = std::move(load); }
 
-  // Sets what GetTopology answers. A rank listens before it knows its peers, so SetTopology is called later,
+  // Sets the answer of GetTopology. A rank listens before it knows its peers, so SetTopology is called later,
   // but before the gate opens.
   void SetTopology(Topology topology);
 
-  // Returns what the rank has counted, and what it is at. Any thread.
+  // Returns the rank's counters and its present work. Any thread.
   RankStats Stats() const;
 
-  // Ends what takes long. Calls about checkpoints are refused from now on.
+  // Ends long operations on checkpoints. Later calls about checkpoints are refused.
   void Stop() { checkpoints_.Stop(); }
 
  private:
@@ -49,7 +49,7 @@ class AdminService final : public SmallMethods<v1::Admin::Service> {
   void HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call);
   void HandleDigest(const SmallCall<v1::DigestRequest, v1::DigestReply>& call);
   void HandleDescribeSession(const SmallCall<v1::DescribeSessionRequest, v1::DescribeSessionReply>& call);
-  // admin_checkpoints.cc
+  // These are in admin_checkpoints.cc.
   void HandleSaveCheckpoint(const SmallCall<v1::SaveCheckpointRequest, v1::SaveCheckpointReply>& call);
   void HandleListCheckpoints(const SmallCall<v1::ListCheckpointsRequest, v1::ListCheckpointsReply>& call);
   void HandleDescribeCheckpoint(

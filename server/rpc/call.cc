@@ -41,7 +41,7 @@ Caller::Clock::time_point Call::DeadlineOf(const grpc::CallbackServerContext& co
     return Caller::Clock::time_point::max();
   const gpr_timespec left =
       gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC), gpr_now(GPR_CLOCK_MONOTONIC));
-  // Days make no difference, and more of them than a clock can count are not added up.
+  // A deadline that is many days away makes no difference, and a very long one would overflow the clock.
   constexpr std::int64_t kMostSeconds = 1'000'000;
   if (left.tv_sec > kMostSeconds) return Caller::Clock::time_point::max();
   return Caller::Clock::now() + std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);

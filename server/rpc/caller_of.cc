@@ -12,8 +12,8 @@
 namespace slotwise {
 namespace {
 
-// Returns the names in the certificate that the peer has proven to have; none without one. The common name is
-// one only where there are no alternative names of any kind, as RFC 6125 (6.4.4) has it for servers.
+// Returns the names in the certificate that the peer has proven to own; none without a certificate. The
+// common name counts only if there are no alternative names of any kind, as in RFC 6125 (6.4.4) for servers.
 std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& context) {
   std::vector<std::string> names;
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
@@ -37,7 +37,7 @@ PrincipalPtr PrincipalOf(const grpc::CallbackServerContext& context, const Gate&
   std::string_view authorization;
   const auto& metadata = context.client_metadata();
   if (metadata.count("authorization") > 1)
-    return gate.Authenticate("several", {});  // whose it is, is unknown
+    return gate.Authenticate("several", {});  // the caller is ambiguous
   if (const auto said = metadata.find("authorization"); said != metadata.end()) {
     authorization = {said->second.data(), said->second.size()};
   }

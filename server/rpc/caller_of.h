@@ -1,4 +1,4 @@
-// CallerOf says who makes a call of gRPC's. Thread-safety: a free function.
+// Identifies the caller of a gRPC call. Thread-safety: a free function.
 #ifndef SLOTWISE_SERVER_RPC_CALLER_OF_H_
 #define SLOTWISE_SERVER_RPC_CALLER_OF_H_
 
@@ -9,7 +9,7 @@
 
 namespace slotwise {
 
-// Makes the caller of the connection's peer, whom the call's token or the connection's certificate names.
+// Returns the caller, identified by the call's token or the connection's certificate.
 Caller CallerOf(const grpc::CallbackServerContext& context, const Gate& gate,
                 Caller::Clock::time_point deadline = Caller::Clock::time_point::max(),
                 CallKind kind = CallKind::kOther);

@@ -21,14 +21,14 @@ Status NoSuchCheckpoint(const std::string& id) {
 
 Status Stopping() { return Unavailable("the server is stopping").Because(Reason::kStopping); }
 
-// Returns what a caller hears of a checkpoint that is there: it is damaged; or it may be whole, and the
-// system cannot read it, which trying again does not mend.
+// Returns the error for an existing checkpoint: it is damaged; or it may be whole but the system cannot read
+// it, so trying again does not help.
 Status Unusable(const Status& why) {
   if (why.code() == StatusCode::kFailedPrecondition) return DataLoss(why.message());
   return why.code() == StatusCode::kUnavailable ? Status(StatusCode::kInternal, why.message()) : why;
 }
 
-// Returns a checkpoint that is there, whether it can be used or not.
+// Returns an existing checkpoint, even if it cannot be used.
 Result<ListedCheckpoint> Find(const Checkpoints& checkpoints, const std::string& id) {
   auto listed = checkpoints.ListUsable();
   if (!listed.ok()) return listed.status();
@@ -45,7 +45,7 @@ Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::
   for (const std::string& link : found->chain) {
     const auto read = checkpoints.ReadBackOf(link);
     if (read.status().code() == StatusCode::kFailedPrecondition) {
-      // Somebody may have removed it meanwhile, because newer ones are kept.
+      // It may have been removed meanwhile, because newer ones are kept.
       const auto still = Find(checkpoints, id);
       return still.ok() ? DataLoss(read.status().message()) : still.status();
     }
@@ -56,7 +56,8 @@ Result<VerifiedCheckpoint> ReadChain(const Checkpoints& checkpoints, const std::
   return verified;
 }
 
-// The engine folds chains too, under the id of the chain's last with another end, and other ranks may.
+// Returns the id of a new base: the id of the chain's last checkpoint, with a random end, as the engine and
+// other ranks may compact the chain, too.
 std::string IdOfFold(const std::string& id) {
   const std::string end = "-" + Hex(std::random_device()()).substr(8);
   constexpr std::size_t kMost = 64;  // manifest.h
@@ -80,7 +81,7 @@ Result<ListedCheckpoint> Fold(const Checkpoints& checkpoints, const std::string&
                             {.id = IdOfFold(id), .server_version = server_version});
   if (base.ok()) return Find(checkpoints, base->id);
   if (base.status().code() != StatusCode::kFailedPrecondition || chain->size() < 2) return base.status();
-  // Somebody may have removed it meanwhile, because newer ones are kept.
+  // It may have been removed meanwhile, because newer ones are kept.
   const auto still = Find(checkpoints, id);
   return still.ok() ? DataLoss(base.status().message()) : still.status();
 }
@@ -160,7 +161,7 @@ void CheckpointService::Release(const std::string& id, const Done<ListedCheckpoi
   const auto release = [this, id]() -> Result<ListedCheckpoint> {
     if (!IsCheckpointId(id)) return NoSuchCheckpoint(id);
     if (Status released = checkpoints_->Release(id); !released.ok()) return released;
-    return ListedCheckpoint{.id = id, .manifest = {}, .why_not = {}};  // it may be gone by now
+    return ListedCheckpoint{.id = id, .manifest = {}, .why_not = {}};  // it may have been removed meanwhile
   };
   Ask<ListedCheckpoint>(release, done);
 }
@@ -216,7 +217,7 @@ void CheckpointService::Stop() {
     if (stopping_) return;
     stopping_ = true;
   }
-  // Workers forget what waits when they end, and everybody must be answered.
+  // A worker drops waiting tasks when it ends, but every caller must get an answer.
   for (std::optional<Worker>* const worker : {&reader_, &long_worker_}) {
     if (!*worker) continue;
     std::promise<void> all_answered;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kMostTableSteps = std::uint64_t{1} << 62;
 
-// Makes a part of bags of one key each.
+// Makes a part whose bags have one key each.
 Result<BatchPart> PartOf(WireArray<Key> keys) {
   if (Status status = CheckWhole("keys", keys); !status.ok()) return status;
   const std::size_t count = keys.values.size();
@@ -42,7 +42,7 @@ Status CheckSize(std::string_view field, const WireArray<float>& array, std::siz
                          std::to_string(expected));
 }
 
-// Refuses a negative sum of squares: no step can make one, and the next step would take its root.
+// Refuses a negative sum of squares: no step can make one, and the next step would take its square root.
 Status CheckSquares(std::span<const float> state, std::uint32_t columns, std::uint32_t begin) {
   for (std::size_t i = 0; i < state.size(); ++i) {
     if (i % columns < begin || !(state[i] < 0)) continue;
@@ -126,7 +126,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   if (Status status = CheckSize("values", values, rows, options.dim); !status.ok()) return status;
   if (Status status = CheckFinite("values", values.values.span()); !status.ok()) return status;
 
-  // A larger count would run over, and the powers of Adam's decay rates are 0 long before.
+  // A larger count would overflow; the powers of Adam's decay rates are 0 long before.
   if (message.table_steps() > kMostTableSteps) {
     return InvalidArgument("table_steps is " + std::to_string(message.table_steps()) + ": must be at most " +
                            std::to_string(kMostTableSteps));

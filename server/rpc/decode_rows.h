@@ -1,4 +1,4 @@
-// Decodes the Rows service's requests. Errors are as decode.h says.
+// Decodes the Rows service's requests. Errors are those of decode.h.
 // Thread-safety: free functions.
 #ifndef SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
 #define SLOTWISE_SERVER_RPC_DECODE_ROWS_H_
@@ -19,16 +19,15 @@ namespace slotwise {
 struct DecodedExport {
   TableInfo table;
   bool with_state = false;
-  std::optional<std::vector<Key>> keys;  // none: all keys
+  std::optional<std::vector<Key>> keys;  // nothing: all keys
 };
 
 Result<DecodedExport> DecodeExport(const grpc::ByteBuffer& bytes, const FindTable& find_table);
 
-// Sets every field but `done`.
+// Sets all fields except `done`.
 Result<EraseRequest> DecodeErase(const grpc::ByteBuffer& bytes, const FindTable& find_table);
 
-// Sets every field but `done`. `table` is the stream's table: none before the stream's first message, which
-// sets it.
+// Sets all fields except `done`. `table` is the stream's table, which the stream's first message sets.
 Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTable& find_table,
                                    std::optional<TableInfo>& table);
 

@@ -23,14 +23,14 @@ namespace slotwise {
 
 namespace {
 
-// Returns the reply's small fields, then the tag and the length of `values`, whose bytes follow.
+// Returns the reply's small fields, then the tag and the length of `values`; the bytes of `values` follow.
 std::string HeaderOf(const LookupAnswer& answer, std::uint64_t instance) {
   std::string header = MessageOf(answer, instance).SerializeAsString();
   AppendArrayHeader(v1::LookupReply::kValuesFieldNumber, answer.values.bytes(), header);
   return header;
 }
 
-// Returns a slice over the values' own memory, whose last reference frees the values.
+// Returns a slice of the values' own memory. The slice's last reference frees the values.
 grpc::Slice Share(PooledValues values) {
   auto owner = std::make_unique<std::shared_ptr<const void>>(std::move(values.values));
   void* memory = const_cast<void*>(owner->get());  // gRPC only reads it
@@ -42,7 +42,7 @@ grpc::Slice Share(PooledValues values) {
   return {memory, values.bytes(), release, owner.release()};
 }
 
-// LookupManyReply and PushManyReply have the same field of replies.
+// The replies have the same field number in LookupManyReply and PushManyReply.
 constexpr int kReplies = 1;
 static_assert(int{v1::LookupManyReply::kRepliesFieldNumber} == kReplies &&
               int{v1::PushManyReply::kRepliesFieldNumber} == kReplies);
@@ -65,7 +65,7 @@ AnswerCall AnswerTo(std::shared_ptr<Call> call, grpc::ByteBuffer* reply, bool ma
   };
 }
 
-// A method: of one message, or of many, which lie in a field of the request.
+// A method whose request is one message, or holds many in a repeated field.
 struct Method {
   CallKind kind;
   int field = 0;  // 0: the request is the one message
@@ -81,9 +81,9 @@ constexpr Method kLookupMany{CallKind::kLookup, v1::LookupManyRequest::kLookupsF
 constexpr Method kPushMany{CallKind::kPush, v1::PushManyRequest::kPushesFieldNumber, kPushes,
                            "slotwise.v1.PushManyRequest"};
 
-// Decodes all of a call's messages before any is submitted. The engine's request queue takes all of them or
-// none. If it took only some, a step taken could wait for parts that the client would not send again before
-// it got an answer to this request.
+// Decodes all of a call's messages before any is submitted. The request queue takes all of them or none. If
+// it took only some, their step could wait for parts that the client sends again only after this call's
+// answer.
 template <class Decode>
 auto DecodeAll(const grpc::ByteBuffer& request, const Method& method, const Decode& decode)
     -> Result<std::vector<std::decay_t<decltype(*decode(request))>>> {
@@ -104,7 +104,7 @@ auto DecodeAll(const grpc::ByteBuffer& request, const Method& method, const Deco
   return all;
 }
 
-// Serves a call by one of the methods: begins it, decodes its messages, and submits them.
+// Serves a call of one of the methods: begins it, decodes its messages, and submits them.
 template <class Decode, class Submit>
 grpc::ServerUnaryReactor* Serve(std::shared_ptr<Call> call, const Method& method, Engine& engine,
                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply,

@@ -1,4 +1,4 @@
-// Serves the data path: decodes requests, submits them to the engine, and encodes the results.
+// Serves lookups and pushes: decodes requests, submits them to the engine, and encodes the results.
 //
 // All methods take and return raw byte buffers, so that arrays are copied once on the way in, and not at all
 // on the way out. On the wire they are the plain messages of embedding.proto.
@@ -49,8 +49,8 @@ class EmbeddingService final
   const std::chrono::milliseconds default_deadline_;
 };
 
-// Encodes a v1.LookupReply. The buffer shares the values, which are not copied, and keeps them alive until
-// gRPC has sent them. `instance` is the engine's. REQUIRES: answer.values.size = samples · width.
+// Encodes a v1.LookupReply. The buffer shares the values without a copy, and keeps them alive until gRPC has
+// sent them. `instance` is the engine's. REQUIRES: answer.values.size = samples · width.
 // Thread-safety: free functions.
 grpc::ByteBuffer EncodeLookupReply(LookupAnswer answer, std::uint64_t instance);
 // Encodes a v1.PushReply.

@@ -20,7 +20,7 @@ grpc::ByteBuffer Serialized(const google::protobuf::MessageLite& message) {
   return {&bytes, 1};
 }
 
-// Returns a slice of `size` bytes, and the memory to write them to.
+// Returns a slice of `size` bytes, and a pointer to write them by.
 std::pair<grpc::Slice, std::byte*> NewSlice(std::size_t size) {
   // A small slice may hold its bytes inside the grpc_slice itself.
   grpc_slice slice = grpc_slice_malloc_large(size);

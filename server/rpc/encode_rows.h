@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-// Encode a v1.ImportReply and a v1.EraseReply.
+// These encode a v1.ImportReply and a v1.EraseReply.
 grpc::ByteBuffer EncodeImportReply(std::uint64_t rows, std::uint64_t generation);
 grpc::ByteBuffer EncodeEraseReply(std::uint64_t rows);
 

@@ -1,7 +1,7 @@
-// FrameAllowance bounds how many frames without messages connections may send: a connection by itself, and
-// all together. A frame that carries little or nothing (a PING, SETTINGS, an empty DATA frame) costs gRPC
-// about a microsecond, and a call that is begun and reset tens of them, but a client next to nothing. Time
-// comes from the caller, so tests need no clock.
+// FrameAllowance limits how many frames without messages connections may send, each and all together. A frame
+// that carries little or nothing (a PING, SETTINGS, an empty DATA frame) costs gRPC about a microsecond, and
+// a call that is begun and reset costs tens of them, but they cost a client next to nothing. Callers pass the
+// time, so tests need no clock.
 #ifndef SLOTWISE_SERVER_RPC_FRAME_ALLOWANCE_H_
 #define SLOTWISE_SERVER_RPC_FRAME_ALLOWANCE_H_
 
@@ -11,7 +11,7 @@
 
 namespace slotwise {
 
-// Frames that may be sent: so many a second, and the rest of those before, up to a most.
+// A token bucket of frames: it fills by so many a second, up to a limit.
 // Thread-safety: one thread at a time.
 class FrameBucket {
  public:
@@ -20,7 +20,7 @@ class FrameBucket {
   FrameBucket(double a_second, double most, double first, Clock::time_point now)
       : a_second_(a_second), most_(most), frames_(first), now_(now) {}
 
-  // Takes `frames`, or as many as there are. Returns those that are wanting.
+  // Takes `frames`, or as many as there are. Returns the number of missing ones.
   double Take(double frames, Clock::time_point now) {
     if (now > now_) {
       Add(a_second_ * std::chrono::duration<double>(now - now_).count());
@@ -40,8 +40,8 @@ class FrameBucket {
   Clock::time_point now_;
 };
 
-// What the connections of a process share. A connection that stays within its quiet allowance
-// (frame_meter.cc) takes nothing here, so an attack of others cannot end it.
+// The bucket that all connections of a process share. A connection within its quiet allowance
+// (frame_meter.cc) takes nothing here, so other connections' attacks cannot end it.
 // Thread-safety: safe from any thread.
 class SharedFrames {
  public:
@@ -50,7 +50,7 @@ class SharedFrames {
 
   explicit SharedFrames(Clock::time_point now) : bucket_(kASecond, 2 * kASecond, 2 * kASecond, now) {}
 
-  // Takes `frames`, or as many as there are. Returns whether all were there.
+  // Takes `frames`, or as many as there are. Returns whether there were enough.
   bool Take(double frames, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     return bucket_.Take(frames, now) <= 0;

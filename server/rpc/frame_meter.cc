@@ -6,20 +6,20 @@
 namespace slotwise {
 namespace {
 
-// What a connection begins with: "PRI * HTTP/2.0" and so on. gRPC looks at it.
+// The bytes at a connection's beginning: "PRI * HTTP/2.0" and so on. gRPC checks them.
 constexpr std::uint64_t kPreface = 24;
 
-// A call's end, and what its caller says about windows.
+// A call pays for the frames of its end, and for its caller's window updates.
 constexpr double kFramesOfCall = 4;
-// A DATA frame with so many bytes is no burden for being a frame.
+// A DATA frame with this many bytes costs nothing.
 constexpr double kBytesOfFrame = 256;
 constexpr double kBytesOfControl = 64;
-// Clients open their windows for many times as many bytes at once.
+// Clients open their windows for many times this many bytes at once.
 constexpr std::uint64_t kBytesOfReply = 1024;
 
 constexpr double kMostQuiet = 16 * FrameMeter::kQuietFramesASecond;
 constexpr double kMostFrames = 4 * FrameMeter::kFramesASecond;
-// Before time has passed, so that many short connections cannot send what one may not.
+// The allowances at a connection's beginning are small: many short ones must not send more than a long one.
 constexpr double kFirstQuiet = FrameMeter::kQuietFramesASecond;
 constexpr double kFirstFrames = FrameMeter::kFramesASecond / 4;
 
@@ -41,7 +41,7 @@ std::optional<FrameMeter::Bound> FrameMeter::Read(std::span<const std::byte> byt
     return !passed_;
   });
   if (!passed_ && cost_ != 0) Pay(now);
-  if (passed_) calls_.CloseAll();  // gRPC ends the connection
+  if (passed_) calls_.CloseAll();  // gRPC will end the connection
   return passed_;
 }
 
@@ -62,7 +62,7 @@ void FrameMeter::Take(const FrameHeader& frame) {
       if (frame.stream > newest_call_ && frame.stream % 2 == 1) {
         cost_ -= kFramesOfCall;
         Open(frame.stream);
-      } else {  // of a call's end, or gRPC skips the frame
+      } else {  // it ends a call, or gRPC skips it
         cost_ += 1;
       }
       block_bytes_ = frame.size;
@@ -101,7 +101,7 @@ void FrameMeter::Open(std::uint32_t stream) {
   }
 }
 
-// Notes the bound that is passed if nothing pays for the frames.
+// Pays for the frames since the last payment, or notes the bound that is exceeded.
 void FrameMeter::Pay(Clock::time_point now) {
   const double cost = std::exchange(cost_, 0);
   if (cost < 0) return quiet_.Add(-cost);
@@ -115,10 +115,10 @@ void FrameMeter::Pay(Clock::time_point now) {
   }
 }
 
-// Returns the frames that replies do not pay for.
+// Returns the number of frames that replies do not pay for.
 double FrameMeter::PayByReplies(double frames) {
   const std::uint64_t taken = bytes_taken_();
-  // What was taken long ago pays for a burst at most.
+  // Replies that were read long ago pay for one burst at most.
   constexpr auto kMostBytes = static_cast<std::uint64_t>(kMostFrames) * kBytesOfReply;
   bytes_paid_ = std::max(bytes_paid_, taken - std::min(taken, kMostBytes));
   const std::uint64_t whole = (taken - std::min(taken, bytes_paid_)) / kBytesOfReply;

@@ -1,5 +1,5 @@
-// FrameReader finds the frames of HTTP/2 in what one side of a connection sends, however its bytes are cut.
-// It looks at the nine bytes at the start of each frame, and skips the rest.
+// FrameReader finds the HTTP/2 frames that one side of a connection sends, in pieces of any size. It reads
+// the nine bytes at the start of each frame, and skips the rest.
 // Thread-safety: one thread at a time.
 #ifndef SLOTWISE_SERVER_RPC_FRAME_READER_H_
 #define SLOTWISE_SERVER_RPC_FRAME_READER_H_
@@ -26,19 +26,19 @@ struct FrameHeader {
   static constexpr std::uint8_t kEndStream = 1;
   static constexpr std::uint8_t kPadded = 8;
 
-  std::uint32_t size;  // of what follows the nine bytes
+  std::uint32_t size;  // bytes after the header
   std::uint8_t type;
   std::uint8_t flags;
   std::uint32_t stream;
 
   bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
-  // Returns whether the sender says nothing more on the stream.
+  // Returns whether this is the sender's last frame on the stream.
   bool ends_stream() const { return (type == kData || type == kHeaders) && has(kEndStream); }
 };
 
 class FrameReader {
  public:
-  // `before_frames`: so many bytes come before the first frame.
+  // `before_frames` is the number of bytes before the first frame.
   explicit FrameReader(std::uint64_t before_frames) : to_skip_(before_frames) {}
 
   // Calls `take` for each frame whose header is whole, until `take` returns false.
@@ -58,7 +58,7 @@ class FrameReader {
   }
 
  private:
-  // gRPC's library made and filled the memory, and ThreadSanitizer does not see how it orders its threads.
+  // gRPC made and filled the memory, and ThreadSanitizer does not see how gRPC orders its threads.
   __attribute__((no_sanitize("thread"))) static std::uint8_t ByteOf(const std::byte* bytes) {
     return static_cast<std::uint8_t>(*bytes);
   }
@@ -74,7 +74,7 @@ class FrameReader {
   }
 
   std::array<std::uint8_t, 9> header_{};
-  std::size_t header_bytes_ = 0;  // of the next frame's header that are there
+  std::size_t header_bytes_ = 0;  // bytes of the next frame's header that have come
   std::uint64_t to_skip_;         // of the preface, or of the frame
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxMessage = 1024;
 
-// Cuts a long message between two characters of UTF-8.
+// Cuts a long message between two UTF-8 characters.
 std::string Cut(const std::string& message) {
   if (message.size() <= kMaxMessage) return message;
   std::size_t end = kMaxMessage;

@@ -14,10 +14,10 @@ namespace slotwise {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// One stream of Watch. It writes one message at a time, so a caller who reads nothing keeps one waiting.
+// One stream of Watch. It writes one message at a time, so a caller that reads nothing keeps one waiting.
 class HealthService::Watching final : public grpc::ServerWriteReactor<HealthCheckResponse> {
  public:
-  // The stream keeps itself alive until gRPC is done with it.
+  // The stream owns itself until gRPC is done with it.
   static std::shared_ptr<Watching> Begin(HealthService& service, bool known) {
     std::shared_ptr<Watching> watching(new Watching(service, known));
     watching->self_ = watching;
@@ -25,16 +25,16 @@ class HealthService::Watching final : public grpc::ServerWriteReactor<HealthChec
     return watching;
   }
 
-  // Whether the server knows the service that is watched.
+  // Returns whether the server knows the watched service.
   bool known() const { return known_; }
 
-  // The caller is to be told the last of these, by a GoOn that follows.
+  // Sets the status that the next GoOn sends.
   void Want(ServingStatus status) {
     const std::lock_guard lock(mutex_);
     wanted_ = status;
   }
 
-  // Begins to write what the caller was not told yet, or ends the stream of a caller who is gone.
+  // Begins to write a status that the caller does not know, or ends the stream if the caller has gone.
   void GoOn() {
     bool gone = false;
     {
@@ -46,12 +46,12 @@ class HealthService::Watching final : public grpc::ServerWriteReactor<HealthChec
       told_ = wanted_;
       if (told_) message_.set_status(*told_);
     }
-    // From here on this thread alone calls gRPC for the stream, until the write is done.
+    // From here on only this thread calls gRPC for the stream, until the write is done.
     if (gone) return Finish(grpc::Status::CANCELLED);
     StartWrite(&message_);
   }
 
-  // REQUIRES: the stream has not gone on.
+  // REQUIRES: GoOn was not called.
   void Refuse(const Status& why) {
     {
       const std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ class HealthService::Watching final : public grpc::ServerWriteReactor<HealthChec
   bool writing_ = false;
   bool gone_ = false;
   bool ended_ = false;
-  HealthCheckResponse message_;  // of the write under way
+  HealthCheckResponse message_;  // written at present
   std::shared_ptr<Watching> self_;
 };
 

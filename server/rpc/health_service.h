@@ -1,5 +1,5 @@
-// HealthService is gRPC's standard health service. gRPC's own has no bound on the streams of Watch, each of
-// which takes memory that nothing is charged for.
+// HealthService is gRPC's standard health service. gRPC's own does not limit the streams of Watch, whose
+// memory is charged to no caller.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_HEALTH_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_HEALTH_SERVICE_H_
@@ -16,14 +16,14 @@ namespace slotwise {
 
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  // So many streams may be open on a server; another is UNAVAILABLE.
+  // The most open streams of a server; another is UNAVAILABLE.
   static constexpr std::size_t kMostWatches = 1024;
 
-  // Knows these services, beside "", which is the whole server. All are NOT_SERVING at first.
+  // Knows these services, and "", the whole server. All are NOT_SERVING at first.
   explicit HealthService(std::set<std::string> services);
   ~HealthService() override;
 
-  // Sets what is said of every service.
+  // Sets the status of all services.
   void SetServing(bool serving);
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,

@@ -1,4 +1,4 @@
-// HealthWatch keeps true what the health service says: a server whose engine is stuck does not serve.
+// HealthWatch makes the health service report that a server whose engine is stuck does not serve.
 // Thread-safety: made and destroyed by one thread; it calls its functions from a thread of its own.
 #ifndef SLOTWISE_SERVER_RPC_HEALTH_WATCH_H_
 #define SLOTWISE_SERVER_RPC_HEALTH_WATCH_H_
@@ -19,7 +19,7 @@ class HealthWatch {
   // again. The server is SERVING when the watch begins.
   HealthWatch(std::chrono::milliseconds limit, std::function<Duration()> busy_for,
               std::function<void(bool)> set_serving);
-  // No call is under way once it returns.
+  // Returns when no call is under way.
   ~HealthWatch();
   HealthWatch(const HealthWatch&) = delete;
   HealthWatch& operator=(const HealthWatch&) = delete;

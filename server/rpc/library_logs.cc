@@ -16,7 +16,7 @@
 namespace slotwise {
 namespace {
 
-// gRPC's errors are mostly about clients, who could fill a disk with them.
+// gRPC's errors are mostly about clients, which could fill a disk with them.
 constexpr std::chrono::seconds kBetweenErrors{10};
 
 void LogOfGrpc(gpr_log_func_args* line) {

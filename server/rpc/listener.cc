@@ -26,9 +26,9 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// Descriptors that are left for the rank's own work: other ranks, devices, files.
+// The descriptors that are reserved for the rank's own work: other ranks, devices, files.
 constexpr rlim_t kForOwnWork = 256;
-// How long a socket is left alone whose accept failed for a reason that may last.
+// The pause after an accept that failed for a reason that may last.
 constexpr int kPauseMs = 20;
 
 int Checked(int fd, const char* call) {
@@ -38,7 +38,7 @@ int Checked(int fd, const char* call) {
 
 int SpareDescriptor() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// How many descriptors this process may open, once it may open as many as the system lets it.
+// Returns how many descriptors this process may open, after raising its limit as far as the system allows.
 rlim_t RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -65,15 +65,15 @@ void SetPort(sockaddr_storage& address, std::uint16_t port) {
   }
 }
 
-// Returns a socket that listens at the address, whose port becomes the one that the system chose; or -1, and
-// errno says why.
+// Returns a socket that listens at the address, and sets the address's port to the one that the system chose;
+// -1, with errno, if that fails.
 int ListenAt(sockaddr_storage& address, socklen_t size) {
   const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int yes = 1;
   const int no = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));  // connections inherit it
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));  // connections inherit this
   if (address.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
   auto* const any = reinterpret_cast<sockaddr*>(&address);
   if (bind(fd, any, size) == 0 && listen(fd, SOMAXCONN) == 0 && getsockname(fd, any, &size) == 0) return fd;
@@ -112,7 +112,7 @@ Status Listener::Open(const std::string& host, std::uint16_t port) {
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   const std::string service = std::to_string(port);
-  // One socket of IPv6 takes connections of both kinds, where the machine has IPv6.
+  // One IPv6 socket accepts connections of both kinds, if the machine has IPv6.
   bool all = false;
   if (name == "0.0.0.0" && getaddrinfo("::", service.c_str(), &hints, &found) == 0) {
     const Addresses any(std::exchange(found, nullptr), &freeaddrinfo);
@@ -172,7 +172,7 @@ void Listener::Start(Take take) {
                  max_connections_, files, connections);
     max_connections_ = static_cast<std::uint32_t>(connections);
   }
-  // A new descriptor has the lowest number that is free, so its number says how many are open.
+  // A new descriptor gets the lowest free number, so its number bounds the open descriptors.
   most_fd_ = spare_ + 1 + static_cast<int>(connections);
   thread_ = std::thread([this] { Run(); });
 }
@@ -220,7 +220,7 @@ void Listener::AcceptAll(int listening) {
       case ECONNABORTED:
       case EPROTO:
         continue;
-      default:  // of the network, or no memory: it may pass
+      default:  // a network error or lack of memory, which may pass
         LogRefusal(std::strerror(errno));
         poll(nullptr, 0, kPauseMs);
         return;
@@ -228,7 +228,7 @@ void Listener::AcceptAll(int listening) {
   }
 }
 
-// The connection that waits would be offered again and again. With the spare descriptor it is closed.
+// A waiting connection would be offered again and again. Releasing the spare descriptor lets it be closed.
 void Listener::RefuseWithSpare(int listening) {
   LogRefusal("this process, or the machine, has no file descriptor left");
   if (spare_ >= 0) close(spare_);

@@ -30,7 +30,7 @@
 #include "server/rpc/frame_meter.h"
 
 #ifdef __SANITIZE_THREAD__
-// Where the program's own code begins and ends, as the linker says.
+// The linker's symbols for the begin and the end of the program's own code.
 extern "C" const char __executable_start;
 extern "C" const char etext;
 #endif
@@ -40,23 +40,24 @@ namespace {
 
 using Clock = FrameMeter::Clock;
 
-// The connections with one descriptor's number, of which there is one at a time: its meter is there until the
+// The connections with one descriptor's number, one at a time. A connection's meter lives until the
 // descriptor is closed, or the peer has ended the connection. gRPC reads a connection in one thread at a time
-// and writes in one, so the mutex is seldom waited for. The mutex is held while bytes are sent, so the meter
-// knows that a call has ended before the client does. A thread that holds the mutex closes and logs nothing.
+// and writes in one, so threads seldom wait for the mutex. The mutex is held while bytes are sent, so the
+// meter knows that a call has ended before the client does. A thread that holds the mutex closes and logs
+// nothing.
 struct Connection {
   std::mutex mutex;
   std::optional<FrameMeter> meter;
 };
 
-// By descriptor. A place is made when a connection with the number is first metered, and stays for the next.
+// By descriptor. A slot is made when a connection with the number is first metered, and then kept.
 std::array<std::atomic<Connection*>, kMostMetered>& Connections() {
   static std::array<std::atomic<Connection*>, kMostMetered> connections{};
   return connections;
 }
 
 std::atomic<std::uint64_t> metered_bytes{0};
-std::atomic<pid_t> metering_process{0};  // ours, since a connection was first metered
+std::atomic<pid_t> metering_process{0};  // this process, once a connection was metered
 std::atomic<std::uint64_t> most_calls_of_connection{256};
 
 SharedFrames& AllFrames() {
@@ -69,7 +70,7 @@ SharedCalls& AllCalls() {
   return shared;
 }
 
-// Where the kernel does not count, replies pay for nothing.
+// If the kernel does not count, replies pay for nothing.
 std::uint64_t BytesTaken(int socket) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -106,12 +107,12 @@ void LogCutOff(const std::string& peer, FrameMeter::Bound bound) {
   }
 }
 
-// No other bytes come through our SSL objects: gRPC's library keeps pairs of buffers between them and
-// sockets.
+// Returns the encrypted bytes of a connection. No other bytes come through its SSL object, because gRPC keeps
+// pairs of buffers between SSL objects and sockets.
 std::uint64_t BytesEncrypted(SSL* ssl) { return BIO_number_written(SSL_get_wbio(ssl)); }
 
-// A connection by TLS. OpenSSL lets one thread at a time use a connection, and gRPC locks it for that: here
-// is no mutex.
+// A TLS connection. It has no mutex: OpenSSL lets one thread at a time use a connection, and gRPC locks for
+// that.
 struct TlsConnection {
   explicit TlsConnection(SSL* ssl)
       : meter(
@@ -125,16 +126,16 @@ void FreeConnection(void*, void* connection, CRYPTO_EX_DATA*, int, long, void*) 
   delete static_cast<TlsConnection*>(connection);
 }
 
-// Returns whether the connection goes on with an earlier one's session, and the client's certificate, which
-// was checked then, has expired since.
+// Returns whether the connection resumes an earlier one's session, and the client's certificate, which was
+// checked then, has expired since.
 bool ResumesWithExpiredCertificate(SSL* ssl) {
   if (SSL_session_reused(ssl) == 0) return false;
   const X509* const certificate = SSL_SESSION_get0_peer(SSL_get0_session(ssl));
   return certificate != nullptr && X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
 }
 
-// Returns a connection by TLS, which is made with the first bytes that are decrypted or encrypted, and ends
-// with the object. Null: the connection shall end.
+// Returns a TLS connection, which is made with the first decrypted or encrypted bytes, and ends with the SSL
+// object. Null: the connection must end.
 TlsConnection* ConnectionOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeConnection);
   if (auto* const connection = static_cast<TlsConnection*>(SSL_get_ex_data(ssl, index))) return connection;
@@ -143,7 +144,7 @@ TlsConnection* ConnectionOf(SSL* ssl) {
   return SSL_set_ex_data(ssl, index, made.get()) == 1 ? made.release() : nullptr;
 }
 
-// Returns the function that there would be without ours.
+// Returns the function that the program would call without ours.
 template <class Function>
 Function OfLibrary(const char* name) {
   void* const function = dlsym(RTLD_NEXT, name);
@@ -161,7 +162,7 @@ int WriteByLibrary(SSL* ssl, const void* from, int size) {
   return write(ssl, from, size);
 }
 
-// Shows what was decrypted to the connection's meter. Returns false if the connection shall end.
+// Shows decrypted bytes to the connection's meter. Returns false if the connection must end.
 bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
   TlsConnection* const connection = ConnectionOf(ssl);
   if (connection == nullptr) return false;
@@ -171,7 +172,7 @@ bool ReadDecrypted(SSL* ssl, std::span<const std::byte> bytes) {
   return !bound;
 }
 
-// Shows what is encrypted to the connection's meter.
+// Shows bytes that will be encrypted to the connection's meter.
 void ReadEncrypted(SSL* ssl, std::span<const std::byte> bytes) {
   if (TlsConnection* const connection = ConnectionOf(ssl)) connection->meter.ReadSent(bytes);
 }
@@ -187,7 +188,7 @@ void ForEachPiece(const msghdr& message, std::size_t size, Take take) {
   }
 }
 
-// Shows what was received to the connection's meter. Returns false if the connection shall end.
+// Shows received bytes to the connection's meter. Returns false if the connection must end.
 bool Read(int socket, Connection& connection, const msghdr& message, std::size_t received) {
   std::optional<FrameMeter::Bound> bound;
   {
@@ -204,7 +205,7 @@ bool Read(int socket, Connection& connection, const msghdr& message, std::size_t
   return !bound;
 }
 
-// The connection has ended, and gRPC ends its calls.
+// Called when the connection has ended, and gRPC ends its calls.
 void End(Connection& connection) {
   const std::lock_guard lock(connection.mutex);
   connection.meter.reset();
@@ -224,7 +225,7 @@ Connection* Find(int socket) {
 
 ssize_t ReceiveByLibrary(int socket, msghdr* message, int flags) {
 #ifdef __SANITIZE_THREAD__
-  // ThreadSanitizer looks away where gRPC's library calls recvmsg, but would not here.
+  // ThreadSanitizer ignores gRPC's own calls of recvmsg, but would not ignore this one.
   return syscall(SYS_recvmsg, socket, message, flags);
 #else
   static const auto receive = OfLibrary<decltype(&recvmsg)>("recvmsg");
@@ -243,8 +244,8 @@ ssize_t SendByLibrary(int socket, const msghdr* message, int flags) {
 
 int CloseByLibrary(int descriptor, [[maybe_unused]] const void* caller) {
 #ifdef __SANITIZE_THREAD__
-  // ThreadSanitizer looks away where gRPC's library calls close, but would not here. Our own code's calls it
-  // shall see.
+  // ThreadSanitizer ignores gRPC's own calls of close, but would not ignore this one. It must see our own
+  // code's calls.
   if (caller < &__executable_start || caller >= &etext) {
     return static_cast<int>(syscall(SYS_close, descriptor));
   }
@@ -253,19 +254,19 @@ int CloseByLibrary(int descriptor, [[maybe_unused]] const void* caller) {
   return close_it(descriptor);
 }
 
-// Ends the meter of a descriptor that is about to be closed: now no other connection can have its number yet.
-// What a child process closes before it runs another program is its own copy, though the child may share our
-// memory (vfork); and in a copy of our memory (fork) a mutex may be locked for ever.
+// Ends the meter of a descriptor that is about to be closed, while no other connection can have its number. A
+// child process that closes descriptors before it runs another program closes its own copies, though it may
+// share our memory (vfork); in a copy of our memory (fork), a mutex may be locked for ever.
 void EndIfMetered(int descriptor) {
   Connection* const connection = Find(descriptor);
   if (connection != nullptr && metering_process == getpid()) End(*connection);
 }
 
-// Sends, and shows what was sent to the connection's meter.
+// Sends bytes, and shows the sent ones to the connection's meter.
 ssize_t Send(int socket, Connection& connection, const msghdr& message, int flags) {
   std::unique_lock lock(connection.mutex);
   if (!connection.meter) {
-    lock.unlock();  // another socket has the number by now, and may block
+    lock.unlock();  // another socket may have the number by now, and block
     return SendByLibrary(socket, &message, flags);
   }
   const ssize_t sent = SendByLibrary(socket, &message, flags);
@@ -305,7 +306,7 @@ std::uint64_t OpenMeteredCalls() { return AllCalls().open(); }
 
 }  // namespace slotwise
 
-// gRPC's library calls these, because a program's functions come before the C library's.
+// gRPC's library calls these, because a program's functions take precedence over the C library's.
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, msghdr* message, int flags) {
   using slotwise::Connection;
   const ssize_t received = slotwise::ReceiveByLibrary(socket, message, flags);
@@ -317,7 +318,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int socket, ms
     return -1;
   }
   const int error = received < 0 ? errno : 0;
-  // gRPC also calls recvmsg with no room, and reads 0 bytes of a connection that goes on.
+  // gRPC also calls recvmsg without buffers, and then 0 bytes do not mean the connection's end.
   const bool goes_on = error == EAGAIN || error == EINTR || (received == 0 && !slotwise::HasRoom(*message));
   if (!goes_on) slotwise::End(*connection);
   errno = error;
@@ -331,14 +332,14 @@ extern "C" __attribute__((visibility("default"))) ssize_t sendmsg(int socket, co
                                : slotwise::Send(socket, *connection, *message, flags);
 }
 
-// Code that closes a file, a pipe or another socket calls this one, too, which does next to nothing then.
+// Code that closes a file, a pipe or another socket calls this, too; it then does almost nothing.
 extern "C" __attribute__((visibility("default"))) int close(int descriptor) {
   slotwise::EndIfMetered(descriptor);
   return slotwise::CloseByLibrary(descriptor, __builtin_return_address(0));
 }
 
-// What gRPC's library decrypts and encrypts comes through these. An error that OpenSSL did not make ends the
-// connection as one of OpenSSL's does.
+// gRPC calls these to decrypt and to encrypt. An error that OpenSSL did not make ends the connection like one
+// of OpenSSL's.
 extern "C" __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* to, int most) {
   const int size = slotwise::ReadByLibrary(ssl, to, most);
   if (size <= 0 || SSL_is_server(ssl) == 0) return size;

@@ -1,13 +1,13 @@
-// Meters what clients' connections receive, as gRPC reads it, and ends the connections that pass a bound
+// Meters the bytes of clients' connections as gRPC reads them, and ends the connections that exceed a bound
 // (frame_meter.h).
 //
-// gRPC has no place between a connection's socket and its own reading of frames. So this room defines the C
-// library's recvmsg, through which gRPC reads: it calls the C library's own, shows the bytes to the
-// connection's meter, and where a bound is passed, says ECONNRESET, and gRPC ends the connection before it
-// has seen those bytes. It defines sendmsg too, and shows the meter what gRPC has sent, which ends calls; and
-// close, which ends the meter, because gRPC may close a connection without reading its end. For all other
-// descriptors the three do what the C library's do. Of connections by TLS it defines OpenSSL's SSL_read and
-// SSL_write, in the same way: what was decrypted, and will be encrypted, is metered.
+// gRPC has no hook between a connection's socket and its own reading of frames. So this room defines the C
+// library's recvmsg, through which gRPC reads. It calls the C library's own, shows the bytes to the
+// connection's meter, and returns ECONNRESET if a bound is exceeded, so gRPC ends the connection before it
+// has seen those bytes. It also defines sendmsg, to show the meter gRPC's own frames, which end calls; and
+// close, to end the meter, because gRPC may close a connection without reading its end. For all other
+// descriptors the three behave as in the C library. For TLS connections it defines OpenSSL's SSL_read and
+// SSL_write in the same way, and meters decrypted bytes.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
 #define SLOTWISE_SERVER_RPC_RECEIVED_FRAMES_H_
@@ -16,18 +16,17 @@
 
 namespace slotwise {
 
-// Descriptors that are metered have lower numbers.
+// Only descriptors below this number are metered.
 inline constexpr int kMostMetered = 1 << 20;
 
-// Says how many calls may be open, on a connection and on all that are metered, of which there are so many
-// (open_calls.h). A connection keeps what held when it came; the bound of all holds at once.
+// Sets the limits on open calls: of each connection, and of all metered connections, of which there are at
+// most `connections` (open_calls.h). Open connections keep their limit; the limit of all applies at once.
 void LimitOpenCalls(std::uint64_t of_connection, std::uint64_t of_all, std::uint64_t connections);
 
-// Meters a connected socket of a client from now on, until the connection ends. Returns false if its number
-// is too high.
-// REQUIRES: the socket was not read from or written to, and only gRPC will. It does not block, and has
-// no other descriptor. It is closed by close, not by dup2, say, nor in a signal's handler: close takes a
-// mutex.
+// Meters a client's connected socket until the connection ends. Returns false if the descriptor is too high.
+// REQUIRES: the socket was not read from or written to, and only gRPC will do so. It is non-blocking, and has
+// no other descriptor. It is closed by close (not by dup2, for example), and not in a signal handler, because
+// close takes a mutex.
 bool MeterFrames(int socket);
 
 // Returns how many bytes of metered connections have been read.

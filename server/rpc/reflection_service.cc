@@ -77,7 +77,7 @@ ServerReflectionResponse Answer(const ServerReflectionRequest& request,
 
 }  // namespace
 
-// One stream, which reads a question when the answer to the one before it was taken.
+// One stream. It reads a question after the caller has taken the answer to the last one.
 class ReflectionService::Stream final
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
@@ -100,7 +100,7 @@ class ReflectionService::Stream final
 
   void OnReadDone(bool ok) override {
     TakeOver(this);
-    if (!ok) return Finish(grpc::Status::OK);  // the caller has no more questions, or is gone
+    if (!ok) return Finish(grpc::Status::OK);  // the caller has no more questions, or has gone
     if (request_.ByteSizeLong() > kMostNameBytes) {
       return Finish(ToGrpc(InvalidArgument("a question of reflection has at most " +
                                            std::to_string(kMostNameBytes) + " bytes")));
@@ -133,7 +133,7 @@ ReflectionService::ReflectionService(std::set<std::string> services) : services_
 
 grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>*
 ReflectionService::ServerReflectionInfo(grpc::CallbackServerContext* /*context*/) {
-  return new Stream(*this);  // deletes itself when gRPC is done with it
+  return new Stream(*this);  // the stream deletes itself when gRPC is done with it
 }
 
 }  // namespace slotwise

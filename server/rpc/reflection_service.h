@@ -1,7 +1,7 @@
-// ReflectionService is gRPC's standard reflection service: it says which services and messages there are.
+// ReflectionService is gRPC's standard reflection service, which lists services and messages.
 //
-// gRPC's own has a thread for each stream, and keeps calls that wait for one, even when their connections are
-// closed: a caller without a token could fill the memory. This one has no threads, and refuses at once.
+// gRPC's own has a thread for each stream, and keeps calls that wait for one even after their connections are
+// closed, so a caller without a token could fill the memory. This one has no threads, and refuses at once.
 // Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_REFLECTION_SERVICE_H_
 #define SLOTWISE_SERVER_RPC_REFLECTION_SERVICE_H_
@@ -17,12 +17,12 @@ namespace slotwise {
 
 class ReflectionService final : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // So many streams may be open on a server; another is RESOURCE_EXHAUSTED.
+  // The most open streams of a server; another is RESOURCE_EXHAUSTED.
   static constexpr std::size_t kMostStreams = 8;
-  // A name that is asked for has at most so many bytes, or the stream ends with INVALID_ARGUMENT.
+  // The longest requested name in bytes; a longer one ends the stream with INVALID_ARGUMENT.
   static constexpr std::size_t kMostNameBytes = 1024;
 
-  // Lists these services, and itself. Describes all messages and services that the program has.
+  // Lists these services and itself. Describes all messages and services that the program has.
   explicit ReflectionService(std::set<std::string> services);
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,

@@ -35,7 +35,7 @@ void ReplyWatch::Reply::End() {
 }
 
 void ReplyWatch::Run() {
-  // Short enough that a caller is cut off late by a small part of the limit.
+  // This is short, so that a caller is cut off late by only a small part of the limit.
   const auto pause = std::clamp<std::chrono::milliseconds>(limit_ / 8, std::chrono::milliseconds(1),
                                                            std::chrono::seconds(1));
   std::unique_lock lock(mutex_);

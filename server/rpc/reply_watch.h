@@ -1,10 +1,10 @@
-// ReplyWatch cuts off callers that do not take their replies.
+// ReplyWatch cuts off callers that do not read their replies.
 //
-// A reply waits in this process until its caller takes it: gRPC sends no more than the caller's windows
-// allow. The memory of such a reply is charged to the request queue's budget, so callers that never read
-// would keep all others out. Hence a call is cancelled, and its reply freed, if gRPC has not handed all of
-// the reply to the connection within the limit. (The connection itself ends if the system cannot get rid of
-// its bytes for as long: rpc_server.cc.) Thread-safety: safe from any thread.
+// A reply stays in this process until its caller reads it, because gRPC sends no more than the caller's
+// windows allow. Its memory is charged to the request queue's budget, so callers that never read would keep
+// all others out. So a call is cancelled and its reply freed if gRPC has not handed the whole reply to the
+// connection within the limit. (The connection itself ends if the system cannot send its bytes for as long:
+// rpc_server.cc.) Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_REPLY_WATCH_H_
 #define SLOTWISE_SERVER_RPC_REPLY_WATCH_H_
 
@@ -31,7 +31,7 @@ class ReplyWatch {
   ReplyWatch(const ReplyWatch&) = delete;
   ReplyWatch& operator=(const ReplyWatch&) = delete;
 
-  // A call's reply, or a message of its stream. Calls of Begin and End take turns.
+  // A call's reply, or a message of its stream. Begin and End are called in turn.
   class Reply {
    public:
     Reply(ReplyWatch& watch, grpc::CallbackServerContext& context, Caller caller)
@@ -40,9 +40,9 @@ class ReplyWatch {
     Reply(const Reply&) = delete;
     Reply& operator=(const Reply&) = delete;
 
-    // The reply is about to be given to gRPC: the caller has until the limit. The context lives until End.
+    // Called when the reply is about to be given to gRPC; starts the time limit. The context lives until End.
     void Begin();
-    // gRPC is done with the reply.
+    // Called when gRPC is done with the reply.
     void End();
 
    private:
@@ -52,7 +52,7 @@ class ReplyWatch {
     const Caller caller_;
     std::list<Reply*>::iterator place_;
     bool watched_ = false;     // guarded by the watch's mutex
-    Clock::time_point begun_;  // so is this
+    Clock::time_point begun_;  // guarded likewise
   };
 
  private:
@@ -64,7 +64,7 @@ class ReplyWatch {
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;
-  std::list<Reply*> replies_;  // the oldest first
+  std::list<Reply*> replies_;  // oldest first
   std::thread thread_;
 };
 

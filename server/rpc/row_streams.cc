@@ -39,7 +39,7 @@ ExportStream* ExportStream::Begin(grpc::CallbackServerContext& context, const gr
     charged.ok() ? stream->StreamRowsOf(std::move(*stream->request_.keys)) : stream->Refuse(charged);
     return stream.get();
   }
-  // To list a large table's keys takes everybody's time, so an export that would be refused afterwards is
+  // Listing a large table's keys takes everybody's time, so an export that would be refused afterwards is
   // refused now.
   if (!stream->ReserveList()) return stream.get();
   if (const Status charged = stream->Reserve(0); !charged.ok()) {
@@ -138,7 +138,7 @@ void ExportStream::Refuse(const Status& status) {
 }
 
 void ExportStream::End(const grpc::Status& status) {
-  // A caller who hears of the end finds the room.
+  // The room is free before the caller hears of the stream's end.
   keys_ = std::vector<Key>();  // `= {}` would keep the memory
   reservation_ = {};
   list_ = {};
@@ -178,7 +178,7 @@ ImportStream* ImportStream::Begin(grpc::CallbackServerContext& context, grpc::By
 }
 
 void ImportStream::OnReadDone(bool ok) {
-  if (!ok) {  // the caller has sent everything, or is gone and gets no reply
+  if (!ok) {  // the caller has sent all, or has gone and gets no reply
     *reply_ = EncodeImportReply(rows_, table_ ? table_->generation : 0);
     return End(grpc::Status::OK);
   }

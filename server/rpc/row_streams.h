@@ -1,10 +1,10 @@
 // The two streams of the Rows service move rows out of this rank, and rows into the table.
 //
-// Each stream does one thing at a time: a step of the engine, or a message on the wire. So a message or two
-// bound its memory, beside an export's list of keys, and a slow caller slows only its own stream. A stream
-// ends with its caller, with the server, with the first refusal, or when the caller does not take a message
-// in time. Thread-safety: gRPC's threads and the engine's drive a stream by turns; no other thread touches
-// it.
+// Each stream does one thing at a time: a step of the engine, or a message on the wire. So its memory is
+// limited to a message or two, and an export's list of keys, and a slow caller slows only its own stream. A
+// stream ends when its caller leaves, the server stops, a message is refused, or the caller does not read a
+// message in time.
+// Thread-safety: gRPC's threads and the engine's drive a stream in turn; no other thread touches it.
 #ifndef SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 #define SLOTWISE_SERVER_RPC_ROW_STREAMS_H_
 
@@ -28,13 +28,13 @@
 
 namespace slotwise {
 
-// What exports of a rank may take at a time. One alone may always take more.
+// The limits on a rank's exports together. A single export may exceed them.
 struct ExportRoom {
-  // To list the keys of a table, and to keep the list, takes others' time and memory.
+  // Listing the keys of a table, and keeping the list, takes time and memory from others.
   static constexpr std::uint64_t kWholeTables = 4;
 
   explicit ExportRoom(std::uint64_t max_bytes) : bytes(max_bytes) {}
-  Budget bytes;  // of lists of keys, and of messages
+  Budget bytes;  // for lists of keys and for messages
   Budget whole_tables{kWholeTables};
   std::mutex mutex;
   // Guarded by mutex:
@@ -44,8 +44,8 @@ struct ExportRoom {
 
 class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // Enters `gate` and begins to stream. The stream keeps itself alive until gRPC is done with it. `engine`
-  // and `gate` outlive the server. The stream is charged to `room`.
+  // Enters `gate` and begins to stream. The stream owns itself until gRPC is done with it. `engine` and
+  // `gate` outlive the server. The stream is charged to `room`.
   static ExportStream* Begin(grpc::CallbackServerContext& context, const grpc::ByteBuffer& request,
                              Engine& engine, WatchedGate& gate, ExportRoom& room);
 
@@ -58,9 +58,9 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
         caller_(CallerOf(context, gate)),
         reply_(gate.replies(), context, caller_) {}
 
-  // Counts the export as one of a whole table. Ends the stream, and returns false, if there are too many.
+  // Counts this as an export of a whole table. Ends the stream, and returns false, if there are too many.
   bool ReserveList();
-  // Charges two messages and so many keys, instead of what was charged before. RESOURCE_EXHAUSTED if there is
+  // Charges two messages and `keys` keys, in the place of the previous charge. RESOURCE_EXHAUSTED: there is
   // no room.
   Status Reserve(std::size_t keys);
   // REQUIRES: the keys are charged.
@@ -91,7 +91,7 @@ class ExportStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 class ImportStream final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  // As ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
+  // The same as ExportStream::Begin. The stream writes a v1.ImportReply to `reply`.
   static ImportStream* Begin(grpc::CallbackServerContext& context, grpc::ByteBuffer* reply, Engine& engine,
                              WatchedGate& gate);
 

@@ -18,8 +18,8 @@ class RowsService final
     : public v1::Rows::WithRawCallbackMethod_Export<
           v1::Rows::WithRawCallbackMethod_Import<v1::Rows::WithRawCallbackMethod_Erase<v1::Rows::Service>>> {
  public:
-  // `engine` and `gate` outlive the service. Exports that are under way take `max_export_bytes` together, or
-  // there is one that takes more.
+  // `engine` and `gate` outlive the service. Exports take at most `max_export_bytes` together, except that a
+  // single export may take more.
   RowsService(Engine& engine, WatchedGate& gate, std::uint64_t max_export_bytes,
               std::chrono::milliseconds default_deadline);
 

@@ -33,13 +33,13 @@ namespace {
 
 constexpr std::chrono::milliseconds kLeaveTaking{100};
 constexpr std::uint64_t kExportShare = 4;
-// A token has 4096 bytes at most, and a trace less than a hundred. A field counts as 32 bytes more, and takes
-// gRPC 165: this bounds what a call takes.
+// A token has at most 4096 bytes, and a trace less than a hundred. A field counts as 32 bytes more, and takes
+// 165 bytes in gRPC, so this limits the memory of a call.
 constexpr int kMostMetadataBytes = 8 << 10;
-// Clients that wait for their turn have most of a message on its way, too.
+// Waiting clients have most of a message on its way, too.
 constexpr std::uint64_t kReceivedShare = 2;
 
-// Must run before the process builds its first server.
+// Runs before the process builds its first server.
 void SetUpGrpcOnce() {
   static const bool once = [] {
     SendLibraryLogsToOurs();
@@ -55,8 +55,8 @@ void EndIfStalled(int socket, std::chrono::milliseconds limit) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
-// Returns the user at the other end of a Unix socket; nothing: it is another kind of socket. A user whom
-// the system does not tell has a number of no user.
+// Returns the user at the other end of a Unix socket; nothing for another kind of socket. If the system does
+// not name the user, the number is no user's.
 std::optional<std::uint32_t> UserAt(int socket) {
   int domain = 0;
   socklen_t size = sizeof(domain);
@@ -68,7 +68,7 @@ std::optional<std::uint32_t> UserAt(int socket) {
   return peer.uid;
 }
 
-// What may have been received and not been decoded.
+// The limit on bytes that are received and not decoded.
 std::uint64_t MostReceived(const RpcOptions& options) {
   return std::max(kReceivedShare * options.max_queue_bytes, 4 * options.max_message_bytes);
 }
@@ -77,13 +77,13 @@ void SetChannelArguments(const RpcOptions& options, grpc::ServerBuilder& builder
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              static_cast<int>(options.max_calls_per_connection));
-  // A few kilobytes may unpack to gigabytes, which gRPC would do before it looks at the size. Requests are
-  // arrays of ids and numbers, which hardly pack at all.
+  // A few kilobytes may decompress to gigabytes, and gRPC would do that before it checks the size. Requests
+  // are arrays of ids and numbers, which hardly compress at all.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(options.hello_timeout.count()));
-  // Keepalive notices peers that vanished without closing their connections, and lets clients probe us too.
+  // Keepalive notices peers that vanished without closing their connections, and lets clients probe.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -135,7 +135,7 @@ class RpcServer::Impl {
     builder.RegisterService(&health_);
     builder.RegisterService(&reflection_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-    // A call whose message is incomplete when too much is received is ended by gRPC.
+    // gRPC ends a call whose message is incomplete when too much is received.
     builder.SetResourceQuota(grpc::ResourceQuota("received").Resize(MostReceived(options)));
     SetChannelArguments(options, builder);
     LimitOpenCalls(options.max_calls_per_connection, options.max_calls, options.max_connections);
@@ -145,7 +145,7 @@ class RpcServer::Impl {
     listener_->Start([this, speaks_data = options.speaks_data(), tls = options.tls.on()](int socket) {
       EndIfStalled(socket, reply_timeout_);
       if (const auto user = UserAt(socket)) return TakeLocal(socket, *user);
-      // The frames are met when they are decrypted. By TLS this thread alone brings connections.
+      // Frames are metered when they are decrypted. Only this thread adds TLS connections.
       if (tls) return HandToGrpc(socket);
       if (!speaks_data) return MeterAndHandToGrpc(socket);
       data_.Take(socket, [this](int other) { MeterAndHandToGrpc(other); });
@@ -174,7 +174,7 @@ class RpcServer::Impl {
     listener_->Stop();
     data_.Stop();
     // Only idle callers are still connected. gRPC asks them to leave and waits for them, but an idle caller
-    // may not look at its connection for minutes.
+    // may not read from its connection for minutes.
     server_->Shutdown(std::chrono::system_clock::now() + kLeaveTaking);
     server_->Wait();
     server_.reset();
@@ -226,7 +226,7 @@ class RpcServer::Impl {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   // Destroyed before the services that it calls.
   std::unique_ptr<grpc::Server> server_;
-  // Hands connections to gRPC's server, so it stops before that.
+  // Hands connections to gRPC's server, so it stops first.
   DataServer data_;
   std::unique_ptr<Listener> listener_;
   std::optional<HeldBackDeeds> held_back_deeds_;

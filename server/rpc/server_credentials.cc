@@ -12,8 +12,8 @@
 namespace slotwise {
 namespace {
 
-// gRPC's C++ has no credentials whose certificates a program may change; its core has. It asks for them as a
-// server begins, and before every connection.
+// gRPC's C++ interface has no credentials with certificates that a program can change, but its core has. The
+// core asks for certificates when a server begins, and before every connection.
 class WatchedCredentials final : public grpc::ServerCredentials {
  public:
   WatchedCredentials(std::unique_ptr<TlsWatch> watch, bool asks)
@@ -29,7 +29,7 @@ class WatchedCredentials final : public grpc::ServerCredentials {
   WatchedCredentials& operator=(const WatchedCredentials&) = delete;
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
-    std::abort();  // a server of ours sets none
+    std::abort();  // no server of Slotwise sets one
   }
 
  private:
@@ -44,8 +44,7 @@ class WatchedCredentials final : public grpc::ServerCredentials {
     if (!texts) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{.private_key = texts->key.c_str(),
                                           .cert_chain = texts->certificates.c_str()};
-    // Where no client is asked for a certificate, authorities are of no use, but gRPC 1.51 asserts that there
-    // are some.
+    // Without client certificates, authorities are of no use, but gRPC 1.51 asserts that there are some.
     const SecretText& authorities = me.asks_ ? texts->client_cas : texts->certificates;
     *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;

@@ -1,4 +1,4 @@
-// The credentials of gRPC's server. Thread-safety: a free function.
+// Makes the credentials of gRPC's server. Thread-safety: a free function.
 #ifndef SLOTWISE_SERVER_RPC_SERVER_CREDENTIALS_H_
 #define SLOTWISE_SERVER_RPC_SERVER_CREDENTIALS_H_
 
@@ -11,11 +11,11 @@
 
 namespace slotwise {
 
-// Without files: none. Files are looked at every second, by a thread that ends with the credentials, and
-// taken when they have changed and are right; a connection keeps what it began with. Fails as ReadTlsFiles
-// does.
-// REQUIRES: with files, one thread at a time gives a server new connections. gRPC 1.51 takes new certificates
-// at a connection's start, and what it takes there is not locked against another one's.
+// Returns insecure credentials if there are no files. Else a thread, which ends with the credentials, checks
+// the files every second and uses them when they have changed and are right; a connection keeps those of its
+// beginning. Fails as ReadTlsFiles does.
+// REQUIRES: with files, only one thread at a time gives a server new connections. gRPC 1.51 takes new
+// certificates at a connection's start, without a lock between two connections.
 Result<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsOf(const TlsFiles& files);
 
 }  // namespace slotwise

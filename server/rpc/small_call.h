@@ -1,8 +1,8 @@
-// SmallCall: a call of one small message, parsed, which is answered with one, once, now or later.
-// SmallMethods: the methods of a gRPC service that are such calls.
+// SmallCall is a call with one small, parsed message, which is answered once, now or later, with another one.
+// SmallMethods are the methods of a gRPC service with such calls.
 //
-// A SmallMethods parses requests itself, because gRPC would answer UNIMPLEMENTED, without a word, to one that
-// is not a valid message.
+// SmallMethods parses requests itself, because gRPC would answer an invalid message with UNIMPLEMENTED and
+// without an error message.
 // Thread-safety: a SmallCall is safe from any thread; SmallMethods is filled before its service serves.
 #ifndef SLOTWISE_SERVER_RPC_SMALL_CALL_H_
 #define SLOTWISE_SERVER_RPC_SMALL_CALL_H_
@@ -29,7 +29,7 @@
 
 namespace slotwise {
 
-// Copies are the same call.
+// Copies of a SmallCall are the same call.
 template <class RequestT, class ReplyT>
 class SmallCall {
  public:
@@ -41,7 +41,7 @@ class SmallCall {
 
   const Request& request() const { return state_->request; }
   const Caller& caller() const { return state_->call->caller(); }
-  // Returns true once no caller waits for an answer (Call::abandoned).
+  // Returns whether no caller waits for an answer (Call::abandoned).
   bool abandoned() const { return state_->call->abandoned(); }
 
   void Fail(const Status& status) const { state_->call->Fail(status); }
@@ -49,7 +49,7 @@ class SmallCall {
     const grpc::Slice bytes(reply.SerializeAsString());
     state_->call->Succeed([&] { *state_->reply = grpc::ByteBuffer(&bytes, 1); });
   }
-  // Answers unless the reply is longer than a message may be. `instead` says what a caller can do then.
+  // Answers, unless the reply is longer than a message may be; then `instead` tells the caller what to do.
   void AnswerIfItFits(const Reply& reply, std::uint64_t most, const std::string& instead) const {
     if (const std::uint64_t bytes = reply.ByteSizeLong(); bytes > most) {
       return Fail(ResourceExhausted("the reply would have " + std::to_string(bytes) +
@@ -68,21 +68,21 @@ class SmallCall {
   std::shared_ptr<const State> state_;
 };
 
-// A base of a service, derived from the class that gRPC has generated for it.
+// A base class of a service, derived from the class that gRPC has generated for the service.
 template <class Generated>
 class SmallMethods : public Generated {
  protected:
-  // `service` has the methods, and `gate` outlives this.
+  // `service` has the methods. `gate` outlives this object.
   SmallMethods(const google::protobuf::ServiceDescriptor& service, WatchedGate& gate)
       : service_(service), gate_(gate) {}
 
-  // What holds for all calls of a method.
+  // The options of all calls of a method.
   struct Traits {
     std::chrono::milliseconds default_deadline;
     Rights needs = Rights::kNone;  // on all tables
   };
 
-  // Lets `answer`, a member function of the service, serve its method of that name.
+  // Serves the method `name` by `answer`, a member function of the service.
   template <class Service, class Request, class Reply>
   void Serve(const std::string& name, const Traits& traits,
              void (Service::*answer)(const SmallCall<Request, Reply>&)) {

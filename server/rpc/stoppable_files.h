@@ -1,6 +1,6 @@
-// StoppableFiles: files that can be read, and if so wished changed, until somebody asks to stop, so that
-// reading many gigabytes ends soon.
-// Thread-safety: any thread, if `stop` may be called by it.
+// StoppableFiles gives access to files until `stop` returns true, so that reading many gigabytes can end
+// soon. Changing files is optional.
+// Thread-safety: any thread, if `stop` can be called by any thread.
 #ifndef SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
 #define SLOTWISE_SERVER_RPC_STOPPABLE_FILES_H_
 
@@ -16,13 +16,13 @@
 
 namespace slotwise {
 
-// Once `stop` returns true, reading returns CANCELLED. Whatever changes files is FAILED_PRECONDITION, unless
-// they may be changed; then it goes on, so that the stopped code can clean up.
+// Once `stop` returns true, reading returns CANCELLED. Changing files is FAILED_PRECONDITION if `changes`
+// refuses it; if not, it goes on after a stop, so that the stopped code can clean up.
 class StoppableFiles final : public FileSystem {
  public:
   enum class Changes : bool { kRefused, kAllowed };
 
-  // REQUIRES: `files` outlives this, and what is opened does not.
+  // REQUIRES: `files` outlives this object, and this object outlives the files that it opens.
   StoppableFiles(FileSystem& files, std::function<bool()> stop, Changes changes = Changes::kRefused)
       : files_(files), stop_(std::move(stop)), may_change_(changes == Changes::kAllowed) {}
 

@@ -1,4 +1,4 @@
-// The Topology is what a client must know of the server: its ranks, and the address of each.
+// A Topology tells clients the server's ranks and their addresses.
 // Thread-safety: plain values.
 #ifndef SLOTWISE_SERVER_RPC_TOPOLOGY_H_
 #define SLOTWISE_SERVER_RPC_TOPOLOGY_H_
@@ -12,19 +12,19 @@
 namespace slotwise {
 
 struct RankPlace {
-  std::string address;           // host:port, as a client dials it
+  std::string address;           // host:port for clients
   std::string device;            // "cpu", or "cuda" and the device's name
-  std::string local = {};        // the Unix socket, as RankInfo.local
-  std::string gpu = {};          // as RankInfo.gpu
-  std::uint32_t local_user = 0;  // as RankInfo.local_user
-  std::string metrics = {};      // host:port of its metrics; empty: nowhere
+  std::string local = {};        // the Unix socket, as in RankInfo.local
+  std::string gpu = {};          // as in RankInfo.gpu
+  std::uint32_t local_user = 0;  // as in RankInfo.local_user
+  std::string metrics = {};      // host:port of its metrics; empty: not served
 };
 
-// What a client must keep to, in bytes; admin.proto says how a request's are counted.
+// The limits for clients' requests, in bytes; admin.proto tells how a request's bytes are counted.
 struct RequestLimits {
   std::uint64_t max_message_bytes = 0;
   std::uint64_t max_round_bytes = 0;
-  std::uint32_t data_version = 0;  // of the data transport; 0: it is not spoken
+  std::uint32_t data_version = 0;  // of the data transport; 0: not spoken at the port
 };
 
 struct Topology {

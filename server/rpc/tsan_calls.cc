@@ -1,7 +1,7 @@
-// Tells ThreadSanitizer about the reference count by which gRPC knows that a call is not used any more. The
-// thread that counts down to 0, and then deletes the call, comes after all threads that counted before. Some
-// of the counting happens in gRPC's library, which is not instrumented. Builds with the sanitizer link this
-// file into every program that has a server of ours, where its ScheduleOnDone comes before gRPC's own.
+// Tells ThreadSanitizer about the reference count of a gRPC call. The thread that counts down to 0, and then
+// deletes the call, comes after all threads that counted before. Some of the counting happens in gRPC's
+// library, which is not instrumented. Builds with the sanitizer link this file into every program that has a
+// server of Slotwise; its ScheduleOnDone then replaces gRPC's own.
 #include <dlfcn.h>
 #include <grpcpp/support/server_callback.h>
 #include <sanitizer/tsan_interface.h>

@@ -1,5 +1,5 @@
-// WatchedGate is the Gate of a server with gRPC, which also watches that its callers take what they asked
-// for. Thread-safety: safe from any thread.
+// WatchedGate is the Gate of a server with gRPC. It also cuts off callers that do not read their replies.
+// Thread-safety: safe from any thread.
 #ifndef SLOTWISE_SERVER_RPC_WATCHED_GATE_H_
 #define SLOTWISE_SERVER_RPC_WATCHED_GATE_H_
 
@@ -12,7 +12,7 @@ namespace slotwise {
 
 class WatchedGate : public Gate {
  public:
-  // `access`: Gate's.
+  // `access` is Gate's.
   explicit WatchedGate(std::chrono::milliseconds reply_timeout, const AccessControl* access = nullptr)
       : Gate(access), replies_(reply_timeout) {}
 
