@@ -1,11 +1,11 @@
 // CheckedFields: the fields of a protobuf message, listed once, to fill the message from a value and to check
-// the message and fill the value. A list is a function of the fields and a value, which calls a method for each
-// field. A reader is strict: it names the first field that is missing, out of range or not in the list.
+// the message and fill the value. A list is a function of the fields and a value, which calls a method for
+// each field. A reader is strict: it names the first field that is missing, out of range or not in the list.
 //
-// A checked text is the JSON of such a message (proto/slotwise/v1/manifest.proto). Its first line has the field
-// "checksum": the XXH3-64 of all bytes behind that line. Its parser refuses damage, and deep nesting.
-// Errors: FAILED_PRECONDITION, naming the file, and those of FileSystem.
-// Thread-safety: one thread at a time; free functions.
+// A checked text is the JSON of such a message (proto/slotwise/v1/manifest.proto). Its first line has the
+// field "checksum": the XXH3-64 of all bytes behind that line. Its parser refuses damage, and deep nesting.
+// Errors: FAILED_PRECONDITION, naming the file, and those of FileSystem. Thread-safety: one thread at a time;
+// free functions.
 #ifndef SLOTWISE_SERVER_DURABILITY_CHECKED_FIELDS_H_
 #define SLOTWISE_SERVER_DURABILITY_CHECKED_FIELDS_H_
 

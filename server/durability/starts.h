@@ -6,10 +6,9 @@
 //
 // Starts that found the same steps are kept together, at most kMostStarts of them, and at most kMostStarts
 // such groups. An acknowledgement by a start that is not known is compared with the newest start alone.
-// The file `starts.json` of the data folder has them, as checked text (checked_fields.h). Rank 0 writes the file
-// before its server serves.
-// Thread-safety: plain values and free functions.
-// Errors: FAILED_PRECONDITION, naming file and field.
+// The file `starts.json` of the data folder has them, as checked text (checked_fields.h). Rank 0 writes the
+// file before its server serves. Thread-safety: plain values and free functions. Errors: FAILED_PRECONDITION,
+// naming file and field.
 #ifndef SLOTWISE_SERVER_DURABILITY_STARTS_H_
 #define SLOTWISE_SERVER_DURABILITY_STARTS_H_
 
