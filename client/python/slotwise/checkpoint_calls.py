@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slotwise._messages import read
 from slotwise.admin_calls import AdminCalls
+from slotwise.checkpoint_manifest import parse_manifest
 from slotwise.core import text
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import Json
@@ -170,7 +170,7 @@ class CheckpointCalls(AdminCalls):
             DataLoss, ResourceExhausted: its manifest is damaged, or longer than a message may be.
         """
         reply = self._ask("DescribeCheckpoint", {"id": id})
-        listed, manifest = _listed(reply["checkpoint"]), json.loads(reply["manifest"])
+        listed, manifest = _listed(reply["checkpoint"]), parse_manifest(reply["manifest"])
         return CheckpointDetails(listed, tuple(reply.get("chain", [])), reply["folder"], manifest)
 
     def verify(self, id: str, *, timeout: float | None = None) -> Verification:

@@ -113,6 +113,16 @@ def _flat_options(says: Json) -> TableOptions:
     )
 
 
+def parse_manifest(text: str | bytes) -> Json:
+    """Returns what a manifest says, as `format_version` 1 said it: 64-bit numbers as int, no parent as None.
+
+    Raises:
+        ValueError, TypeError: the text is no JSON, or not of a manifest.
+    """
+    says: Json = {"parent": None, "folds": None} | json.loads(text, object_hook=_with_numbers)
+    return says
+
+
 def _with_numbers(says: dict[str, Any]) -> dict[str, Any]:
     """Makes numbers of those that protobuf's JSON has as strings: all of 64 bits."""
     for name in _WIDE & says.keys():
@@ -131,7 +141,7 @@ def _read(folder: Path, hasher: Any) -> Manifest:
     if first is None or (hasher is not None and hasher(text[first.end() :]) != checksum):
         raise DataLoss(f"{path} is damaged: its checksum is not that of its text")
     try:
-        says = json.loads(text, object_hook=_with_numbers)
+        says = parse_manifest(text)
     except (ValueError, TypeError) as error:
         raise DataLoss(f"{path} is no JSON: {error}") from None
     if says.get("format_version") not in _VERSIONS:
@@ -139,7 +149,6 @@ def _read(folder: Path, hasher: Any) -> Manifest:
             f"{path}: format_version is {says.get('format_version')}, and this version of Slotwise "
             f"reads {_VERSIONS[0]} to {_VERSIONS[-1]}"
         )
-    says = {"parent": None, "folds": None} | says
     if says["id"] != folder.name:
         raise DataLoss(f"{path} is that of checkpoint {says['id']}")
     origin = _ORIGIN.fullmatch(folder.name)
