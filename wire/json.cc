@@ -30,6 +30,7 @@ std::string ToJson(const google::protobuf::Message& message, bool say_defaults) 
 std::string ToJsonLines(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
   return Print(message, options);
 }
 

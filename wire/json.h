@@ -17,7 +17,7 @@ namespace slotwise {
 // absent submessages are always left out.
 std::string ToJson(const google::protobuf::Message& message, bool say_defaults = false);
 
-// Does the same, with a line for each field.
+// Does the same with `say_defaults`, and a line for each field.
 std::string ToJsonLines(const google::protobuf::Message& message);
 
 // Reads a message. INVALID_ARGUMENT: the text is not JSON of such a message; an unknown field is refused,

@@ -107,6 +107,7 @@ class CheckedFields {
             values.emplace_back(), list);
   }
 
+  bool writes() const { return to_ != nullptr; }
   // Returns whether this reads a message in which no field was wrong yet.
   bool reads() const { return !to_ && error_.empty(); }
   // Returns whether a field that may be absent is in the message, or, in a writer, `written`.

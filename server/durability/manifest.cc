@@ -94,7 +94,7 @@ void ListRun(CheckedFields& fields, Run& run) {
 
 void ListOwners(CheckedFields& fields, BucketOwners& owners, std::uint32_t ranks) {
   std::vector<Run> runs;
-  for (auto run = owners.begin(); run != owners.end() && !fields.reads();) {
+  for (auto run = owners.begin(); run != owners.end() && fields.writes();) {
     const auto end = std::find_if(run, owners.end(), [&](std::uint16_t owner) { return owner != *run; });
     runs.push_back({.rank = *run, .buckets = static_cast<std::uint32_t>(end - run)});
     run = end;
@@ -116,8 +116,7 @@ void ListOwners(CheckedFields& fields, BucketOwners& owners, std::uint32_t ranks
 
 void ListOptions(CheckedFields& fields, TableOptions& options, std::uint64_t format_version) {
   if (format_version == 1) return fields.Object("flat_options", options, ListFlatOptions);
-  if (fields.Has("options", true) && !fields.reads())
-    return fields.Written("options").CopyFrom(ToProto(options));
+  if (fields.writes()) return fields.Written("options").CopyFrom(ToProto(options));
   const auto& wire = dynamic_cast<const v1::TableOptions&>(fields.Found("options"));
   const Result<TableOptions> read = FromProto(wire);
   if (!read.ok()) return fields.Complain("options", "cannot make a table: " + read.status().message());

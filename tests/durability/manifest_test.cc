@@ -170,13 +170,12 @@ TEST_P(ManifestTest, NamesTheFieldThatIsMistyped) {
       ExpectRefused(Seal(With(json_, pointer, other)), pointer.substr(pointer.rfind('/') + 1));
     };
     expect_refused(ordered_json::array({ordered_json::array({1})}));
-    expect_refused("x y");
+    if (pointer != "/server_version") expect_refused("x y");
     if (!value.is_structured()) expect_refused(ordered_json::object({{"id", 1}}));
     if (value.is_number()) expect_refused(true);
-    if (value.is_number_unsigned()) {
-      expect_refused(-1);
+    if (value.is_number()) expect_refused(-1);
+    if (value.is_number() && !pointer.ends_with("learning_rate") && !pointer.ends_with("largest_error"))
       expect_refused(0.5);
-    }
     if (value.is_number()) expect_refused(1e300);
   });
 }
@@ -311,9 +310,9 @@ TEST_P(ManifestTest, NamesTheFieldThatIsUnfit) {
   expect_refused("/ranks", 4097, "ranks is no whole number from 1 to 4096");
   expect_refused("/ranks", 1, "tables[0].bucket_owners has a run that does not fit 1 ranks");
   expect_refused("/ranks", 3, "tables[0].ranks has 2 elements, not 3");
-  for (const std::uint64_t most :
-       {0x1'0000'0000UL, 0xFFFF'FFFFUL, 0xFFFF'0001UL})  // no later table would have an id
+  for (const std::uint64_t most : {0xFFFF'FFFFUL, 0xFFFF'0001UL})  // no later table would have an id
     expect_refused("/next_table_id", most, "next_table_id is no whole number from 0 to 4294901760");
+  expect_refused("/next_table_id", 0x1'0000'0000, "next_table_id");
   expect_refused("/round", kMaxRound + 1, "round is no whole number from 0 to 4611686018427387904");
   expect_refused("/created", kMaxCreated + 1, "created is no whole number");
   expect_refused("/ledger_epoch", kMaxEpoch + 1, "ledger_epoch is no whole number");

@@ -90,6 +90,7 @@ def test_what_was_saved_is_listed_and_verified(kept: slotwise.Client, data: Path
     assert details.chain == (base.id, delta.id) and details.checkpoint == newest
     assert Path(details.folder) == folder_of(data, delta.id)
     assert [table["options"]["name"] for table in details.manifest["tables"]] == ["ads"]
+    assert (details.manifest["round"], details.manifest["parent"]["id"]) == (newest.round, base.id)
 
     verified = kept.verify(delta.id)
     assert verified.chain == (base.id, delta.id)
