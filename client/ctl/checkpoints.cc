@@ -85,6 +85,11 @@ std::string OptimizerOf(const ordered_json& options) {
   return read.ok() ? std::string(ToString(read->optimizer.kind)) : "?";
 }
 
+// Returns a number of a manifest. Protobuf's JSON has those of 64 bits as strings, earlier ones as numbers.
+std::uint64_t NumberOf(const ordered_json& value) {
+  return value.is_string() ? std::stoull(value.get<std::string>()) : value.get<std::uint64_t>();
+}
+
 std::string ShownTables(const ordered_json& manifest) {
   TextTable text({"TABLE", ">ID", ">DIM", "OPTIMIZER", ">STEPS", "VALUES", ">ROWS", ">ERASED", ">SIZE"});
   for (const ordered_json& table : manifest["tables"]) {
@@ -92,15 +97,15 @@ std::string ShownTables(const ordered_json& manifest) {
     std::uint64_t erased = 0;
     std::uint64_t bytes = 0;
     for (const ordered_json& rank : table["ranks"]) {
-      rows += rank["rows"].get<std::uint64_t>();
-      erased += rank.value("erased", std::uint64_t{0});
-      for (const ordered_json& file : rank["files"]) bytes += file["bytes"].get<std::uint64_t>();
+      rows += NumberOf(rank["rows"]);
+      if (rank.contains("erased")) erased += NumberOf(rank["erased"]);
+      for (const ordered_json& file : rank["files"]) bytes += NumberOf(file["bytes"]);
     }
     const ordered_json& options = table["options"];
     text.Add({options["name"], std::to_string(table["id"].get<std::uint64_t>()),
               std::to_string(options["dim"].get<std::uint64_t>()), OptimizerOf(options),
-              CountText(table["steps"].get<std::uint64_t>()), table["value_type"], CountText(rows),
-              CountText(erased), BytesText(bytes)});
+              CountText(NumberOf(table["steps"])), table["value_type"], CountText(rows), CountText(erased),
+              BytesText(bytes)});
   }
   return text.Text();
 }
