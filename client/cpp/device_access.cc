@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How often a loop polls a point that is still far away.
+// A loop polls a point that is still far away once in this time.
 constexpr std::chrono::microseconds kRarely{100};
 
 // Polls a point in a loop's thread.

@@ -27,7 +27,7 @@ struct DeviceBody {
 // Returns how many bytes the copies of a call's arrays take.
 std::uint64_t BytesOfCopies(const v1::DataCall& call);
 
-// As CheckLookups and CheckPushes. Throws std::bad_alloc if there is no device memory for the copies.
+// Check what CheckLookups and CheckPushes check. Throw std::bad_alloc: no device memory for the copies.
 // REQUIRES: Objection is empty.
 Result<std::vector<CheckedLookup>> CheckLookupsOnDevice(const v1::DataCall& call, DeviceBody& body,
                                                         const FindTable& find_table);

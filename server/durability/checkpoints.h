@@ -69,7 +69,7 @@ class Checkpoints {
   // only. A missing folder has no checkpoints.
   Result<std::vector<ListedCheckpoint>> List() const;
 
-  // As List, and says whether each can be restored, judged by sizes: sets `chain`, or else `why_not`, which
+  // Lists them and says whether each can be restored, judged by sizes: sets `chain`, or else `why_not`, which
   // it may set beside a manifest. A checkpoint that is removed meanwhile is left out.
   Result<std::vector<ListedCheckpoint>> ListUsable() const;
 
@@ -88,7 +88,7 @@ class Checkpoints {
 
   // Reads and verifies every file of this checkpoint, but no file of the others in its chain.
   Status Verify(const std::string& id) const;
-  // As Verify, and returns how much was read.
+  // Verifies it too. Returns how much was read.
   Result<ReadBack> ReadBackOf(const std::string& id) const;
 
   // Removes checkpoints that are older than the newest `keep` chains, and returns their ids. A checkpoint

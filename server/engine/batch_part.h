@@ -72,7 +72,7 @@ struct BatchPart {
   BatchArray<float> values = {};             // gradients of a push, rows of an import, nothing otherwise
   DataType value_type = DataType::kFloat32;  // of gradients; a float of `values` holds two 16-bit numbers
   MemoryKind memory = MemoryKind::kHost;     // of all four arrays
-  // Whether the client may write the arrays while the server reads them. The engine refuses such a batch,
+  // True if the client may write the arrays while the server reads them. The engine refuses such a batch,
   // because the checked arrays have to be the applied ones: the submitter copies the arrays first.
   bool client_may_write = false;
   Reservation reservation = {};

@@ -73,9 +73,7 @@ inline TableOptions OptionsOf(OptimizerKind kind, std::uint32_t dim) {
   return options;
 }
 
-inline std::uint32_t WidthOf(const TableOptions& options) {
-  return options.dim + StateFloats(options.optimizer.kind, options.dim);
-}
+inline std::uint32_t WidthOf(const TableOptions& options) { return RecordFloats(options); }
 
 // Returns a record that follows from the key and a seed: multiples of 1/2 from 0 to 31, which all types hold
 // exactly, and which are legal squares.
@@ -219,7 +217,7 @@ inline Result<Manifest> Save(FileSystem& files, const CheckpointOfTest& checkpoi
   return manifest;
 }
 
-// As Save, and fails the test on an error.
+// Saves it. Fails the test on an error.
 inline Manifest MustSave(FileSystem& files, const CheckpointOfTest& checkpoint) {
   return test::Must(Save(files, checkpoint));
 }
