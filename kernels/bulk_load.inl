@@ -62,7 +62,7 @@ Status LoadRows(typename B::Queue& queue, RowStore<B>& store, std::span<const Ke
     store.BeginAdd(queue, on_device.data(), body::Chosen{absent.data()}, added, rows);
   }
   store.FinishAddWithoutValues(queue);
-  B::ForEachTile(queue, n, values.dim, body::LoadRecords{values, rows, records.data()});
+  B::ForEachTile(queue, n, values.dim, body::LoadRecords{values, rows, records.data(), on_device.data()});
   store.MarkChanged(queue, rows, n);
   return {};
 }

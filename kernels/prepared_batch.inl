@@ -154,6 +154,10 @@ class PreparedBatch {
     }
   }
 
+  // Lets the next batch search for its keys before it takes them for new: then it needs no more memory than
+  // it has needed before.
+  void SearchForNextKeys() { mostly_new_ = false; }
+
   // REQUIRES: Begin. Begins to find out which keys are new. Does not wait. Throws std::bad_alloc.
   void AskForNew() {
     if (kept_.size_on_device != nullptr) {
@@ -204,9 +208,9 @@ class PreparedBatch {
     }
   }
 
-  // REQUIRES: BeginInsert. Writes initial values to the new rows. Waits, if there are any.
-  void FinishInsert() {
-    added_ = absent_size_ > 0 ? store_.FinishAdd(queue_) : 0;
+  // REQUIRES: BeginInsert. Writes initial values and the score to the new rows. Waits, if there are any.
+  void FinishInsert(std::uint64_t score) {
+    added_ = absent_size_ > 0 ? store_.FinishAdd(queue_, score) : 0;
     absent_size_ = 0;
     mostly_new_ = 2 * std::uint64_t{added_} > kept_.size;
   }

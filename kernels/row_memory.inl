@@ -42,26 +42,37 @@ class RowMemory {
   RowMemory(Queue& queue, const TableOptions& options, std::uint64_t max_rows)
       : max_rows_(max_rows),
         dim_(options.dim),
-        floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
-        stride_(KeepsOneFloatARow(options.optimizer.kind) ? options.dim : floats_),
+        floats_(RecordFloats(options)),
+        stride_(KeepsOneFloatARow(options.optimizer.kind) ? options.dim : floats_ - ScoreFloats(options)),
         records_(queue, max_rows * stride_) {
     if (KeepsOneFloatARow(options.optimizer.kind)) shared_.emplace(queue, max_rows);
+    if (options.has_scores()) scored_.emplace(queue, max_rows);
   }
 
   body::RowsRef Ref() const {
-    return {records_.data(), shared_ ? shared_->data() : nullptr, dim_, floats_, stride_};
+    return {records_.data(), shared_ ? shared_->data() : nullptr, dim_, floats_,
+            stride_,         scored_ ? scored_->data() : nullptr};
   }
   // Returns for how many rows there is memory. Memory comes in pieces, so that may be more than max_rows.
   std::uint64_t rows() const {
-    const std::uint64_t records = records_.size() / stride_;
-    return shared_ ? std::min<std::uint64_t>(records, shared_->size()) : records;
+    std::uint64_t rows = records_.size() / stride_;
+    if (shared_) rows = std::min<std::uint64_t>(rows, shared_->size());
+    if (scored_) rows = std::min<std::uint64_t>(rows, scored_->size());
+    return rows;
   }
-  std::uint64_t bytes() const { return (records_.size() + (shared_ ? shared_->size() : 0)) * sizeof(float); }
-  std::uint64_t BytesOf(std::uint64_t rows) const { return rows * floats_ * sizeof(float); }
+  std::uint64_t bytes() const {
+    return (records_.size() + (shared_ ? shared_->size() : 0)) * sizeof(float) +
+           (scored_ ? scored_->size() * sizeof(body::ScoredKey) : 0);
+  }
+  std::uint64_t BytesOf(std::uint64_t rows) const {
+    const std::uint64_t beside = scored_ ? sizeof(body::ScoredKey) : 0;
+    return rows * (stride_ * sizeof(float) + (shared_ ? sizeof(float) : 0) + beside);
+  }
 
   // Makes room for `rows` rows. Throws std::bad_alloc; rows() is as it was then.
   void Grow(std::uint64_t rows) {
     if (shared_) shared_->Grow(rows);
+    if (scored_) scored_->Grow(rows);
     records_.Grow(rows * stride_);
   }
 
@@ -76,6 +87,7 @@ class RowMemory {
     const std::uint64_t left = ExactGrowth::IsAsked() ? 0 : free - more;
     const std::uint64_t most = rows + std::min(left / 2 / (BytesOf(1) + beside), max_rows_ - rows);
     if (shared_) GrowAhead(*shared_, rows, most);
+    if (scored_) GrowAhead(*scored_, rows, most);
     GrowAhead(records_, rows * stride_, most * stride_);
   }
 
@@ -86,6 +98,7 @@ class RowMemory {
   std::uint32_t stride_;
   typename B::template Growing<float> records_;
   std::optional<typename B::template Growing<float>> shared_;  // what an optimizer keeps once a row
+  std::optional<typename B::template Growing<body::ScoredKey>> scored_;
 };
 
 }  // namespace slotwise

@@ -77,17 +77,34 @@ class RowStore {
   // if that one has room.
   std::uint64_t BytesOfNextTable(std::uint64_t more) const {
     if (CellsFor(cells_taken_ + more) <= table_.mask + 1) return 0;
-    return CellsWith(more) * sizeof(body::Cell);
+    return CellsToHold(rows() + more) * sizeof(body::Cell);
   }
 
   // Makes room for `more` keys and their rows. Throws std::bad_alloc, and then nothing has changed.
   // REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
-    if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsWith(more));
+    if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsToHold(rows() + more));
     const std::uint64_t rows = RowsUsedWith(more);
     if (rows > listed_rows_) SetListsAside(queue, rows);
     if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
     if (changes_) changes_->Grow(queue, rows_.rows());
+  }
+
+  // Makes sure that MakeRoomFor(more) will have memory once `erased` rows are erased. Throws std::bad_alloc,
+  // and then nothing has changed. REQUIRES: erased <= rows(); rows() - erased + more <= max_rows().
+  void ReserveBehind(Queue& queue, std::uint64_t erased, std::uint64_t more) {
+    const std::uint64_t erased_in_all = erased_rows_ + erased;
+    const std::uint64_t rows = rows_used_ + (more - std::min(more, erased_in_all));
+    if (rows > listed_rows_) SetListsAside(queue, rows);
+    if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
+    if (changes_) changes_->Grow(queue, rows_.rows());
+    if (CellsFor(cells_taken_ + more) <= table_.mask + 1) return;
+    const std::uint64_t cells = CellsToHold(this->rows() - erased + more);
+    if (next_cells_for_ >= cells) return;
+    CheckMemory(queue, (cells - next_cells_for_) * sizeof(body::Cell));
+    next_cells_.Reserve(queue, cells + 1);
+    next_cells_for_ = cells;
+    CountBytes();
   }
 
   // Reserves scratch for BeginAdd of n keys. Throws std::bad_alloc.
@@ -117,12 +134,13 @@ class RowStore {
     B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
   }
 
-  // Writes the rows of the keys that BeginAdd gave one. Returns their number; waits until the host knows it.
-  std::uint32_t FinishAdd(Queue& queue) {
+  // Writes the rows of the keys that BeginAdd gave one, with `score`. Returns their number; waits until the
+  // host knows it.
+  std::uint32_t FinishAdd(Queue& queue, std::uint64_t score) {
     const std::uint32_t count = FinishAddWithoutValues(queue);
     B::ForEachTile(queue, count, options_.dim,
-                   body::WriteNewRows{values(), options_.initializer, initial_state(), new_keys_.data(),
-                                      new_rows_.data()});
+                   body::WriteNewRows{values(), options_.initializer, initial_state(), score,
+                                      new_keys_.data(), new_rows_.data()});
     MarkChanged(queue, new_rows_.data(), count);
     return count;
   }
@@ -171,8 +189,8 @@ class RowStore {
   // null. REQUIRES: ReserveErase(n); `removed` has the capacity.
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n, std::vector<Key>* removed = nullptr) {
     RowIndex* const erased = erased_.data() + erased_rows_;
-    const std::uint32_t count =
-        B::ForEachNumbered(queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys_.data()});
+    const std::uint32_t count = B::ForEachNumbered(
+        queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys_.data(), values().scored});
     erased_rows_ += count;
     if (changes_) changes_->Erased(queue, erased_keys_.data(), count);
     if (removed != nullptr) {
@@ -224,11 +242,10 @@ class RowStore {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
   }
 
-  // Returns how many cells to rehash to for `more` keys. If dead cells alone are in the way, the rehash that
-  // leaves them behind has to make room for a while: else a table that is full up to a few keys, of which
-  // some come and go, would be rehashed with every batch.
-  std::uint64_t CellsWith(std::uint64_t more) const {
-    const std::uint64_t keys = rows() + more;
+  // Returns how many cells to rehash to for so many keys in all. If dead cells alone are in the way, the
+  // rehash that leaves them behind has to make room for a while: else a table that is full up to a few keys,
+  // of which some come and go, would be rehashed with every batch.
+  std::uint64_t CellsToHold(std::uint64_t keys) const {
     const std::uint64_t now = table_.mask + 1;
     const std::uint64_t needed = CellsFor(keys);
     return needed > now ? needed : std::max(now, CellsFor(keys + keys / 8));
@@ -236,8 +253,10 @@ class RowStore {
 
   // Moves the keys into a table of `cells` cells, and leaves dead cells behind.
   void Rehash(Queue& queue, std::uint64_t cells) {
-    typename B::template Scratch<body::Cell> memory;
-    CheckMemory(queue, (cells + 1) * sizeof(body::Cell));  // beside the old ones, until the keys are there
+    if (next_cells_for_ < cells)  // beside the old ones, until the keys are there
+      CheckMemory(queue, (cells + 1) * sizeof(body::Cell));
+    typename B::template Scratch<body::Cell> memory = std::exchange(next_cells_, {});
+    next_cells_for_ = 0;
     const body::HashTableRef fresh = FreeTable(queue, memory, cells);
     if (table_.cells != nullptr) B::ForEach(queue, table_.Cells(), body::Rehash<Atomics>{table_, fresh});
     cell_memory_ = std::move(memory);
@@ -264,7 +283,9 @@ class RowStore {
   }
 
   // Counts the memory that the table has beside its rows' memory.
-  void CountBytes() { bytes_.Set(table_.Cells() * sizeof(body::Cell) + listed_rows_ * B::KeptBesideARow()); }
+  void CountBytes() {
+    bytes_.Set((table_.Cells() + next_cells_for_) * sizeof(body::Cell) + listed_rows_ * B::KeptBesideARow());
+  }
 
   std::uint64_t max_rows_;
   TableOptions options_;
@@ -276,6 +297,8 @@ class RowStore {
   std::uint64_t listed_rows_ = 0;  // rows of which exports and checkpoints may make lists (KeptBesideARow)
   body::HashTableRef table_{nullptr, 0, hash_of_};
   typename B::template Scratch<body::Cell> cell_memory_;
+  typename B::template Scratch<body::Cell> next_cells_;  // set aside for the next hash table
+  std::uint64_t next_cells_for_ = 0;
   typename B::TableBytes bytes_;
   RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;     // rows to hand out again

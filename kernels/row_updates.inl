@@ -200,7 +200,10 @@ class RowUpdates {
   using Words = typename B::template Scratch<std::uint32_t>;
 
   explicit RowUpdates(const TableOptions& options)
-      : optimizer_(options.optimizer), combiner_(options.combiner), dim_(options.dim) {}
+      : optimizer_(options.optimizer),
+        eviction_(options.eviction),
+        combiner_(options.combiner),
+        dim_(options.dim) {}
 
   // Groups the occurrences of each row. `places` are those of the gradients that Apply will get. Spends the
   // batch. Overwrites `spare`, which the queue reads until Apply's work is done. Does not wait. Throws
@@ -249,16 +252,17 @@ class RowUpdates {
   std::uint64_t step_keys() const { return step_keys_; }
   std::uint64_t step_rows() const { return step_rows_; }
 
-  // See InsertedBatch::Assign. Spends the batch. Overwrites `spare`, as Group does.
+  // See InsertedBatch::Assign. Rows without a score get `score`. Spends the batch. Overwrites `spare`, as
+  // Group does.
   void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
-              std::uint32_t columns, Words& spare) {
+              std::uint32_t columns, std::uint64_t score, Words& spare) {
     const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used()};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
     const body::Segments segments = groups.segments.Of(B::Get(queue, groups.size));
     B::ForEachTile(queue, segments.segments, dim_,
-                   body::AssignRows{segments, values, columns, store.initial_state(), store.values()});
+                   body::AssignRows{segments, values, columns, store.initial_state(), score, store.values()});
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
@@ -298,10 +302,15 @@ class RowUpdates {
           queue, sums.count, dim_,
           body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
     });
+    if (rows.scored != nullptr) {
+      const EvictionOrder order{eviction_.score, eviction_.half_life_steps, scalars.step};
+      B::ForEach(queue, segments.segments, body::TouchRows{segments, rows.scored, order});
+    }
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
   const OptimizerOptions optimizer_;
+  const EvictionOptions eviction_;
   const Combiner combiner_;
   const std::uint32_t dim_;
   RowGroups<B> groups_;

@@ -38,7 +38,7 @@ float LearningRateOfStep(const OptimizerOptions& optimizer, std::uint64_t step) 
 }
 
 StepScalars ScalarsOfStep(const OptimizerOptions& optimizer, std::uint64_t step) {
-  StepScalars scalars{.learning_rate = LearningRateOfStep(optimizer, step)};
+  StepScalars scalars{.step = step, .learning_rate = LearningRateOfStep(optimizer, step)};
   if (optimizer.kind == OptimizerKind::kAdam) {
     const auto t = static_cast<double>(step);
     const auto rate = static_cast<double>(scalars.learning_rate);

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "kernels/all_to_all_plan.h"
+#include "kernels/eviction_place.h"
 #include "kernels/hash_secret.h"
 #include "kernels/ingest_copy.h"
 #include "kernels/shard_batch.h"
@@ -98,10 +99,10 @@ struct ShardUsage {
   std::uint64_t step_rows = 0;
 };
 
-// Rows as they are stored, in host memory: dim values, then the optimizer's StateFloats(kind, dim) floats.
+// Rows as they are stored, in host memory: RecordFloats(options) floats each.
 struct RowRecords {
   std::vector<Key> keys;
-  std::vector<float> records;  // [keys][dim + state]
+  std::vector<float> records;  // [keys][floats]
 };
 
 class Shard {
@@ -141,6 +142,32 @@ class Shard {
   // device memory. Enqueues the work on `stream`, whatever batch is prepared.
   virtual void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                           float* values) = 0;
+
+  // An eviction, in a table that keeps scores: the rows that have the first places in the order of eviction
+  // are removed, but for the rows of a batch, which are protected. The calls come in this order: Protect
+  // of the prepared batch, CountPlaces again and again, ProtectedUpTo, PrepareEvict, ReserveBehind,
+  // EndProtection, ErasableBatch::Erase.
+  //
+  // Counts the unprotected rows whose places in `order`, the same in all these calls, begin with `prefix`, by
+  // the digit of the place that comes next: counts[PlacePrefix::kDigits]. Waits. Throws std::bad_alloc.
+  virtual void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
+                           std::span<std::uint64_t> counts) = 0;
+  // Returns the keys of protected rows whose places are not behind `last`. Waits. Throws std::bad_alloc.
+  virtual std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) = 0;
+  // Prepares the unprotected rows whose places are not behind `last`, as PrepareErase prepares keys. Sets
+  // `sums` to those of the rows. Waits. RESOURCE_EXHAUSTED: no memory.
+  Result<ErasableBatch> PrepareEvict(const EvictionOrder& order, const EvictionPlace& last,
+                                     EvictedSums& sums) {
+    ++newest_;
+    const Result<PreparedRows> prepared = ListUpTo(order, last, sums);
+    if (!prepared.ok()) return prepared.status();
+    return ErasableBatch(BatchHandle(*prepared->batch, newest_));
+  }
+  // Makes sure that there will be memory for rows of `more` new keys once `evicted` rows are erased.
+  // RESOURCE_EXHAUSTED: there is none.
+  virtual Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) = 0;
+  // Ends the protection of all rows.
+  virtual void EndProtection() = 0;
 
   // Returns the sums over this shard's rows. Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;
@@ -197,6 +224,9 @@ class Shard {
   // purpose is kFind.
   virtual void BeginPrepare(const BatchView& batch, PrepareFor purpose) = 0;
   virtual Result<PreparedRows> FinishPrepare() = 0;
+  // Does the work of PrepareEvict, for such a Shard.
+  virtual Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
+                                        EvictedSums& sums) = 0;
 
  protected:
   Shard() = default;
@@ -232,10 +262,10 @@ inline Result<NewBatch> Preparing::Finish() && {
   return NewBatch(BatchHandle(*prepared->batch, shard->newest_), prepared->new_rows);
 }
 
-inline Result<InsertedBatch> Preparing::Insert() && {
+inline Result<InsertedBatch> Preparing::Insert(std::uint64_t score) && {
   Result<NewBatch> batch = std::move(*this).Finish();
   if (!batch.ok()) return batch.status();
-  return std::move(*batch).Insert();
+  return std::move(*batch).Insert(score);
 }
 
 // Frees host memory of Device::AllocateHost. The memory may outlive the device, and any thread may free it.

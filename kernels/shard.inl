@@ -19,6 +19,7 @@
 #include "kernels/backend/concept.h"
 #include "kernels/body/pool.h"
 #include "kernels/bulk_load.inl"
+#include "kernels/eviction.inl"
 #include "kernels/export.inl"
 #include "kernels/prepared_batch.inl"
 #include "kernels/probe_sample.inl"
@@ -75,6 +76,22 @@ class ShardOn final : public Shard, private ShardBatch {
     }
   }
 
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
+                                EvictedSums& sums) override {
+    purpose_ = PrepareFor::kErase;
+    try {
+      const KeptKeys listed = eviction_.List(queue_, store_, order, last, sums);
+      keys_of_batch_ = listed.size;
+      batch_.Begin(listed);
+      batch_.FindRows();
+      batch_.SearchForNextKeys();
+      if (Status room = MakeRoomToErase(); !room.ok()) return room;
+      return PreparedRows{this, {}};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted(WhyNoMemory());
+    }
+  }
+
   void DivideBags(Stream& stream, std::span<const std::uint32_t> offsets, const float* weights,
                   float* values) override {
     if (!Divides(combiner_)) return;
@@ -82,6 +99,24 @@ class ShardOn final : public Shard, private ShardBatch {
     B::ForEachTile(QueueOf(stream), static_cast<std::uint32_t>(offsets.size() - 1), dim_,
                    body::DivideBags{divisor, dim_, values});
   }
+
+  void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
+                   std::span<std::uint64_t> counts) override {
+    eviction_.Count(queue_, store_, order, prefix, counts);
+  }
+  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
+    return eviction_.ProtectedUpTo(queue_, store_, order, last);
+  }
+  Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
+    try {
+      store_.ReserveBehind(queue_, evicted, more);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("no memory for " + std::to_string(more) + " new rows in the place of " +
+                               std::to_string(evicted) + " evicted ones");
+    }
+  }
+  void EndProtection() override { eviction_.EndProtection(queue_, store_); }
 
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
   ShardUsage Usage() const override {
@@ -125,8 +160,12 @@ class ShardOn final : public Shard, private ShardBatch {
  private:
   // These calls are about the prepared batch.
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
-  void BeginInsert() override { batch_.BeginInsert(); }
-  void FinishInsert() override { batch_.FinishInsert(); }
+  void Protect() override { eviction_.Protect(queue_, store_, batch_.kept()); }
+  void BeginInsert(std::uint64_t score) override {
+    score_ = score;
+    batch_.BeginInsert();
+  }
+  void FinishInsert() override { batch_.FinishInsert(score_); }
   std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
 
   void Pool(Numbers partial, const BagRange& bags) override { batch_.Pool(partial, bags, nullptr); }
@@ -155,12 +194,14 @@ class ShardOn final : public Shard, private ShardBatch {
   }
   void Assign(const float* values, std::uint32_t columns) override {
     SaveBeforeChange();
-    updates_.Assign(queue_, batch_, store_, values, columns, spare_);
+    updates_.Assign(queue_, batch_, store_, values, columns, score_, spare_);
   }
   std::uint64_t Erase(std::vector<Key>* removed) override {
     if (removed != nullptr) removed->reserve(removed->size() + batch_.kept().size);
     SaveBeforeChange();
-    return store_.Erase(queue_, batch_.kept().keys, batch_.kept().size, removed);
+    const std::uint64_t erased = store_.Erase(queue_, batch_.kept().keys, batch_.kept().size, removed);
+    eviction_.FreeScratch();
+    return erased;
   }
 
   Status LoadRecords(std::span<const Key> keys, const float* host_records) override {
@@ -173,6 +214,7 @@ class ShardOn final : public Shard, private ShardBatch {
     }
   }
   void FreeMemoryOfBatches() override {
+    eviction_.FreeScratch();
     batch_.FreeScratch();
     store_.FreeScratch();
     sharder_.FreeScratch();
@@ -241,9 +283,11 @@ class ShardOn final : public Shard, private ShardBatch {
   ZeroDivisorBags<B> zero_divisor_bags_;
   Sharder<B> sharder_;
   ProbeSample<B> probes_;
+  EvictionOn<B> eviction_;
   PreparedBatch<B> batch_;
-  PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next two
+  PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next three
   std::size_t keys_of_batch_ = 0;           // of all ranks
+  std::uint64_t score_ = 0;                 // of the rows that it inserts
   bool has_memory_ = true;                  // whether BeginPrepare got its memory
   RowUpdates<B> updates_;
   // Two calls of a batch use this scratch one after the other, so that a large batch takes it once: first the

@@ -72,7 +72,8 @@ class ShardBatch {
   ShardBatch& operator=(const ShardBatch&) = delete;
 
   virtual std::uint64_t ExactNewRows() = 0;
-  virtual void BeginInsert() = 0;
+  virtual void Protect() = 0;
+  virtual void BeginInsert(std::uint64_t score) = 0;
   virtual void FinishInsert() = 0;
   virtual std::vector<Key> InsertedKeys() = 0;
   virtual void Pool(Numbers partial, const BagRange& bags) = 0;
@@ -129,6 +130,9 @@ class BatchHandle {
 class FoundBatch : protected BatchHandle {
  public:
   explicit FoundBatch(BatchHandle&& prepared) : BatchHandle(std::move(prepared)) {}
+
+  // Protects the batch's rows from an eviction (Shard::CountPlaces). REQUIRES: the table keeps scores.
+  void Protect() { batch().Protect(); }
 
   // Writes, for every bag of the batch, the sum of the rows (times weights) of this rank's keys in key order:
   // [bags][dim], zeros where a bag has no key here. Sums are float32, and each is rounded once to
@@ -215,7 +219,8 @@ class InsertedBatch : public FoundBatch {
 
   // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is the whole
   // record's length, or dim: then the rows' state becomes that of new rows. Of repeated keys the last one
-  // counts. Throws std::bad_alloc, before any row has changed.
+  // counts. Rows get the score that the batch was inserted with, unless a record has another. Throws
+  // std::bad_alloc, before any row has changed.
   void Assign(const float* values, std::uint32_t columns) && { Take().Assign(values, columns); }
 };
 
@@ -247,11 +252,15 @@ class NewBatch : protected BatchHandle {
     return new_rows_.count;
   }
 
-  // Gives absent keys rows with their initial values. Cannot fail: there is room for them.
-  InsertedBatch Insert() && { return std::move(*this).BeginInsert().Finish(); }
+  // See FoundBatch::Protect.
+  void Protect() { batch().Protect(); }
+
+  // Gives absent keys rows with their initial values and, in a table that keeps scores, with `score`. Cannot
+  // fail: there is room for them.
+  InsertedBatch Insert(std::uint64_t score = 0) && { return std::move(*this).BeginInsert(score).Finish(); }
   // Begins to insert. Does not wait.
-  Inserting BeginInsert() && {
-    batch().BeginInsert();
+  Inserting BeginInsert(std::uint64_t score = 0) && {
+    batch().BeginInsert(score);
     return Inserting(std::move(*this));
   }
 
@@ -268,7 +277,7 @@ class Preparing {
   // table is as it was.
   Result<NewBatch> Finish() &&;
   // Does the same and then NewBatch::Insert, for callers that no other rank has to agree with.
-  Result<InsertedBatch> Insert() &&;
+  Result<InsertedBatch> Insert(std::uint64_t score = 0) &&;
 
  private:
   Lent<Shard> shard_;

@@ -10,6 +10,7 @@
 namespace slotwise {
 
 struct StepScalars {
+  std::uint64_t step = 0;  // the table's, from 1
   float learning_rate = 0;
   // Adam: lr · √(1 − β₂ᵗ) / (1 − β₁ᵗ), computed in double and rounded once.
   float adam_rate = 0;

@@ -37,8 +37,9 @@ class Check {
 
   bool Run() {
     TableOptions table;
-    Compare(table, *v1::TableOptions::descriptor(), {"name", "optimizer", "initializer"},
+    Compare(table, *v1::TableOptions::descriptor(), {"name", "optimizer", "initializer", "eviction"},
             ClassIn(options_, "options.py", "TableOptions"));
+    Compare(table.eviction, *v1::Eviction::descriptor(), {}, ClassIn(options_, "options.py", "Eviction"));
     Compare(table.optimizer.schedule, *v1::Schedule::descriptor(), {}, "");
     Compare(table.optimizer, *v1::Optimizer::descriptor(), {"schedule"}, "");
     Compare(table.initializer, *v1::Initializer::descriptor(), {}, "");

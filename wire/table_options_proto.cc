@@ -33,8 +33,19 @@ const OneofDescriptor& KindOf(const Message& message) {
   return *message.GetDescriptor()->FindOneofByName("kind");
 }
 
-// A combiner's number in messages is one more than its own, because 0 means that the field is absent.
+// A combiner's number in messages is one more than its own, because 0 means that the field is absent. Scores
+// have their own numbers: a table without scores has no message that says so.
 int NumberOf(Combiner combiner) { return static_cast<int>(combiner) + 1; }
+int NumberOf(ScoreKind score) { return static_cast<int>(score); }
+
+// Returns the kind that has a number in messages, or `otherwise` if none has.
+template <class T>
+T KindOfNumber(int number, T otherwise) {
+  for (const T kind : EveryKind<T>()) {
+    if (NumberOf(kind) == number) return kind;
+  }
+  return otherwise;
+}
 
 // Visits options and reads each one's value from a message. An absent field has its default.
 class Reader {
@@ -56,9 +67,7 @@ class Reader {
     } else if constexpr (std::is_same_v<T, std::uint64_t>) {
       value = reflection.GetUInt64(from_, &field);
     } else {
-      static_assert(std::is_same_v<T, Combiner>);
-      const int number = reflection.GetEnumValue(from_, &field);
-      value = v1::Combiner_IsValid(number) ? static_cast<Combiner>(number - NumberOf(T{})) : option.otherwise;
+      value = KindOfNumber<T>(reflection.GetEnumValue(from_, &field), option.otherwise);
     }
   }
 
@@ -83,12 +92,13 @@ void WriteKind(const Options& options, Message& to) {
       options, OptionWriter(*to.GetReflection()->MutableMessage(&to, &FieldOf(to, ToString(options.kind)))));
 }
 
-Status NoCombiner(int number) {
-  std::string message = "combiner is " + std::to_string(number) + ": must be ";
-  const std::vector<Combiner> all = EveryKind<Combiner>();
-  for (const Combiner combiner : all) {
-    if (combiner != all.front()) message += combiner == all.back() ? " or " : ", ";
-    message += std::to_string(NumberOf(combiner)) + " (" + std::string(ToString(combiner)) + ")";
+// Returns the refusal of a number that names no kind in `kinds`.
+template <class Kind>
+Status NoSuchKind(const std::string& field, int number, const std::vector<Kind>& kinds) {
+  std::string message = field + " is " + std::to_string(number) + ": must be ";
+  for (const Kind kind : kinds) {
+    if (kind != kinds.front()) message += kind == kinds.back() ? " or " : ", ";
+    message += std::to_string(NumberOf(kind)) + " (" + std::string(ToString(kind)) + ")";
   }
   return InvalidArgument(message);
 }
@@ -116,12 +126,20 @@ template void OptionWriter::operator()(const Option<bool>&, const bool&) const;
 template void OptionWriter::operator()(const Option<std::uint32_t>&, const std::uint32_t&) const;
 template void OptionWriter::operator()(const Option<std::uint64_t>&, const std::uint64_t&) const;
 template void OptionWriter::operator()(const Option<Combiner>&, const Combiner&) const;
+template void OptionWriter::operator()(const Option<ScoreKind>&, const ScoreKind&) const;
 
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors) {
   TableOptions options;
   options.name = TableName(wire.name());
   ForEachOption(options, Reader(wire));
-  if (!v1::Combiner_IsValid(wire.combiner())) errors.push_back(NoCombiner(wire.combiner()));
+  if (!v1::Combiner_IsValid(wire.combiner()))
+    errors.push_back(NoSuchKind("combiner", wire.combiner(), EveryKind<Combiner>()));
+  if (wire.has_eviction()) ForEachOption(options.eviction, Reader(wire.eviction()));
+  if (!v1::Score_IsValid(wire.eviction().score())) {
+    std::vector<ScoreKind> scores = EveryKind<ScoreKind>();
+    std::erase(scores, ScoreKind::kNone);
+    errors.push_back(NoSuchKind("eviction.score", wire.eviction().score(), scores));
+  }
   ForEachOption(options.optimizer, Reader(wire.optimizer()));
   ForEachOption(options.optimizer.schedule, Reader(wire.optimizer().schedule()));
   ReadKind(wire.optimizer(), options.optimizer);
@@ -142,6 +160,7 @@ v1::TableOptions ToProto(const TableOptions& options) {
   v1::TableOptions wire;
   wire.set_name(options.name.str());
   ForEachOption(options, OptionWriter(wire));
+  if (options.has_scores()) ForEachOption(options.eviction, OptionWriter(*wire.mutable_eviction()));
   ForEachOption(options.optimizer, OptionWriter(*wire.mutable_optimizer()));
   const ScheduleOptions& schedule = options.optimizer.schedule;
   if (schedule != ScheduleOptions{})

@@ -165,7 +165,8 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .shards = {},
       .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()},
       .base_learning_rate = reply.base_learning_rate(),
-      .generation = reply.lineage()};
+      .generation = reply.lineage(),
+      .evicted_rows = reply.evicted_rows()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }

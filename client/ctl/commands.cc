@@ -37,6 +37,14 @@ std::string Counted(std::uint64_t count, const char* noun) {
 
 std::string RowsText(std::uint64_t rows) { return Counted(rows, "row"); }
 
+std::string EvictionText(const TableOptions& options) {
+  const EvictionOptions& eviction = options.eviction;
+  std::string by(ToString(eviction.score));
+  if (eviction.half_life_steps > 0) by += ", halved every " + Counted(eviction.half_life_steps, "step") + ",";
+  return "evicts by " + by + " at " + FloatText(eviction.at) + " of " + CountText(options.max_rows) +
+         " rows, to " + FloatText(eviction.to);
+}
+
 }  // namespace
 
 Result<Answer> ShowStatus(const ServerFlags& server, std::optional<double> wait) {
@@ -122,6 +130,7 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                {"learning_rate", FloatJson(info->learning_rate)},
                {"base_learning_rate", FloatJson(info->base_learning_rate)},
                {"rows", info->rows()},
+               {"evicted_rows", info->evicted_rows},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},
       .text = {}};
@@ -136,6 +145,8 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                 std::to_string(options.slots) + ", " + std::string(ToString(options.combiner)) + ", " +
                 std::string(ToString(options.optimizer.kind)) + "\n" + RowsText(info->rows()) + ", " +
                 CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n";
+  if (options.has_scores())
+    answer.text += EvictionText(options) + "; " + RowsText(info->evicted_rows) + " evicted\n";
   if (info->shards.size() > 1) {
     answer.text += "all bags travelled in " + Counted(info->rounds.all_bags, "round") +
                    ", owned ones alone in " + Counted(info->rounds.owned_bags, "round") + "\n";

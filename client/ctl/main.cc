@@ -198,6 +198,10 @@ void Commands::AddCreate() {
   create->add_option("--optimizer", options.optimizer,
                      "sgd (default), adagrad, ..., or as 'adam { beta1: 0.8 }'");
   create->add_option("--initializer", options.initializer, "as 'uniform { low: -0.1 high: 0.1 }'");
+  create->add_option(
+      "--eviction", options.eviction,
+      "step, lfu or step_lfu, or as 'lfu { half_life_steps: 1000 at: 1 to: 0.9 }': a full table "
+      "evicts rows (it refuses new keys)");
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
   ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
     std::string flag = "--" + std::string(option.name);
@@ -312,6 +316,7 @@ void Commands::AddPlan() {
   add("--rows", options.rows, "of the table, over all ranks")->required();
   add("--dim", options.dim, "elements a row")->required();
   add_default("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows");
+  plan->add_flag("--evicts", options.evicts, "the table evicts, so its rows have scores");
   add_default("--max-load", options.max_load, "the table's");
   add_default("--ranks", options.ranks, "of the server, one a GPU");
   add_default("--slots", options.slots, "bags a sample");

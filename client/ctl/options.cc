@@ -81,6 +81,19 @@ Status SetCombiner(const std::string& name, v1::TableOptions& options) {
   return {};
 }
 
+// Sets the eviction that `text` names: "step", or "step { to: 0.9 }".
+Status SetEviction(const std::string& text, v1::TableOptions& options) {
+  const std::size_t end = std::min(text.find_first_of(" {"), text.size());
+  std::string value = "SCORE_" + text.substr(0, end);
+  std::ranges::transform(value, value.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  v1::Score score = v1::SCORE_UNSPECIFIED;
+  if (!v1::Score_Parse(value, &score) || score == v1::SCORE_UNSPECIFIED)
+    return NoSuch("--eviction", text.substr(0, end), {"step", "lfu", "step_lfu"});
+  options.mutable_eviction()->set_score(score);
+  return Merge("eviction " + AsMessage(text.substr(end)), "--eviction", options);
+}
+
 }  // namespace
 
 Result<TableOptions> OptionsOf(const CreateFlags& flags) {
@@ -95,6 +108,7 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   if (status.ok() && !flags.optimizer.empty()) {
     status = SetKind("--optimizer", flags.optimizer, *options.mutable_optimizer());
   }
+  if (status.ok() && !flags.eviction.empty()) status = SetEviction(flags.eviction, options);
   if (status.ok() && !flags.initializer.empty()) {
     status = SetKind("--initializer", flags.initializer, *options.mutable_initializer());
   }

@@ -14,6 +14,7 @@ struct PlanFlags {
   std::uint64_t rows = 0;  // of the table, over all ranks
   std::uint32_t dim = 0;
   std::string optimizer = "sgd";
+  bool evicts = false;
   float max_load = 0.5F;
   std::uint64_t ranks = 1;
   std::uint64_t slots = 1;               // bags per sample

@@ -18,6 +18,7 @@ constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
 constexpr std::uint64_t kJournalReserveMib = 64;
 constexpr std::uint64_t kMostDeltas = 16;  // after a base
 constexpr std::uint64_t kRecordHeaderBytes = 64;
+constexpr std::uint64_t kScoredKeyBytes = 16;
 constexpr std::uint64_t kBytesOfGroupedKey = 55;  // at least, as measured
 
 std::uint64_t RoundUp8(std::uint64_t bytes) { return DivideUp(bytes, 8) * 8; }
@@ -27,11 +28,13 @@ RankPart PartOf(const PlanFlags& flags, const Shape& shape) {
   part.share = sizing::EvenShare(flags.rows, flags.ranks);
   const auto more = static_cast<std::uint64_t>(std::ceil(6 * std::sqrt(static_cast<double>(part.share))));
   part.most = flags.ranks == 1 ? flags.rows : std::min(flags.rows, part.share + more);
-  part.row_bytes = (flags.dim + StateFloats(shape.optimizer, flags.dim)) * sizeof(float);
+  part.row_bytes = (flags.dim + StateFloats(shape.optimizer, flags.dim)) * sizeof(float) +
+                   (flags.evicts ? sizeof(std::uint64_t) : 0);
   return part;
 }
 
-// Records lie in one array, and the state of an optimizer that keeps one float per row in another.
+// Records lie in one array, the state of an optimizer that keeps one float per row in another, and scores
+// with keys in a third.
 std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint64_t rows,
                           std::uint64_t (*ahead)(std::uint64_t)) {
   const std::uint32_t state = StateFloats(shape.optimizer, flags.dim);
@@ -40,7 +43,13 @@ std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint6
   const auto bytes = [&](std::uint64_t floats) {
     return sizing::RoundUpToPieces(ahead(floats) * sizeof(float));
   };
-  return bytes(rows * stride) + (shares ? bytes(rows) : 0);
+  return bytes(rows * stride) + (shares ? bytes(rows) : 0) +
+         (flags.evicts ? bytes(rows * kScoredKeyBytes / sizeof(float)) : 0);
+}
+
+// A score lies beside its key in memory, and alone in files.
+std::uint64_t MemoryOfRow(const PlanFlags& flags, const RankPart& part) {
+  return part.row_bytes + (flags.evicts ? kScoredKeyBytes - sizeof(std::uint64_t) : 0);
 }
 
 std::uint64_t NotAhead(std::uint64_t n) { return n; }
@@ -51,7 +60,7 @@ TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart
   memory.cells = sizing::CellsFor(rows, flags.max_load);
   memory.cells_bytes = sizing::BytesOfCells(memory.cells);
   memory.rows_bytes = BytesOfRows(flags, shape, rows, NotAhead);
-  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / part.row_bytes);
+  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, part));
   return memory;
 }
 
@@ -63,7 +72,7 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
   memory.cells_bytes = sizing::BytesOfCells(memory.cells);
   memory.rows_bytes = BytesOfRows(flags, shape, rows, shape.gpu ? sizing::AheadOnGpu : sizing::AheadOnCpu);
   memory.old_cells_bytes = sizing::BytesOfCells(memory.cells / 2);
-  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / part.row_bytes);
+  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, part));
   return memory;
 }
 
@@ -140,7 +149,7 @@ Network NetworkOf(const PlanFlags& flags, const Shape& shape) {
 
 // The bytes of a checkpoint: each rank has a file of keys, of starts, of rows, and of each vector of state.
 std::uint64_t CheckpointBytes(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
-  const std::uint64_t states = StatesOf(shape.optimizer).size();
+  const std::uint64_t states = StatesOf(shape.optimizer).size() + (flags.evicts ? 1 : 0);
   const std::uint64_t of_rank =
       (3 + states) * sizing::kNpyHeaderBytes + (sizing::kBuckets + 1) * sizeof(std::uint64_t);
   return flags.rows * (sizeof(Key) + part.row_bytes) + flags.ranks * of_rank;

@@ -63,7 +63,7 @@ Status WriteFiles(Client& client, const TableDescription& info, const fs::path& 
   NpyWriter keys(folder / kKeys, "<u8", std::nullopt);
   NpyWriter values(folder / kValues, "<f4", options.dim);
   std::optional<NpyWriter> state;
-  if (with_state) state.emplace(folder / kState, "<f4", StateFloats(options.optimizer.kind, options.dim));
+  if (with_state) state.emplace(folder / kState, "<f4", FloatsBehindValues(options));
   auto exported = client.Export(options.name.view(), with_state);
   if (!exported.ok()) return exported.status();
   for (;;) {
@@ -140,7 +140,7 @@ std::string WhatStartsAnew(const Target& target, const Saved& saved, std::uint64
                            const std::string& why) {
   const TableOptions& options = target.options;
   std::vector<std::string> anew;
-  if (StateFloats(options.optimizer.kind, options.dim) > 0) {
+  if (FloatsBehindValues(options) > 0) {
     anew.push_back("the state of " + std::string(ToString(options.optimizer.kind)) + " starts anew in " +
                    std::to_string(rows) + " row(s)");
   }

@@ -156,6 +156,7 @@ struct TableDescription {
   float base_learning_rate = 0;
   // Drawn when the table was made; 0 if the server is older than this member.
   std::uint64_t generation = 0;
+  std::uint64_t evicted_rows = 0;  // by batches, on all ranks, since the server's start or the table's load
 
   std::uint64_t rows() const;
 };
@@ -221,7 +222,7 @@ struct CheckpointDescription {
   bool usable = false;  // whether all files that it needs are there, and of the right size
   std::string why_not = {};
   bool pinned = false;  // whether it stays until it is released
-  // Whether it stays until another checkpoint is loaded: it was loaded last, or was the newest before that.
+  // True if it stays until another checkpoint is loaded: it was loaded last, or was the newest before that.
   bool kept_for_load = false;
 };
 

@@ -14,6 +14,7 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -130,6 +131,31 @@ struct InitializerOptions {
   friend bool operator==(const InitializerOptions& one, const InitializerOptions& other);
 };
 
+// Says how a row is scored: the rows with the lowest scores are evicted first (docs/semantics.md).
+enum class ScoreKind : std::uint8_t {
+  kNone,     // the table keeps no scores; a full table refuses new keys
+  kStep,     // the table's step in which a push touched the row last (LRU)
+  kLfu,      // how often the row's key occurred in pushes, halved every half_life_steps steps
+  kStepLfu,  // as kLfu, and among equals as kStep
+};
+constexpr bool CountsOccurrences(ScoreKind kind) {
+  return kind == ScoreKind::kLfu || kind == ScoreKind::kStepLfu;
+}
+
+// Says which rows go when a table gets full. After a batch, a table has at most max_rows · at rows; if a
+// batch would bring more, rows go until there are at most max_rows · to.
+struct EvictionOptions {
+  static constexpr std::uint64_t kMaxHalfLife = (std::uint64_t{1} << 36) - 2;
+
+  ScoreKind score = ScoreKind::kNone;
+  std::uint64_t half_life_steps = 0;  // 0: counts of occurrences are never halved
+  float at = 1.0F;
+  float to = 0.95F;
+
+  // Returns whether two are the same, whatever `at` and `to` of tables without scores are.
+  friend bool operator==(const EvictionOptions& one, const EvictionOptions& other);
+};
+
 struct TableOptions {
   static constexpr std::uint32_t kMaxDim = 4096;
   static constexpr std::uint32_t kMaxSlots = 4096;
@@ -150,6 +176,9 @@ struct TableOptions {
   // faster in an emptier hash table, and a fuller hash table is smaller. The number of cells is a power of
   // two, so the actual share grows from max_load / 2 to max_load before the hash table doubles.
   float max_load = 0.5F;
+  EvictionOptions eviction;
+
+  constexpr bool has_scores() const { return eviction.score != ScoreKind::kNone; }
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
@@ -223,6 +252,21 @@ constexpr std::string_view ToString(InitializerKind kind) {
   return kUnknown;
 }
 
+// Returns "none", "step", "lfu" or "step_lfu".
+constexpr std::string_view ToString(ScoreKind kind) {
+  switch (kind) {
+    case ScoreKind::kNone:
+      return "none";
+    case ScoreKind::kStep:
+      return "step";
+    case ScoreKind::kLfu:
+      return "lfu";
+    case ScoreKind::kStepLfu:
+      return "step_lfu";
+  }
+  return kUnknown;
+}
+
 // Returns all kinds of one of these enumerations, in their order. The numbers of kinds go from 0 up to the
 // first without a name.
 template <class T>
@@ -252,6 +296,7 @@ inline constexpr Range kFinite{.least = -kLargestFloat, .most = kLargestFloat, .
 inline constexpr Range kNotNegative{.most = kLargestFloat, .rule = "must be finite and not negative"};
 inline constexpr Range kAbove0{
     .most = kLargestFloat, .above_least = true, .rule = "must be finite and above 0"};
+inline constexpr Range kShare{.most = 1, .above_least = true, .rule = "must be above 0 and at most 1"};
 inline constexpr Range kBelow1{.most = 1, .below_most = true, .rule = "must be at least 0 and below 1"};
 
 // Describes an option.
@@ -286,7 +331,19 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
         o.max_load);
 }
 
-// Does the same for the options of every optimizer, ...
+// Does the same for the options of a table that evicts, ...
+template <MaybeConst<EvictionOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  visit(Option<ScoreKind>{"score", ScoreKind::kStep}, o.score);
+  visit(Option<std::uint64_t>{"half_life_steps",
+                              0,
+                              {.most = EvictionOptions::kMaxHalfLife},
+                              "counts of occurrences halve every so many steps (0: never)"},
+        o.half_life_steps);
+  visit(Option<float>{"at", 1.0F, kShare, "a full table evicts at this share of max_rows (1)"}, o.at);
+  visit(Option<float>{"to", 0.95F, kShare, "and keeps at most this share (0.95)"}, o.to);
+}
+// ... for those of every optimizer, ...
 template <MaybeConst<OptimizerOptions> T, class Visit>
 constexpr void ForEachOption(T& o, const Visit& visit) {
   visit(Option<float>{"learning_rate", 0, kAbove0, "above 0"}, o.learning_rate);
@@ -403,6 +460,26 @@ constexpr std::uint32_t StateFloats(OptimizerKind kind, std::uint32_t dim) {
   return floats;
 }
 
+// Returns a share of max_rows in whole rows. Shares count to a millionth, so that 0.9 of 10 rows are 9,
+// although 0.9 as a float32 is less than that.
+inline std::uint64_t RowsOfShare(std::uint64_t max_rows, float share) {
+  constexpr std::uint64_t kParts = 1'000'000;
+  const double parts = static_cast<double>(share) * static_cast<double>(kParts) + 0.5;
+  return max_rows * static_cast<std::uint64_t>(parts) / kParts;
+}
+
+// A row's score is 64 bits, which a record has as the bits of two floats behind the optimizer's state.
+constexpr std::uint32_t ScoreFloats(const TableOptions& options) { return options.has_scores() ? 2 : 0; }
+
+// Returns how many floats a row's record has behind its values: the optimizer's state and the score.
+constexpr std::uint32_t FloatsBehindValues(const TableOptions& options) {
+  return StateFloats(options.optimizer.kind, options.dim) + ScoreFloats(options);
+}
+// Returns how many floats a row's record has.
+constexpr std::uint32_t RecordFloats(const TableOptions& options) {
+  return options.dim + FloatsBehindValues(options);
+}
+
 // Returns where a row's sums or means of squares begin in its state. They reach to the state's end. Returns
 // StateFloats(kind, dim) for an optimizer that keeps no squares.
 constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
@@ -412,6 +489,32 @@ constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
     begin += state.one_a_row ? 1 : dim;
   }
   return begin;
+}
+
+// Where the parts of a row's record begin: its sums or means of squares, then its score. `all` is its length.
+struct RecordColumns {
+  std::uint32_t squares = 0;
+  std::uint32_t score = 0;
+  std::uint32_t all = 0;
+
+  // Returns those of a record that has values alone.
+  static constexpr RecordColumns OfValues(std::uint32_t dim) { return {dim, dim, dim}; }
+};
+constexpr RecordColumns ColumnsOf(const TableOptions& options) {
+  const std::uint32_t all = RecordFloats(options);
+  return {options.dim + SquaresBegin(options.optimizer.kind, options.dim), all - ScoreFloats(options), all};
+}
+
+// A score that a row can have is below this, so that the score with its highest bit set is not kScoreOfNew.
+inline constexpr std::uint64_t kScoreBound = (std::uint64_t{1} << 63) - 1;
+// In an import, a row with this score gets the one that a new row would get.
+inline constexpr std::uint64_t kScoreOfNew = ~std::uint64_t{0};
+
+// Returns the score that a record has in these two floats.
+inline std::uint64_t ScoreOf(const float* floats) {
+  std::uint64_t score = 0;
+  std::memcpy(&score, floats, sizeof(score));
+  return score;
 }
 
 // Returns whether the optimizer keeps one float a row.

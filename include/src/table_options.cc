@@ -121,9 +121,15 @@ void AddTexts(const InitializerOptions& options, OptionTexts& texts) {
   ForEachConstant(options, AddTo(texts, "initializer."));
 }
 
+void AddTexts(const EvictionOptions& options, OptionTexts& texts) {
+  if (options.score != ScoreKind::kNone) return ForEachOption(options, AddTo(texts, "eviction."));
+  texts.emplace_back("eviction.score", ToString(options.score));
+}
+
 OptionTexts TextsOf(const TableOptions& options) {
   OptionTexts texts;
   ForEachOption(options, AddTo(texts, ""));
+  AddTexts(options.eviction, texts);
   AddTexts(options.optimizer, texts);
   AddTexts(options.initializer, texts);
   return texts;
@@ -157,6 +163,26 @@ Status ValidateOptimizer(const OptimizerOptions& o) {
   return first;
 }
 
+Status ValidateEviction(const TableOptions& options) {
+  const EvictionOptions& eviction = options.eviction;
+  if (ToString(eviction.score) == kUnknown) return NoKind<ScoreKind>("eviction.score", eviction.score);
+  Status first;
+  ForEachOption(eviction, NoteFirst("eviction.", first));
+  if (!first.ok()) return first;
+  if (!(eviction.to < eviction.at)) {
+    return Refuse("eviction.to", Text(eviction.to),
+                  "must be below eviction.at, which is " + Text(eviction.at));
+  }
+  if (eviction.half_life_steps > 0 && !CountsOccurrences(eviction.score)) {
+    return Refuse("eviction.half_life_steps", std::to_string(eviction.half_life_steps),
+                  "must be 0, because a score by " + std::string(ToString(eviction.score)) +
+                      " counts no occurrences; lfu and step_lfu do");
+  }
+  if (RowsOfShare(options.max_rows, eviction.at) > 0) return {};
+  return Refuse("eviction.at", Text(eviction.at),
+                "must leave room for a row, and max_rows is " + std::to_string(options.max_rows));
+}
+
 // A row's initial values are rows like others, so all of them must be finite.
 Status ValidateInitializer(const InitializerOptions& o) {
   if (ToString(o.kind) == kUnknown) return NoKind<InitializerKind>("initializer.kind", o.kind);
@@ -186,6 +212,7 @@ Status ValidateInitializer(const InitializerOptions& o) {
 }  // namespace
 
 bool operator==(const OptimizerOptions& one, const OptimizerOptions& other) { return SayTheSame(one, other); }
+bool operator==(const EvictionOptions& one, const EvictionOptions& other) { return SayTheSame(one, other); }
 bool operator==(const InitializerOptions& one, const InitializerOptions& other) {
   return SayTheSame(one, other);
 }
@@ -239,6 +266,7 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   }
   add(ValidateOptimizer(options.optimizer));
   add(ValidateInitializer(options.initializer));
+  if (options.has_scores()) add(ValidateEviction(options));
   if (options.initial_rows > options.max_rows) {
     add(Refuse("initial_rows", std::to_string(options.initial_rows),
                "must not be above max_rows, which is " + std::to_string(options.max_rows)));

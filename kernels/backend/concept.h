@@ -53,6 +53,9 @@ struct KeepKey {
 struct Ask {
   SLOTWISE_HD std::uint32_t operator()() const { return 0; }
 };
+struct Ask32 {
+  SLOTWISE_HD std::uint32_t operator()(std::uint32_t) const { return 0; }
+};
 struct Measure {
   SLOTWISE_HD DigestSums operator()(std::uint64_t) const { return {}; }
 };
@@ -124,6 +127,9 @@ concept Backend = requires(
   B::SelectIndices(queue, n32, indices, indices, backend_probe::Keep{});
   // Sorts n pairs by the low `bits` bits of their keys, stably. Throws std::bad_alloc.
   B::SortPairs(queue, pairs, n32, n32);
+  // Writes to the host's counts[b], for b in [0, 4096 or fewer bins), for how many i in [0, n) f(i) is b. Any
+  // other f(i) counts nowhere. Waits.
+  B::template Histogram<64>(queue, n32, backend_probe::Ask32{}, word);
   // Returns Σ f(i) over [0, n). Waits.
   { B::Sum(queue, n, backend_probe::Measure{}) } -> std::same_as<DigestSums>;
 

@@ -178,6 +178,19 @@ struct CpuBackend {
 
   static void SortPairs(Queue& queue, PairBuffers& pairs, std::uint32_t n, std::uint32_t bits);
 
+  template <std::uint32_t kBins, class F>
+  static void Histogram(Queue& queue, std::uint32_t n, F f, std::uint64_t* counts) {
+    constexpr std::uint32_t kGrainOfBins = 16 * kBins;  // a chunk adds up all bins in the end
+    std::fill_n(counts, kBins, 0);
+    InParallel(queue, n, kGrainOfBins, [&](std::uint32_t begin, std::uint32_t end) {
+      std::vector<std::uint32_t> mine(kBins + 1);  // the last one counts what counts nowhere
+      for (std::uint32_t i = begin; i < end; ++i) ++mine[std::min(f(i), kBins)];
+      for (std::uint32_t b = 0; b < kBins; ++b) {
+        if (mine[b] > 0) Atomics::Add(counts + b, mine[b]);
+      }
+    });
+  }
+
   template <class F>
   static DigestSums Sum(Queue& queue, std::size_t n, F f) {
     std::atomic<std::uint64_t> low = 0;

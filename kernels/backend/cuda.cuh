@@ -9,6 +9,7 @@
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -202,6 +203,19 @@ struct CudaBackend {
                                              queue.stream());
     });
     if (keys.selector != 0) pairs.current = 1 - pairs.current;
+  }
+
+  template <std::uint32_t kBins, class F>
+  static void Histogram(Queue& queue, std::uint32_t n, F f, std::uint64_t* counts) {
+    constexpr std::uint32_t kMostBlocks = 2048;  // several for each multiprocessor
+    CudaMemory sums(queue.stream(), kBins * sizeof(std::uint64_t));
+    SLOTWISE_CUDA_TRY(cudaMemsetAsync(sums.data(), 0, kBins * sizeof(std::uint64_t), queue.stream()));
+    if (n > 0) {
+      HistogramKernel<kBins><<<std::min(Blocks(n), kMostBlocks), kThreads, 0, queue.stream()>>>(
+          n, f, static_cast<unsigned long long*>(sums.data()));
+      SLOTWISE_CUDA_TRY(cudaGetLastError());
+    }
+    CopyOut(queue, counts, static_cast<const std::uint64_t*>(sums.data()), kBins);
   }
 
   template <class F>

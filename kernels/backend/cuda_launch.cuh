@@ -140,6 +140,23 @@ __global__ void ForEachOftenNumberedKernel(UpTo up_to, std::uint32_t* counter, F
   if (wanted) f.Number(i, outcome, first[warp] + __popc(in_warp & ((1U << threadIdx.x % 32) - 1)));
 }
 
+// Counts in shared memory first: a block goes to each of the device's counters once.
+template <std::uint32_t kBins, class F>
+__global__ void HistogramKernel(std::uint32_t n, F f, unsigned long long* counts) {
+  __shared__ std::uint32_t mine[kBins];
+  for (std::uint32_t b = threadIdx.x; b < kBins; b += blockDim.x) mine[b] = 0;
+  __syncthreads();
+  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
+    const std::uint32_t bin = f(static_cast<std::uint32_t>(i));
+    if (bin < kBins) atomicAdd(&mine[bin], 1U);
+  }
+  __syncthreads();
+  for (std::uint32_t b = threadIdx.x; b < kBins; b += blockDim.x) {
+    if (mine[b] > 0) atomicAdd(&counts[b], static_cast<unsigned long long>(mine[b]));
+  }
+}
+
 template <class Tile, class F>
 __global__ void ForEachTileKernel(std::uint32_t n, F f) {
   const std::uint64_t i = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;

@@ -28,7 +28,8 @@ struct HashCell {
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
     for (std::uint32_t j = 0; j < rows.floats; ++j) {
       std::uint32_t word = 0;
-      memcpy(&word, &floats[j], sizeof(word));
+      const float value = floats.Read(j);
+      memcpy(&word, &value, sizeof(word));
       low = Mix64(low + word + 1);
       high = Mix64(high ^ (word + 1ULL));
     }

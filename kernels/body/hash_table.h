@@ -32,6 +32,7 @@
 #include <cstdint>
 
 #include "kernels/body/portable.h"
+#include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
 #include "slotwise/types.h"
 
@@ -333,8 +334,9 @@ struct EraseKeys {
 
   HashTableRef table;
   const Key* keys;
-  RowIndex* erased;            // the rows, in the order of the numbers
-  Key* erased_keys = nullptr;  // [n]; null: not wanted
+  RowIndex* erased;             // the rows, in the order of the numbers
+  Key* erased_keys = nullptr;   // [n]; null: not wanted
+  ScoredKey* scored = nullptr;  // [rows]; null if the table keeps no scores
 
   SLOTWISE_HD Erased operator()(std::uint32_t i) const {
     const std::uint64_t cell = table.CellOf(keys[i]);
@@ -346,6 +348,7 @@ struct EraseKeys {
   SLOTWISE_HD void Number(std::uint32_t i, Erased key, std::uint32_t number) const {
     erased[number] = RowIndex{static_cast<std::uint32_t>(key.row)};
     if (erased_keys != nullptr) erased_keys[number] = keys[i];
+    if (scored != nullptr) scored[key.row].score = kNoScore;
   }
 };
 

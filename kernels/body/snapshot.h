@@ -35,16 +35,21 @@ SLOTWISE_HD void CopyFloatsOut(Tile tile, const RowsRef& rows, RowIndex row, flo
   const float* const record = rows.Record(row);
   for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) to[j] = record[j];
   if (rows.shared != nullptr && tile.lane() == 0) to[rows.stride] = *rows.Shared(row);
+  if (rows.scored != nullptr && tile.lane() == 0)
+    memcpy(to + rows.WithoutScore(), &rows.scored[Value(row)].score, sizeof(ScoredKey::score));
 }
 template <class Tile>
 SLOTWISE_HD void CopyFloatsIn(Tile tile, const RowsRef& rows, RowIndex row, const float* from) {
   float* const record = rows.Record(row);
   for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) record[j] = from[j];
   if (rows.shared != nullptr && tile.lane() == 0) *rows.Shared(row) = from[rows.stride];
+  if (rows.scored != nullptr && tile.lane() == 0)
+    memcpy(&rows.scored[Value(row)].score, from + rows.WithoutScore(), sizeof(ScoredKey::score));
 }
 inline void PrefetchFloats(const RowsRef& rows, RowIndex row) {
   PrefetchRow(rows.Record(row), rows.stride);
   if (rows.shared != nullptr) PrefetchRow(rows.Shared(row), 1);
+  if (rows.scored != nullptr) PrefetchBytes(rows.scored + Value(row), sizeof(ScoredKey));
 }
 
 template <class T>
@@ -284,10 +289,12 @@ struct LoadRecords {
   RowsRef rows;
   const RowIndex* row_of;  // [records]
   const float* from;       // [records][floats]
+  const Key* keys;         // [records]
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     CopyFloatsIn(tile, rows, row_of[i], from + static_cast<std::size_t>(i) * rows.floats);
+    if (rows.scored != nullptr && tile.lane() == 0) rows.scored[Value(row_of[i])].key = Value(keys[i]);
   }
 };
 

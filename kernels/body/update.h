@@ -290,6 +290,7 @@ struct AssignRows {
   const float* values;    // [bags][columns]
   std::uint32_t columns;  // the whole record, or dim
   float state;            // of a new row, for the floats that `columns` leaves out
+  std::uint64_t score;    // for rows whose score `columns` leaves out, or is kScoreOfNew
   RowsRef rows;
 
   template <class Tile>
@@ -297,8 +298,25 @@ struct AssignRows {
     const std::uint32_t last = segments.begin[segment] + segments.Length(segment) - 1;
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
     const FloatsOfRow floats = rows.Floats(segments.Row(segment));
-    for (std::uint32_t j = tile.lane(); j < columns; j += Tile::kLanes) floats[j] = value[j];
-    for (std::uint32_t j = columns + tile.lane(); j < rows.floats; j += Tile::kLanes) floats[j] = state;
+    const std::uint32_t copied = columns < rows.WithoutScore() ? columns : rows.WithoutScore();
+    for (std::uint32_t j = tile.lane(); j < copied; j += Tile::kLanes) floats[j] = value[j];
+    for (std::uint32_t j = columns + tile.lane(); j < rows.WithoutScore(); j += Tile::kLanes)
+      floats[j] = state;
+    if (rows.scored == nullptr || tile.lane() != 0) return;
+    std::uint64_t given = kScoreOfNew;
+    if (columns == rows.floats) memcpy(&given, value + rows.WithoutScore(), sizeof(given));
+    rows.scored[Value(segments.Row(segment))].score = given == kScoreOfNew ? score : given;
+  }
+};
+
+// Gives the row of a segment the score of a step that touches the row.
+struct TouchRows {
+  Segments segments;
+  ScoredKey* scored;
+  EvictionOrder order;  // at that step
+  SLOTWISE_HD void operator()(std::uint32_t segment) const {
+    std::uint64_t& score = scored[Value(segments.Row(segment))].score;
+    score = order.Touched(score, segments.Length(segment));
   }
 };
 

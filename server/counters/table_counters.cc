@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace slotwise {
 namespace {
@@ -25,9 +26,10 @@ void TableCounters::Begin(const TableState& state) {
 }
 
 void TableCounters::Note(const TableState& state) {
+  const std::uint64_t came = state.rows + std::exchange(evicted_since_, 0);  // or stayed
   const std::uint64_t before = rows_.load(kRelaxed);
-  if (state.rows > before) Increase(new_rows_, state.rows - before);
-  if (state.rows < before) Increase(erased_rows_, before - state.rows);
+  if (came > before) Increase(new_rows_, came - before);
+  if (came < before) Increase(erased_rows_, before - came);
   rows_.store(state.rows, kRelaxed);
   cells_.store(state.cells, kRelaxed);
   bytes_.store(state.bytes, kRelaxed);
@@ -39,6 +41,11 @@ void TableCounters::Note(const TableState& state) {
   const ProbeLengths probes = state.probes.Since(probes_before_);
   for (std::size_t b = 0; b < probes_.size(); ++b) probes_[b].store(probes.buckets[b], kRelaxed);
   probes_sum_.store(probes.sum, kRelaxed);
+}
+
+void TableCounters::CountEvicted(std::uint64_t rows) {
+  Increase(evicted_rows_, rows);
+  evicted_since_ += rows;
 }
 
 ProbeLengths TableCounters::ReadProbes() const {
@@ -79,6 +86,7 @@ TableStats TableCounters::Read() const {
                     .probes = ReadProbes()},
           .new_rows = new_rows_.load(kRelaxed),
           .erased_rows = erased_rows_.load(kRelaxed),
+          .evicted_rows = evicted_rows_.load(kRelaxed),
           .lookups = ReadOf(lookups_),
           .pushes = ReadOf(pushes_),
           .non_finite_pushes = non_finite_pushes_.load(kRelaxed),

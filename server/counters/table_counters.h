@@ -54,8 +54,9 @@ struct TableStats {
   std::string name;
   std::uint64_t max_rows = 0;  // over all ranks
   TableState state = {};
-  std::uint64_t new_rows = 0;     // inserted on this rank
-  std::uint64_t erased_rows = 0;  // on this rank
+  std::uint64_t new_rows = 0;      // inserted on this rank
+  std::uint64_t erased_rows = 0;   // on this rank
+  std::uint64_t evicted_rows = 0;  // on this rank; not among the erased ones
   BatchCounts lookups = {};
   BatchCounts pushes = {};
   std::uint64_t non_finite_pushes = 0;  // refused by this rank
@@ -77,6 +78,9 @@ class TableCounters {
   void Note(const TableState& state);
   void CountLookups(const BatchCounts& more);
   void CountPushes(const BatchCounts& more);
+
+  // Counts rows of this rank that went because the table was full. Note comes later in the round.
+  void CountEvicted(std::uint64_t rows);
 
   // Counts a part of a step whose rows were looked up `steps` steps before its own step.
   void CountStaleness(std::uint64_t steps) { staleness_.Count(steps); }
@@ -105,7 +109,8 @@ class TableCounters {
   const std::string name_;
   const std::uint64_t max_rows_;
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
-  Count new_rows_ = 0, erased_rows_ = 0;
+  Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0;
+  std::uint64_t evicted_since_ = 0;                            // the last Note
   std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // set by Begin
   Count step_keys_ = 0, step_rows_ = 0;                        // since Begin
   ProbeLengths probes_before_;                                 // set by Begin

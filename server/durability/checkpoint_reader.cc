@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "server/durability/row_checks.h"
 
@@ -17,9 +18,7 @@ constexpr std::size_t kFirstState = 3;
 // Numbers are read in pieces that stay in the processor's cache until they are checked and copied.
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
-std::uint32_t RecordWidth(const TableOptions& options) {
-  return options.dim + StateFloats(options.optimizer.kind, options.dim);
-}
+std::uint32_t RecordWidth(const TableOptions& options) { return RecordFloats(options); }
 
 // A run of keys that are consecutive in a file.
 struct Run {
@@ -164,7 +163,8 @@ Status RankTableReader::ReadRecords(std::uint64_t begin, std::span<float> record
         !status.ok())
       return status;
   }
-  return {};
+  if (!options.has_scores()) return {};
+  return ReadColumns(kFirstState + states, begin, options.dim + state, ScoreFloats(options), records, read);
 }
 
 DataType RankTableReader::TypeOf(std::size_t place) const {
@@ -174,6 +174,7 @@ DataType RankTableReader::TypeOf(std::size_t place) const {
 Status RankTableReader::CheckNumbers(std::size_t place, std::uint64_t begin, std::uint32_t width,
                                      std::span<const std::byte> bytes) const {
   const TableOptions& options = table_->options;
+  if (place == kFirstState + StatesOf(options.optimizer.kind).size()) return CheckScores(place, begin, bytes);
   const bool squares = place >= kFirstState &&
                        (place - kFirstState) * width >= SquaresBegin(options.optimizer.kind, options.dim);
   const auto wrong = FirstWrongNumber(bytes, TypeOf(place), squares);
@@ -184,6 +185,19 @@ Status RankTableReader::CheckNumbers(std::size_t place, std::uint64_t begin, std
                             std::to_string(*wrong % width) + " of row " +
                             std::to_string(begin + *wrong / width) + " is " + std::to_string(number) +
                             (std::isfinite(number) ? ", and is a sum or mean of squares" : ""));
+}
+
+Status RankTableReader::CheckScores(std::size_t place, std::uint64_t begin,
+                                    std::span<const std::byte> bytes) const {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t score = 0;
+    std::memcpy(&score, bytes.data() + at, sizeof(score));
+    if (score >= kScoreBound) {
+      return FailedPrecondition(PathOf(place) + " has what no row can have: the score of row " +
+                                std::to_string(begin + at / sizeof(score)) + " is " + std::to_string(score));
+    }
+  }
+  return {};
 }
 
 // Fills columns [first, first + width) of the records from an array of that width.

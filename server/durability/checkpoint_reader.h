@@ -40,7 +40,7 @@ class RankTableReader {
   const BucketStarts& starts() const { return starts_; }
   const BucketStarts& erased_starts() const { return erased_starts_; }  // all 0 in a base
 
-  // Each call reads from index `begin` on. Records are float[n][dim + StateFloats].
+  // Each call reads from index `begin` on. Records are float[n][RecordFloats].
   Status ReadKeys(std::uint64_t begin, std::span<Key> keys);
   Status ReadRecords(std::uint64_t begin, std::span<float> records);
   Status ReadErased(std::uint64_t begin, std::span<Key> keys);
@@ -69,6 +69,7 @@ class RankTableReader {
                     BucketOrderChecker& order);
   Status ReadRecords(std::uint64_t begin, std::span<float> records, Read read);
   // Returns an error if a number in `bytes` is wrong. `begin` is the first number's row.
+  Status CheckScores(std::size_t place, std::uint64_t begin, std::span<const std::byte> bytes) const;
   Status CheckNumbers(std::size_t place, std::uint64_t begin, std::uint32_t width,
                       std::span<const std::byte> bytes) const;
   DataType TypeOf(std::size_t place) const;
@@ -92,7 +93,7 @@ class RankTableReader {
 // Receives what ReadTable reads. Arguments are valid during the call only. An error ends the reading, and
 // ReadTable returns it.
 struct RowSink {
-  // `records` is float[keys.size()][dim + StateFloats]. The sink may put other arrays in the place of both.
+  // `records` is float[keys.size()][RecordFloats]. The sink may put other arrays in the place of both.
   std::function<Status(std::vector<Key>& keys, std::vector<float>& records)> rows;
   std::function<Status(std::span<const Key> keys)> erase;
 };

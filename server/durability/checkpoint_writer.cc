@@ -62,7 +62,7 @@ Status TableWriter::AppendErased(std::span<const Key> keys) {
 
 Status TableWriter::AppendRecords(std::span<const float> records) {
   const TableOptions& options = options_.options;
-  const std::size_t width = options.dim + StateFloats(options.optimizer.kind, options.dim);
+  const std::size_t width = RecordFloats(options);
   if (records.size() % width != 0 || records.size() / width > options_.starts.back() - records_)
     return Internal(folder_ + ": there are more records than keys");
   records_ += records.size() / width;
@@ -78,8 +78,8 @@ Status TableWriter::AppendRecords(std::span<const float> records) {
 Status TableWriter::AppendPiece(std::span<const float> records) {
   const TableOptions& options = options_.options;
   const std::size_t state = StateFloats(options.optimizer.kind, options.dim);
-  if (state == 0) return AppendValues(records);
-  const std::size_t width = options.dim + state;
+  const std::size_t width = RecordFloats(options);
+  if (width == options.dim) return AppendValues(records);
   // Copies floats [begin, begin + count) of each record to `column_`.
   const auto take = [&](std::size_t begin, std::size_t count) {
     column_.resize(records.size() / width * count);
@@ -96,7 +96,9 @@ Status TableWriter::AppendPiece(std::span<const float> records) {
     if (Status status = writers_[kFirstState + i].Append(std::as_bytes(std::span(column_))); !status.ok())
       return status;
   }
-  return {};
+  if (!options.has_scores()) return {};
+  take(options.dim + state, ScoreFloats(options));
+  return writers_[kFirstState + states].Append(std::as_bytes(std::span(column_)));
 }
 
 Status TableWriter::AppendValues(std::span<const float> values) {

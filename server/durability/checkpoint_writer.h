@@ -42,7 +42,7 @@ struct TableWriterOptions {
 class TableWriter {
  public:
   Status AppendKeys(std::span<const Key> keys);
-  // `records` is float[n][dim + StateFloats]: rows with their state. Values that are stored in 16 bits are
+  // `records` is float[n][RecordFloats]: rows with their state. Values that are stored in 16 bits are
   // rounded to nearest, ties to even, but never to infinity.
   Status AppendRecords(std::span<const float> records);
   Status AppendErased(std::span<const Key> keys);

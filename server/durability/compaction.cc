@@ -71,7 +71,7 @@ Result<TableMerge> TableMerge::Open(FileSystem& files, const std::string& folder
   for (const Manifest& manifest : chain) {
     const TableEntry* const entry = manifest.Find(table);
     if (entry == nullptr) continue;
-    merge.width_ = entry->options.dim + StateFloats(entry->options.optimizer.kind, entry->options.dim);
+    merge.width_ = RecordFloats(entry->options);
     Link link{.entry = entry, .ranks = {}, .slice = {}};
     for (std::uint32_t rank = 0; rank < manifest.ranks; ++rank) {
       auto reader = RankTableReader::Open(files, folder + "/" + manifest.id, *entry, rank, nullptr);

@@ -31,6 +31,7 @@ std::string ArrayFile::header() const { return NpyHeader(type, {.rows = rows, .w
 std::vector<ArrayFile> TableArrays::All() const {
   std::vector<ArrayFile> all = {keys, starts, values};
   all.insert(all.end(), states.begin(), states.end());
+  if (scores) all.push_back(*scores);
   if (erased) all.push_back(*erased);
   if (erased_starts) all.push_back(*erased_starts);
   return all;
@@ -49,10 +50,12 @@ TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t
                      .starts = file("starts", "<u8", kBucketCount + 1),
                      .values = file("rows", NpyType(values), rows, options.dim),
                      .states = {},
+                     .scores = {},
                      .erased = {},
                      .erased_starts = {}};
   for (const StateArray& state : StatesOf(options.optimizer.kind))
     arrays.states.push_back(file(state.name, "<f4", rows, state.one_a_row ? 1 : options.dim));
+  if (options.has_scores()) arrays.scores = file("score", "<u8", rows);
   if (erased) {
     arrays.erased = file("erased", "<u8", *erased);
     arrays.erased_starts = file("erased-starts", "<u8", kBucketCount + 1);

@@ -4,6 +4,7 @@
 //   rank-<r>.starts.npy         <u8 [kBucketCount + 1]  where each bucket's rows begin, and the number of all
 //   rank-<r>.rows.npy           <f4 [rows][dim]         or <f2, or <u2: upper halves of float32 (bfloat16)
 //   rank-<r>.<state>.npy        <f4 [rows][width]       one for each of StatesOf(the optimizer)
+//   rank-<r>.score.npy          <u8 [rows]              if the table keeps scores
 //   rank-<r>.erased.npy         <u8 [erased]            deltas: keys that were erased, in bucket order
 //   rank-<r>.erased-starts.npy  <u8 [kBucketCount + 1]
 //
@@ -57,6 +58,7 @@ struct TableArrays {
   ArrayFile starts;
   ArrayFile values;
   std::vector<ArrayFile> states;
+  std::optional<ArrayFile> scores;
   std::optional<ArrayFile> erased;
   std::optional<ArrayFile> erased_starts;
 

@@ -29,7 +29,7 @@ CheckpointJob::CheckpointJob(Device& device, CheckpointJobOptions options,
   std::size_t largest = 0;  // the largest record
   for (SnapshotOfTable& snapshot : tables) {
     Table& table = tables_.emplace_back();
-    table.floats = snapshot.options.dim + StateFloats(snapshot.options.optimizer.kind, snapshot.options.dim);
+    table.floats = RecordFloats(snapshot.options);
     table.count = snapshot.info.keys.size();
     table.snapshot = std::move(snapshot);
     largest = std::max(largest, table.floats * sizeof(float));

@@ -200,8 +200,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     entry.value_type = value_type;
     manifest.tables.push_back(std::move(entry));
     const TableOptions& options = table->info.options;
-    open.bytes += begun->info.keys.size() * (options.dim + StateFloats(options.optimizer.kind, options.dim)) *
-                  sizeof(float);
+    open.bytes += begun->info.keys.size() * RecordFloats(options) * sizeof(float);
     open.snapshots.emplace_back(table->shard.get(), begun->snapshot);
     snapshots.push_back({table->info.id, table->info.options, begun->snapshot, std::move(begun->info)});
   }

@@ -67,10 +67,11 @@ class Engine::Impl {
             [this] { request_queue_.NudgeLocally(); }),
         operations_(options.more_operations),
         context_(device, collective, exchanges, maker_, options.max_round_bytes, options.distribution,
-                 arrays_, tables_, tickets_, log_, checkpointing_, options.room_maker) {
+                 arrays_, tables_, tickets_, log_, checkpointing_) {
     if (observer_ != nullptr && observer_->wants_outcomes()) {
       says_outcomes_ = true;
       context_.round_outcome = &outcome_;
+      context_.work.evictor().NoteIn(&outcome_);
     }
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {

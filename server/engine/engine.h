@@ -39,8 +39,6 @@
 
 namespace slotwise {
 
-class RoomMaker;
-
 struct OperationTraits;
 
 // Equal on every rank.
@@ -75,9 +73,6 @@ struct EngineOptions {
   DistributionOptions distribution = {};
   // Operations that a test adds to a server's own. They outlive the engine.
   std::span<const OperationTraits> more_operations = {};
-  // A test's means to make room for new keys in a full table, on every rank; it outlives the engine. Null: a
-  // full table refuses new keys.
-  RoomMaker* room_maker = nullptr;
 };
 
 // The work of an engine: begun, queued and pending.

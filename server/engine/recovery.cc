@@ -142,6 +142,7 @@ class Recovery::Impl {
     if (Status all = Agree(tracked); !all.ok()) return all;
     maker_.TrackChanges(options_.max_erased);
     if (Status replayed = Agree(ReplayJournals()); !replayed.ok()) return replayed;
+    if (Status alike = CompareEvictions(); !alike.ok()) return alike;
     if (Status all = Agree(IsNewest()); !all.ok()) return all;
     recovered_.tables = tables_.All().size();
     return recovered_;
@@ -321,6 +322,17 @@ class Recovery::Impl {
       ++recovered_.rounds;
     }
     return {};
+  }
+
+  // Compares what the replayed rounds evicted, on all ranks, with what their records say.
+  Status CompareEvictions() {
+    EvictedSums evicted = replay_.evicted;
+    collective_.AllReduceSum({&evicted.rows, 2});
+    const EvictedSums& recorded = replay_.recorded_evicted;
+    if (evicted == recorded) return {};
+    return DataLoss("the replayed rounds have evicted " + std::to_string(evicted.rows) +
+                    " rows with the checksum " + Hex(evicted.checksum) + ", and the journal says " +
+                    std::to_string(recorded.rows) + " with " + Hex(recorded.checksum));
   }
 
   Status ReplayRound(const JournalRounds& rounds) {

@@ -14,8 +14,9 @@ struct RoundOutcome {
     TableId table{0};
     std::vector<Key> keys;  // in no order
   };
-  // The keys that had a row on this rank before the round and have none now, for whatever reason. Tables that
-  // were dropped or replaced as a whole are left out.
+  // The keys whose rows the round removed on this rank, for whatever reason. A round of lookups that evicts
+  // more than once may have made such a row, or may make it again. Tables that were dropped or replaced as a
+  // whole are left out.
   std::vector<Removed> removed;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,12 +14,12 @@ namespace slotwise {
 
 TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange,
                      const DistributionOptions& distribution, std::uint64_t max_new_bytes,
-                     RoomMaker* room_maker)
+                     Evictor::BeforeChange before_eviction)
     : device_(device),
       collective_(collective),
       distributor_(device, collective, exchange, distribution),
       max_new_bytes_(max_new_bytes),
-      room_maker_(room_maker) {}
+      evictor_(collective, std::move(before_eviction)) {}
 
 Status TableWork::Agree(const Status& mine) {
   Refusals refusals = Refusals::Of(mine);
@@ -40,18 +41,38 @@ Result<std::span<FoundBatch>> TableWork::Prepare(std::span<const Share> shares) 
 }
 
 Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Share> shares,
-                                                             PrepareFor purpose, const RoomFor& room) {
+                                                             PrepareFor purpose, const RoomFor& room,
+                                                             std::uint64_t steps) {
+  evictor_.Clear();
   PrepareNew(shares, purpose);
-  if (Status agreed = AgreeToInsert(prepared_, room, room_maker_); !agreed.ok()) return agreed;
+  if (Status agreed = AgreeToInsert(prepared_, room); !agreed.ok()) return agreed;
   if (!too_full_.empty()) {
-    for (const auto& [place, rows, new_rows] : too_full_)
-      room_maker_->MakeRoom(*shares[place].table, shares[place].batch, rows, new_rows);
+    std::size_t refused = 0;
+    std::uint64_t bytes = 0;
+    const std::uint64_t new_rows = NewRowsOf(prepared_);
+    Evictor::RoomForSpared room_for_spared;
+    if (room) {
+      room_for_spared = [&](std::uint64_t keys) {
+        bytes += EvictionBytes(keys);
+        return room(new_rows, bytes);
+      };
+    }
+    if (Status evicted = evictor_.Evict(too_full_, room_for_spared, refused); !evicted.ok()) {
+      refused_ = too_full_[refused].table;
+      return evicted;
+    }
     PrepareNew(shares, purpose);
-    if (Status agreed = AgreeToInsert(prepared_, {}, nullptr); !agreed.ok()) return agreed;
+    // Rows have gone, so the batch may not be refused any more. The eviction has reserved what it needs.
+    if (Status agreed = AgreeToInsert(prepared_, {}); !agreed.ok() || !too_full_.empty())
+      throw std::runtime_error("a batch cannot be inserted after an eviction for it: " + agreed.message());
   }
   inserting_.clear();
   inserted_.clear();
-  for (Prepared& prepared : prepared_) inserting_.push_back(std::move(*prepared.batch).BeginInsert());
+  for (Prepared& prepared : prepared_) {
+    const std::uint64_t next = std::max(prepared.table->steps, steps) + 1;
+    const EvictionOrder order = EvictionOrder::Of(prepared.table->info.options, next);
+    inserting_.push_back(std::move(*prepared.batch).BeginInsert(order.OfNew()));
+  }
   for (Inserting& inserting : inserting_) inserted_.push_back(std::move(inserting).Finish());
   return std::span(inserted_);
 }
@@ -67,14 +88,14 @@ void TableWork::PrepareNew(std::span<const Share> shares, PrepareFor purpose) {
     prepared_.push_back({shares[t].table, std::move(preparing_[t]).Finish()});
 }
 
+std::uint64_t TableWork::NewRowsOf(std::span<const Prepared> tables) {
+  std::uint64_t rows = 0;
+  for (const Prepared& prepared : tables) rows += prepared.batch.ok() ? prepared.batch->new_rows().count : 0;
+  return rows;
+}
+
 bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
-  const auto bring = [&] {
-    std::uint64_t rows = 0;
-    for (const Prepared& prepared : tables)
-      rows += prepared.batch.ok() ? prepared.batch->new_rows().count : 0;
-    return rows;
-  };
-  Status refused = room(bring());
+  Status refused = room(NewRowsOf(tables), 0);
   if (refused.ok()) return true;
   // An upper bound of new rows may have been too large.
   bool is_bound = false;
@@ -83,7 +104,7 @@ bool TableWork::AskForRoom(std::span<Prepared> tables, const RoomFor& room) {
     prepared.batch->ExactNewRows();
     is_bound = true;
   }
-  if (is_bound) refused = room(bring());
+  if (is_bound) refused = room(NewRowsOf(tables), 0);
   if (!refused.ok()) tables.front().batch = refused;
   return refused.ok();
 }
@@ -111,7 +132,7 @@ Status Full(const TableOptions& options, const Sums& sums) {
 
 }  // namespace
 
-Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room, RoomMaker* room_maker) {
+Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room) {
   refused_ = nullptr;
   too_full_.clear();
   const bool has_room = !room || AskForRoom(tables, room);
@@ -136,7 +157,8 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room,
   };
   const auto floods = [&] { return sums.front().flooded_ranks > 0; };
   const auto passes = [&](std::size_t t) {
-    return sums[t].rows + sums[t].new_rows > tables[t].table->info.options.max_rows;
+    return sums[t].new_rows > 0 &&
+           sums[t].rows + sums[t].new_rows > Evictor::MostRows(tables[t].table->info.options);
   };
   agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
@@ -156,10 +178,10 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room,
   if (again) agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (passes(t)) {
-      const TooFull full{t, sums[t].rows, sums[t].new_rows};
-      if (room_maker == nullptr || !room_maker->CanMakeRoom(*tables[t].table, full.rows, full.new_rows))
-        return refuse(t, Full(tables[t].table->info.options, sums[t]));
-      too_full_.push_back(full);
+      Table& table = *tables[t].table;
+      NewBatch& batch = *tables[t].batch;
+      if (!table.info.options.has_scores()) return refuse(t, Full(table.info.options, sums[t]));
+      too_full_.push_back({&table, &batch, sums[t].rows, sums[t].new_rows, batch.new_rows().count});
       continue;  // ranks' bounds are checked once rows are removed
     }
     if (sums[t].crowded_ranks > 0)
@@ -193,7 +215,7 @@ std::uint64_t TableWork::NewBytes(std::span<const Prepared> tables) {
   for (const Prepared& prepared : tables) {
     if (!prepared.batch.ok()) continue;
     const TableOptions& options = prepared.table->info.options;
-    const std::uint64_t floats = options.dim + StateFloats(options.optimizer.kind, options.dim);
+    const std::uint64_t floats = RecordFloats(options);
     bytes += prepared.batch->new_rows().count * floats * sizeof(float);
   }
   return bytes;

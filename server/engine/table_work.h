@@ -18,6 +18,7 @@
 #include "kernels/shard.h"
 #include "server/collective/collective.h"
 #include "server/collective/exchange.h"
+#include "server/engine/evictor.h"
 #include "server/engine/output_distributor.h"
 #include "server/engine/tables.h"
 #include "slotwise/batch.h"
@@ -25,42 +26,22 @@
 
 namespace slotwise {
 
-// RoomMaker removes rows of a table that a batch would make too full, after the ranks have agreed and before
-// they insert. Without a room maker, the batch is refused.
-class RoomMaker {
- public:
-  virtual ~RoomMaker() = default;
-  RoomMaker(const RoomMaker&) = delete;
-  RoomMaker& operator=(const RoomMaker&) = delete;
-
-  // Returns whether MakeRoom can make room for `more` rows in the table, which has `rows` rows over all
-  // ranks. Returns the same on every rank.
-  virtual bool CanMakeRoom(const Table& table, std::uint64_t rows, std::uint64_t more) = 0;
-  // Removes rows of the table on this rank, but none of the batch's keys; then the batch is prepared anew.
-  // Collective. REQUIRES: CanMakeRoom; the ranks have agreed to everything else that the round needs.
-  virtual void MakeRoom(Table& table, const BatchView& batch, std::uint64_t rows, std::uint64_t more) = 0;
-
- protected:
-  RoomMaker() = default;
-};
-
 class TableWork {
  public:
   // The arguments outlive it. Bags travel by `exchange`. A batch may bring one rank at most `max_new_bytes`
-  // bytes of new rows, because the other ranks wait while that rank writes them. `room_maker`: null, or the
-  // same on every rank.
+  // bytes of new rows, because the other ranks wait while that rank writes them.
   TableWork(Device& device, Collective& collective, Exchange& exchange,
             const DistributionOptions& distribution,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
-            RoomMaker* room_maker = nullptr);
+            Evictor::BeforeChange before_eviction = {});
 
   // Returns OK if every rank's status is OK; otherwise this rank's own error, or one that gives another
   // rank's reason (refusals.h).
   Status Agree(const Status& mine);
 
-  // Returns OK, or why this rank has no room outside its tables, such as in its journal, for a number of new
-  // rows of all tables.
-  using RoomFor = std::function<Status(std::uint64_t new_rows)>;
+  // Returns OK, or why this rank has no room outside its tables, such as in its journal, for what all tables
+  // bring: new rows, and evictions of which the journal has so many bytes.
+  using RoomFor = std::function<Status(std::uint64_t new_rows, std::uint64_t bytes_of_evictions)>;
   // Returns whether the last PrepareAndInsert may have inserted new keys on any rank. The same on every rank.
   bool inserted_new_keys() const { return inserted_new_keys_; }
   // Returns the table because of which the last PrepareAndInsert was refused; null if it was not refused, or
@@ -76,12 +57,17 @@ class TableWork {
   // several tables wait for the device and the other ranks as often as one batch does. Returns the batches in
   // the order of `shares`; they stay until the next call that prepares batches. REQUIRES: no table twice.
   Result<std::span<FoundBatch>> Prepare(std::span<const Share> shares);
-  // Also gives rows to the batches' new keys, in all tables and on all ranks, or in none and returns why. The
+  // Also gives rows to the batches' new keys, in all tables and on all ranks, or in none and returns why. A
+  // table that would get too full evicts first, if its options say so; evictions() says what. New rows get
+  // the score of the table's next step, or of the step behind `steps` if that is more. The
   // reason is the same on all ranks if a table or a rank would get too many rows, or a rank too many bytes of
   // new rows. REQUIRES: `purpose` is kInsert or kPush.
   Result<std::span<InsertedBatch>> PrepareAndInsert(std::span<const Share> shares,
                                                     PrepareFor purpose = PrepareFor::kInsert,
-                                                    const RoomFor& room = {});
+                                                    const RoomFor& room = {}, std::uint64_t steps = 0);
+  // Returns what the last PrepareAndInsert has evicted, by table; empty if it was refused.
+  std::span<const Eviction> evictions() const { return evictor_.evictions(); }
+  Evictor& evictor() { return evictor_; }
 
   // Returns the type in which Pool can write the table's bags: `wanted`, if the sums need no other rank's
   // sums and no division.
@@ -113,20 +99,15 @@ class TableWork {
     Table* table;
     Result<NewBatch> batch;
   };
-  // A table that RoomMaker has to remove rows from first, by its place in the round.
-  struct TooFull {
-    std::size_t place;
-    std::uint64_t rows;
-    std::uint64_t new_rows;
-  };
   // Fills prepared_.
   void PrepareNew(std::span<const Share> shares, PrepareFor purpose);
   // Lets the ranks agree whether the prepared batches' new keys get rows, in all tables and on all ranks, or
-  // none do. Fills too_full_, if `room_maker` is not null.
-  Status AgreeToInsert(std::span<Prepared> tables, const RoomFor& room, RoomMaker* room_maker);
+  // none do. Fills too_full_ with the tables that have to evict first.
+  Status AgreeToInsert(std::span<Prepared> tables, const RoomFor& room);
   // Asks `room` for the tables' new rows. Returns whether there is room; if not, the first table's batch
   // becomes the refusal.
   static bool AskForRoom(std::span<Prepared> tables, const RoomFor& room);
+  static std::uint64_t NewRowsOf(std::span<const Prepared> tables);
   // Returns the refusal of a batch that would bring a rank more rows than the table's max_rows_of_rank.
   Status TooManyForARank(const Table& table, std::uint64_t new_rows);
   // Returns the bytes of the new rows that this rank would write, or an upper bound.
@@ -138,14 +119,14 @@ class TableWork {
   Collective& collective_;
   OutputDistributor distributor_;
   const std::uint64_t max_new_bytes_;
-  RoomMaker* const room_maker_;
+  Evictor evictor_;
   bool inserted_new_keys_ = false;
   const Table* refused_ = nullptr;
   // The batches of the last call that prepared some, by the stages of their preparation.
   std::vector<FoundBatch> found_;
   std::vector<Preparing> preparing_;
   std::vector<Prepared> prepared_;
-  std::vector<TooFull> too_full_;
+  std::vector<Evictor::Full> too_full_;
   std::vector<Inserting> inserting_;
   std::vector<InsertedBatch> inserted_;
 };

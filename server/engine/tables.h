@@ -67,6 +67,7 @@ struct Table {
   std::uint64_t steps = 0;                            // optimizer steps applied
   float learning_rate = 0;                            // the options' rate, or a later SetLearningRate's
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // bound of rows on a rank (rank_limit.h)
+  std::uint64_t evicted_rows = 0;                     // by batches, on all ranks, since the server's start
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 

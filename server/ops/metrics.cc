@@ -186,6 +186,8 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.new_rows; });
   add("erased_rows_total", MetricType::Counter, "Rows of this rank that were erased",
       [](const TableStats& table) { return table.erased_rows; });
+  add("evicted_rows_total", MetricType::Counter, "Rows of this rank that went because the table was full",
+      [](const TableStats& table) { return table.evicted_rows; });
   add("step_keys_total", MetricType::Counter, "Keys of the table's steps that are this rank's",
       [](const TableStats& table) { return table.state.step_keys; });
   add("step_rows_total", MetricType::Counter, "Rows of this rank that the table's steps updated",

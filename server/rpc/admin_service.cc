@@ -137,6 +137,7 @@ void AdminService::HandleDescribeTable(
       info.set_cells(shard.cells);
       info.set_bytes(shard.bytes);
     }
+    answer.set_evicted_rows(summary->evicted_rows);
     answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);
     answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
     call.Answer(answer);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -42,24 +44,42 @@ Status CheckSize(std::string_view field, const WireArray<float>& array, std::siz
                          std::to_string(expected));
 }
 
-// Refuses a negative sum of squares: no step can make one, and the next step would take its square root.
-Status CheckSquares(std::span<const float> state, std::uint32_t columns, std::uint32_t begin) {
+// Refuses numbers that are not finite; a negative sum of squares, which no step can make, because the next
+// step would take its square root; and scores that no row can have.
+Status CheckState(std::span<const float> state, std::uint32_t columns, const TableOptions& options) {
+  const std::uint32_t squares = SquaresBegin(options.optimizer.kind, options.dim);
+  const std::uint32_t score = StateFloats(options.optimizer.kind, options.dim);
   for (std::size_t i = 0; i < state.size(); ++i) {
-    if (i % columns < begin || !(state[i] < 0)) continue;
-    return InvalidArgument("state[" + std::to_string(i) + "] is " + std::to_string(state[i]) + " (row " +
-                           std::to_string(i / columns) + "): a sum or mean of squares must not be negative");
+    const std::size_t column = i % columns;
+    const auto of_row = [&] { return " (row " + std::to_string(i / columns) + ")"; };
+    if (column == score) {
+      const std::uint64_t given = ScoreOf(&state[i++]);
+      if (given < kScoreBound || given == kScoreOfNew) continue;
+      return InvalidArgument("the score in state is " + std::to_string(given) + of_row() +
+                             ": must be below 2^63 - 1, or 2^64 - 1 for that of a new row");
+    }
+    if (std::isfinite(state[i]) && (column < squares || !(state[i] < 0))) continue;
+    const std::string is = "state[" + std::to_string(i) + "] is " + std::to_string(state[i]);
+    return InvalidArgument(std::isfinite(state[i])
+                               ? is + of_row() + ": a sum or mean of squares must not be negative"
+                               : is + ": must be finite");
   }
   return {};
 }
 
-// Joins the arrays row by row: a row's values, then its state.
+// Joins the arrays row by row: a row's values, its state of `columns` floats, and the score of a new row if
+// `state_size` is more.
 BatchArray<float> Interleave(std::span<const float> values, std::size_t dim, std::span<const float> state,
-                             std::size_t state_size) {
-  BatchArray<float> records(values.size() + state.size());
+                             std::size_t columns, std::size_t state_size) {
+  const std::size_t rows = values.size() / dim;
+  BatchArray<float> records(rows * (dim + state_size));
   float* out = records.data();
-  for (std::size_t row = 0; row * dim < values.size(); ++row) {
+  for (std::size_t row = 0; row < rows; ++row) {
     out = std::copy_n(&values[row * dim], dim, out);
-    out = std::copy_n(&state[row * state_size], state_size, out);
+    out = std::copy_n(&state[row * columns], columns, out);
+    if (columns == state_size) continue;
+    std::memcpy(out, &kScoreOfNew, sizeof(kScoreOfNew));
+    out += sizeof(kScoreOfNew) / sizeof(float);
   }
   return records;
 }
@@ -120,8 +140,6 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   if (!batch.ok()) return batch.status();
 
   const TableOptions& options = table->options;
-  const OptimizerKind kind = options.optimizer.kind;
-  const std::uint32_t state_size = StateFloats(kind, options.dim);
   const std::size_t rows = batch->keys.size();
   if (Status status = CheckSize("values", values, rows, options.dim); !status.ok()) return status;
   if (Status status = CheckFinite("values", values.values.span()); !status.ok()) return status;
@@ -141,13 +159,15 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
     request.batch.values = std::move(values.values);
     return request;
   }
-  const auto states = state.values.span();
-  if (Status status = CheckSize("state", state, rows, state_size); !status.ok()) return status;
-  if (Status status = CheckFinite("state", states); !status.ok()) return status;
-  if (Status status = CheckSquares(states, state_size, SquaresBegin(kind, options.dim)); !status.ok()) {
-    return status;
-  }
-  request.batch.values = Interleave(values.values.span(), options.dim, states, state_size);
+  const std::uint32_t state_size = FloatsBehindValues(options);
+  const std::uint32_t of_optimizer = state_size - ScoreFloats(options);
+  // Scores may be left out, if there is other state.
+  const bool without_scores = of_optimizer > 0 && state.bytes == rows * of_optimizer * sizeof(float);
+  const std::uint32_t columns = without_scores ? of_optimizer : state_size;
+  if (Status status = CheckSize("state", state, rows, columns); !status.ok()) return status;
+  if (Status status = CheckState(state.values.span(), columns, options); !status.ok()) return status;
+  request.batch.values =
+      Interleave(values.values.span(), options.dim, state.values.span(), columns, state_size);
   return request;
 }
 

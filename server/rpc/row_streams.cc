@@ -100,8 +100,7 @@ void ExportStream::ReadOn() {
   if (caller_.gone()) return End(grpc::Status::CANCELLED);
   if (next_ == keys_.size()) return End(grpc::Status::OK);
   const TableOptions& table = request_.table.options;
-  const std::size_t row =
-      sizeof(Key) + sizeof(float) * (std::size_t{table.dim} + StateFloats(table.optimizer.kind, table.dim));
+  const std::size_t row = sizeof(Key) + sizeof(float) * std::size_t{RecordFloats(table)};
   const std::size_t count = std::min(keys_.size() - next_, std::max<std::size_t>(1, kMessageBytes / row));
   const auto first = keys_.begin() + static_cast<std::ptrdiff_t>(next_);
   next_ += count;
@@ -119,8 +118,8 @@ void ExportStream::ReadOn() {
 void ExportStream::Write(const RowRecords& rows) {
   if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
   const TableOptions& table = request_.table.options;
-  message_ = EncodeExportReply(rows, table.dim, StateFloats(table.optimizer.kind, table.dim),
-                               request_.with_state, request_.table.generation);
+  message_ = EncodeExportReply(rows, table.dim, FloatsBehindValues(table), request_.with_state,
+                               request_.table.generation);
   reply_.Begin();
   sent_ += rows.keys.size();
   StartWrite(&message_);

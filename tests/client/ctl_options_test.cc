@@ -64,6 +64,26 @@ TEST(OptionsOf, LetsFlagsChangeWhatAFileSays) {
   std::remove(path.c_str());
 }
 
+TEST(OptionsOf, HasAnEvictionByItsScore) {
+  const auto eviction = [](const std::string& text) {
+    return OptionsOf({.name = "ads", .eviction = text, .set = {Flag("dim", 1), Flag("learning_rate", 1)}});
+  };
+  EXPECT_FALSE(eviction("")->has_scores());
+  EXPECT_EQ(eviction("step")->eviction,
+            (EvictionOptions{.score = ScoreKind::kStep, .at = 1.0F, .to = 0.95F}));
+  EXPECT_EQ(eviction("step { at: 0.9 to: 0.5 }")->eviction,
+            (EvictionOptions{.score = ScoreKind::kStep, .at = 0.9F, .to = 0.5F}));
+  EXPECT_EQ(eviction("step_lfu { half_life_steps: 9 }")->eviction,
+            (EvictionOptions{.score = ScoreKind::kStepLfu, .half_life_steps = 9}));
+  EXPECT_EQ(eviction("lru").status().message(),
+            "--eviction: there is no \"lru\": must be step, lfu or step_lfu");
+  EXPECT_EQ(eviction("unspecified").status().message(),
+            "--eviction: there is no \"unspecified\": must be step, lfu or step_lfu");
+  EXPECT_EQ(eviction("step to: 0.9").status().message().find("--eviction:1:"), 0U);
+  EXPECT_EQ(eviction("step { of: 1 }").status().message().find("--eviction:1:"), 0U);
+  EXPECT_EQ(eviction("step { to: 2 }").status().message(), "eviction.to is 2: must be above 0 and at most 1");
+}
+
 TEST(OptionsOf, RefusesByTheFlagsName) {
   const auto message = [](const CreateFlags& flags) { return OptionsOf(flags).status().message(); };
   EXPECT_EQ(message({.name = "ads", .combiner = "max"}),

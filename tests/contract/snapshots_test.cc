@@ -34,7 +34,7 @@ class Driven {
   Driven(Device& device, const TableOptions& options, int ranks)
       : device_(device),
         options_(options),
-        floats_(options.dim + StateFloats(options.optimizer.kind, options.dim)),
+        floats_(RecordFloats(options)),
         shard_(std::move(*device.MakeShard(options, {Rank{0}, ranks, EvenBucketMap(ranks), kTestSecret}))) {}
 
   Shard& shard() { return *shard_; }

@@ -36,6 +36,23 @@ TEST(TableCountersTest, CountsRowsThatComeAndGo) {
   EXPECT_EQ(stats.erased_rows, 3U + 20);
 }
 
+// A round may evict rows that it has made itself, before its state is noted.
+TEST(TableCountersTest, CountsEvictedRowsBesideThoseThatComeAndGo) {
+  TableCounters counters("ads", 100);
+  counters.CountEvicted(25);
+  counters.Note({.rows = 95});
+  EXPECT_EQ(counters.Read().new_rows, 120U);
+  counters.CountEvicted(5);
+  counters.CountEvicted(2);
+  EXPECT_EQ(counters.Read().state.rows, 95U);
+  counters.Note({.rows = 91});
+  counters.Note({.rows = 90});
+  const TableStats stats = counters.Read();
+  EXPECT_EQ(stats.new_rows, 123U);
+  EXPECT_EQ(stats.erased_rows, 1U);
+  EXPECT_EQ(stats.evicted_rows, 32U);
+}
+
 TEST(TableCountersTest, CountsKeysAndRowsOfStepsSinceItBegan) {
   TableCounters counters("ads", 100);
   counters.Begin({.step_keys = 70, .step_rows = 30});

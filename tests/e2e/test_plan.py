@@ -55,23 +55,25 @@ def insert(ps: slotwise.Client, keys: np.ndarray, at_once: int, table: str = "pl
 
 
 SHAPES = [
-    # rows, dim, optimizer, max_load
-    (1, 1, "sgd", 0.5),
-    (5_000, 24, "adam", 0.5),
-    (60_000, 33, "rowwise_adagrad", 0.9),
-    (100_000, 8, "adagrad", 0.25),
-    (33_000, 64, "sgd", 0.9375),
+    # rows, dim, optimizer, max_load, whether it evicts
+    (1, 1, "sgd", 0.5, False),
+    (5_000, 24, "adam", 0.5, False),
+    (60_000, 33, "rowwise_adagrad", 0.9, True),
+    (100_000, 8, "adagrad", 0.25, False),
+    (33_000, 64, "sgd", 0.9375, True),
 ]
 
 
-@pytest.mark.parametrize("rows, dim, optimizer, max_load", SHAPES)
+@pytest.mark.parametrize("rows, dim, optimizer, max_load, evicts", SHAPES)
 def test_a_table_takes_what_was_planned(
-    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float
+    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float, evicts: bool
 ) -> None:
     """To the byte if it is made ahead, and no more than that if it grows by itself."""
     shape: dict[str, Any] = {"dim": dim, "optimizer": optimizer, "max_load": max_load}
     keys, batch, ranks = distinct_keys(rows), 1_000, len(cluster.ranks)
-    planned = plan(rows=rows, ranks=ranks, batch=batch, **shape)
+    planned = plan(rows=rows, ranks=ranks, batch=batch, evicts=str(evicts).lower(), **shape)
+    if evicts:
+        shape["eviction"] = slotwise.Eviction()
     expected = (planned["made_ahead"]["cells"], planned["made_ahead"]["table_bytes"])
     with cluster.connect() as ps:
         create(ps, initial_rows=planned["initial_rows"], **shape)
@@ -448,6 +450,7 @@ BAD = {
     "--rows": "0 1099511627777 -1 many 1.5",
     "--dim": "0 4097 x",
     "--optimizer": "adamw ",
+    "--evicts": "maybe",
     "--max-load": "0 0.99 nan -1",
     "--ranks": "0 4097",
     "--slots": "0 4097",

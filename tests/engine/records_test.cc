@@ -98,7 +98,7 @@ TEST(Records, HasAStepOfSeveralTablesWithThePartsThatCameToTheRank) {
   round.others = {other};
   const std::vector<std::uint64_t> steps{41, 7};
   const auto arrays_of = [&](const Ticket& ticket) { return parts[ticket.number]; };
-  const Bytes bytes(RecordBatches(round, me, steps, false, arrays_of));
+  const Bytes bytes(RecordBatches(round, me, steps, {}, arrays_of));
   EXPECT_LE(bytes.size, RecordBytes(round, me, [&](const Ticket& t) { return parts[t.number]->bytes(); }));
 
   const auto read = test::Must(ReadBatches(me, bytes.span()));
@@ -132,7 +132,7 @@ TEST(Records, OfARankWithoutPartsSaysWhatTheOthersHave) {
   Round round = RoundOf(TableId{4});
   round.parts = {Of(Rank{0}, 1, 0, *part)};
   const std::vector<std::uint64_t> steps{5};
-  const Bytes bytes(RecordBatches(round, Rank{3}, steps, false, [&](const Ticket&) { return part; }));
+  const Bytes bytes(RecordBatches(round, Rank{3}, steps, {}, [&](const Ticket&) { return part; }));
   const auto read = test::Must(ReadBatches(Rank{3}, bytes.span()));
   EXPECT_EQ(read.shares[0].parts.size(), 1U);
   EXPECT_TRUE(read.arrays.empty());
@@ -145,6 +145,46 @@ TEST(Records, HasTheKeysThatGotRows) {
   EXPECT_EQ(read[0].table, TableId{1});
   ExpectEqual(read[0].keys, std::span<const Key>(std::vector<Key>{Key{5}, Key{6}}));
   EXPECT_TRUE(read[1].keys.empty());
+}
+
+TEST(Records, HasWhatARoundEvicted) {
+  const std::vector<Eviction> evictions{
+      {TableId{4}, {77, ~std::uint64_t{0}}, {3, 0xABCD'EF01'2345'6789}, {Key{5}, Key{6}, Key{7}}},
+      {TableId{2}, {0, 1}, {1, 2}, {}}};
+  const auto expect = [&](const std::vector<RecordedEviction>& read) {
+    ASSERT_EQ(read.size(), 2U);
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      EXPECT_EQ(read[i].table, evictions[i].table);
+      EXPECT_EQ(read[i].last, evictions[i].last);
+      EXPECT_EQ(read[i].all, evictions[i].all);
+      ExpectEqual(read[i].spared, std::span(evictions[i].spared));
+    }
+  };
+  const auto part = PartOf(2, 1, false);
+  Round round = RoundOf(TableId{4});
+  round.parts = {Of(Rank{0}, 1, 0, *part)};
+  const std::vector<std::uint64_t> steps{5};
+  const auto arrays_of = [&](const Ticket&) { return part; };
+  const Bytes batches(
+      RecordBatches(round, Rank{0}, steps, {.with_rates = true, .evictions = evictions}, arrays_of));
+  const std::uint64_t most = RecordBytes(round, Rank{0}, [&](const Ticket&) { return part->bytes(); });
+  EXPECT_LE(batches.size, most + EvictionBytes(3) + EvictionBytes(0));
+  const auto read = test::Must(ReadBatches(Rank{0}, batches.span(), true, true));
+  expect(read.evictions);
+  ExpectEqual(read.arrays.at(0).keys, part->keys.span());
+  for (std::size_t size = 0; size < batches.size; ++size)
+    EXPECT_FALSE(ReadBatches(Rank{0}, batches.span().first(size), true, true).ok()) << size;
+
+  const Bytes lookups(
+      Lookup::Write({{TableId{4}, {Key{1}}, {evictions[0]}}, {TableId{9}, {Key{2}}, {}}}, true));
+  const auto found = test::Must(Lookup::Read(Lookup::kWithEvictions, Rank{0}, lookups.span()));
+  ASSERT_EQ(found.size(), 2U);
+  ASSERT_EQ(found[0].evicted.size(), 1U);
+  EXPECT_EQ(found[0].evicted[0].last, evictions[0].last);
+  ExpectEqual(found[0].evicted[0].spared, std::span(evictions[0].spared));
+  ExpectEqual(found[0].keys, std::span<const Key>(std::vector<Key>{Key{1}}));
+  EXPECT_TRUE(found[1].evicted.empty());
+  EXPECT_FALSE(Lookup::Read(Lookup::kPlain, Rank{0}, lookups.span()).ok());
 }
 
 TEST(Records, HasATablesOptionsToTheBit) {
@@ -205,7 +245,8 @@ TEST(Records, HasEachTablesRateOfAPushThatBringsSome) {
   round.others[0].table = TableId{4};
   const std::vector<std::uint64_t> steps{11, 12};
   const auto written = [&] {
-    return Bytes(RecordBatches(round, Rank{0}, steps, false, [&](const Ticket&) { return part; }));
+    return Bytes(RecordBatches(round, Rank{0}, steps, {.with_rates = BringsRates(round)},
+                               [&](const Ticket&) { return part; }));
   };
   EXPECT_FALSE(BringsRates(round));
   const Bytes without = written();

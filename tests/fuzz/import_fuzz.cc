@@ -9,7 +9,7 @@ namespace {
 
 // Encodes a request again.
 std::string Encode(const ImportRequest& request, const TableOptions& options) {
-  const std::size_t state = request.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const std::size_t state = request.with_state ? FloatsBehindValues(options) : 0;
   v1::ImportRequest message;
   message.set_table(options.name.str());
   message.set_table_steps(request.table_steps);
@@ -33,7 +33,7 @@ void RequireSame(const ImportRequest& a, const ImportRequest& b) {
 void Check(const ImportRequest& request, const TableOptions& options) {
   RequireValid(request.batch, 1);
   Require(request.batch.samples == request.batch.keys.size(), "one key a bag");
-  const std::size_t state = request.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const std::size_t state = request.with_state ? FloatsBehindValues(options) : 0;
   const auto records = request.batch.values.span();
   Require(records.size() == request.batch.keys.size() * (options.dim + state), "a record for each key");
   Require(Finite(records), "that the rows are finite");

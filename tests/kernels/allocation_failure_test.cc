@@ -100,7 +100,7 @@ TEST(AShardWithoutMemory, UpdatesAllRowsOrNone) {
     const DigestSums before = (*shard)->Digest();
     try {
       const NoMemoryAfter none(allocations);
-      std::move(*inserted).Update(gradients.data(), {0.5F, 0});
+      std::move(*inserted).Update(gradients.data(), {.learning_rate = 0.5F});
       updated = true;
     } catch (const std::bad_alloc&) {
       EXPECT_EQ((*shard)->Digest(), before) << "after " << allocations << " allocations";
@@ -162,7 +162,7 @@ TEST(AShardWithoutMemory, SavesRowsBeforeItChangesThem) {
     ASSERT_TRUE(inserted.ok());
     try {
       const NoMemoryAfter none(allocations);
-      std::move(*inserted).Update(gradients.data(), {0.5F, 0});
+      std::move(*inserted).Update(gradients.data(), {.learning_rate = 0.5F});
       updated = true;
     } catch (const std::bad_alloc&) {
       EXPECT_EQ(shard->Read(batch.keys).records, before.records);

@@ -51,7 +51,7 @@ class ARowStore : public ::testing::Test {
     std::vector<RowIndex> rows(count);
     store.ReserveAdd(queue_, count);
     store.BeginAdd(queue_, keys.data(), body::Chosen{nullptr}, count, rows.data());
-    EXPECT_EQ(store.FinishAdd(queue_), count);
+    EXPECT_EQ(store.FinishAdd(queue_, 0), count);
   }
 
   CpuQueue queue_{1};

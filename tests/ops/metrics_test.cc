@@ -187,6 +187,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
        .state = {.rows = 4, .cells = 5, .bytes = 6, .steps = 7, .all_bags = 8, .owned_bags = 9},
        .new_rows = 10,
        .erased_rows = 11,
+       .evicted_rows = 13,
        .lookups = {.samples = 12, .keys = 13},
        .pushes = {.samples = 14, .keys = 15}},
       {.name = "b\\\"", .max_rows = 1, .state = {}, .lookups = {}, .pushes = {}}};
@@ -230,6 +231,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
            R"(slotwise_table_batches_total{rank="2",table="ads",travel="owned_bags"} 9)",
            R"(slotwise_table_new_rows_total{rank="2",table="ads"} 10)",
            R"(slotwise_table_erased_rows_total{rank="2",table="ads"} 11)",
+           R"(slotwise_table_evicted_rows_total{rank="2",table="ads"} 13)",
            R"(slotwise_table_samples_total{rank="2",table="ads",method="lookup"} 12)",
            R"(slotwise_table_keys_total{rank="2",table="ads",method="lookup"} 13)",
            R"(slotwise_table_samples_total{rank="2",table="ads",method="push"} 14)",

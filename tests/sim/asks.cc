@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -195,14 +196,32 @@ std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whol
   return values;
 }
 
+EvictionOptions DrawEviction(test::Random& random) {
+  EvictionOptions eviction;
+  eviction.score = static_cast<ScoreKind>(1 + random.Below(3));
+  if (CountsOccurrences(eviction.score) && random.OneIn(2)) eviction.half_life_steps = 1 + random.Below(6);
+  eviction.at = random.OneIn(2) ? 1.0F : 0.9F;
+  eviction.to = random.OneIn(2) ? 0.8F : 0.3F;
+  return eviction;
+}
+
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import) {
   import.operation = ImportRequest::kOperation;
   import.batch = test::OneKeyABag(keys);
   import.with_state = random.OneIn(2);
-  const std::uint32_t state = import.with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
+  const std::uint32_t state = import.with_state ? FloatsBehindValues(options) : 0;
   import.values = DrawValues(random, keys.size() * (options.dim + state), whole);
   for (float& value : import.values) value = value < 0 ? -value : value;  // squares are never negative
+  if (import.with_state && options.has_scores()) {
+    const std::size_t columns = RecordFloats(options);
+    for (std::size_t end = columns; end <= import.values.size(); end += columns) {
+      std::uint64_t score = random.OneIn(4) ? kScoreOfNew : random.Below(30);
+      if (CountsOccurrences(options.eviction.score) && score != kScoreOfNew)
+        score += random.Below(9) << OccurrenceScore::kStepBits;
+      std::memcpy(&import.values[end - 2], &score, sizeof(score));
+    }
+  }
   if (random.OneIn(3)) import.table_steps = random.Below(20);
 }
 

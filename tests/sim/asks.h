@@ -91,6 +91,8 @@ std::vector<std::uint64_t> DrawKeys(test::Random& random, std::uint64_t distinct
 // Draws small whole numbers if `whole` is set, and else thousandths from -1 to 1.
 std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whole);
 // Makes an import of these keys, with values from DrawValues and often with the optimizer's state.
+// Draws an eviction by any score.
+EvictionOptions DrawEviction(test::Random& random);
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import);
 // Rounds a push's gradients to numbers that its type can represent.

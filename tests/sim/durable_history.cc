@@ -25,7 +25,7 @@ void DurableHistory::BeginLife(const DurabilityOptions& durability, bool may_ref
 
 DurableHistory::Entry* DurableHistory::FindEntry(std::size_t op) {
   const auto found = std::ranges::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
-    return entry.op == op && entry.end != End::kRefused;
+    return entry.op == op && entry.end != End::kRefused && entry.end != End::kFull;
   });
   return found == entries_.rend() ? nullptr : &*found;
 }
@@ -70,6 +70,10 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
     if (!waited || entry == nullptr) return {};
     if (entry->acknowledged)
       return who + " was acknowledged in part, and refused in part: " + reply.status.message();
+    if (reply.status.reason() == Reason::kTableFull) {
+      entry->end = End::kFull;
+      return {};
+    }
     if (!entry->may_refuse)
       return who + " was refused by a disk that has room and time: " + reply.status.message();
     entry->end = End::kRefused;
@@ -141,22 +145,21 @@ std::string DurableHistory::OnRecovered(std::uint64_t round, Lost& lost) {
 }
 
 std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, bool settle) {
-  std::vector<Entry*> unknown;
-  for (Entry& entry : entries_) {
-    if (entry.end == End::kUnknown && entry.may_refuse) unknown.push_back(&entry);
-  }
+  const std::vector<Choice> unknown = Choices();
   if (unknown.size() > kMostUnknown)
     return "it is unknown of " + std::to_string(unknown.size()) + " rounds whether they were refused";
   std::string first_difference;
   for (std::uint64_t refused = 0; refused < std::uint64_t{1} << unknown.size(); ++refused) {
-    for (std::size_t u = 0; u < unknown.size(); ++u)
-      unknown[u]->end = (refused >> u & 1) != 0 ? End::kRefused : End::kApplied;
-    State state = settled_;
-    std::string wrong;
-    for (const Entry& entry : entries_) {
-      if (entry.end == End::kRefused || !wrong.empty()) continue;
-      wrong = Apply(entry, state);
+    for (std::size_t u = 0; u < unknown.size(); ++u) {
+      const bool refuses = (refused >> u & 1) != 0;
+      if (unknown[u].shared) {
+        unknown[u].entry->alone = refuses;
+      } else {
+        unknown[u].entry->end = refuses ? End::kRefused : End::kUnknown;
+      }
     }
+    State state = settled_;
+    std::string wrong = ApplyAll(state);
     if (wrong.empty()) wrong = Difference(state, observed);
     if (!wrong.empty()) {
       if (first_difference.empty()) first_difference = wrong;
@@ -164,11 +167,12 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
     }
     if (settle) {
       settled_ = std::move(state);
-      for (const Entry& entry : entries_)
-        ops_[entry.op].settled = ops_[entry.op].settled || entry.end != End::kRefused;
+      for (const Entry& entry : entries_) ops_[entry.op].settled |= entry.end != End::kRefused && entry.fits;
       entries_.clear();
     } else {
-      for (Entry* entry : unknown) entry->end = End::kUnknown;
+      for (const Choice& choice : unknown) {
+        if (!choice.shared) choice.entry->end = End::kUnknown;
+      }
     }
     return {};
   }
@@ -177,10 +181,55 @@ std::string DurableHistory::Compare(const std::vector<ObservedTable>& observed, 
          std::to_string(unknown.size()) + " of them unknown)";
 }
 
-std::string DurableHistory::Apply(const Entry& entry, State& state) const {
+std::vector<DurableHistory::Choice> DurableHistory::Choices() {
+  std::vector<Choice> choices;
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    Entry& entry = entries_[e];
+    if (!entry.may_refuse) continue;
+    if (entry.end == End::kUnknown) choices.push_back({&entry, false});
+    // Only the first of a round's lookups, and only if there are more.
+    const auto shares = [&](std::size_t other) {
+      return other < entries_.size() && entries_[other].round == entry.round;
+    };
+    if (ops_[entry.op].operation == LookupRequest::kOperation && shares(e + 1) && !shares(e - 1))
+      choices.push_back({&entry, true});
+  }
+  return choices;
+}
+
+std::string DurableHistory::ApplyAll(State& state) {
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    Entry& entry = entries_[e];
+    MakeSharedRows(e, state);
+    if (entry.end == End::kRefused) continue;
+    entry.fits = true;
+    if (std::string wrong = Apply(entry, state, entry.fits); !wrong.empty()) return wrong;
+    if (entry.end == End::kApplied && !entry.fits)
+      return ops_[entry.op].parts[0].Describe() + " was served, and its table has no room";
+    if (entry.end == End::kFull && entry.fits)
+      return ops_[entry.op].parts[0].Describe() + " fits, and was told that its table is full";
+  }
+  return {};
+}
+
+void DurableHistory::MakeSharedRows(std::size_t entry, State& state) const {
+  const Entry& first = entries_[entry];
+  if (ops_[first.op].operation != LookupRequest::kOperation || first.alone) return;
+  if (entry > 0 && entries_[entry - 1].round == first.round) return;
+  test::Batch all;
+  for (std::size_t e = entry; e < entries_.size() && entries_[e].round == first.round; ++e) {
+    // If the disk refused one lookup, it had refused what all would evict together.
+    if (entries_[e].end == End::kRefused) return;
+    all.AddBag(KeysIn(ops_[entries_[e].op].parts[0].batch));
+  }
+  if (const auto table = state.find(ops_[first.op].names[0]); table != state.end())
+    table->second.oracle().MakeRows(all);
+}
+
+std::string DurableHistory::Apply(const Entry& entry, State& state, bool& fits) const {
   const Op& op = ops_[entry.op];
   const Ask& ask = op.parts[0];
-  if (op.operation == PushRequest::kOperation) return ApplyPush(op, state);
+  if (op.operation == PushRequest::kOperation) return ApplyPush(op, state, fits);
   if (op.operation == CreateTableRequest::kOperation) {
     state.try_emplace(op.names[0], ask.options, 1, DataType::kFloat32, RankLimit{});
     return {};
@@ -190,7 +239,7 @@ std::string DurableHistory::Apply(const Entry& entry, State& state) const {
   ModelTable& table = found->second;
   switch (op.operation) {
     case LookupRequest::kOperation:
-      table.oracle().Lookup(ask.batch, LookupMode::kTrain);
+      fits = table.oracle().Lookup(ask.batch, LookupMode::kTrain).has_value();
       return {};
     case DropTableRequest::kOperation:
       state.erase(found);
@@ -199,8 +248,7 @@ std::string DurableHistory::Apply(const Entry& entry, State& state) const {
       table.SetLearningRate(ask.learning_rate);
       return {};
     case ImportRequest::kOperation:
-      table.oracle().Import(KeysIn(ask.batch), ask.values);
-      table.oracle().RaiseStep(ask.table_steps);
+      fits = table.oracle().Import(KeysIn(ask.batch), ask.values, ask.table_steps);
       return {};
     default:
       break;
@@ -211,18 +259,23 @@ std::string DurableHistory::Apply(const Entry& entry, State& state) const {
          std::to_string(erased);
 }
 
-std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
+// The step is applied to copies of its tables, which take the tables' places if all have room.
+std::string DurableHistory::ApplyPush(const Op& op, State& state, bool& fits) const {
   std::map<std::uint32_t, std::vector<std::size_t>> shares;  // parts by place, in part order
   for (std::size_t p = 0; p < op.parts.size(); ++p) shares[op.parts[p].step.place].push_back(p);
+  State after;
   for (const auto& [place, parts] : shares) {
     const auto found = state.find(op.names[parts[0]]);
     if (found == state.end()) return "no table for " + op.parts[parts[0]].Describe();
-    ModelTable& table = found->second;
+    ModelTable& table = after.insert(*found).first->second;
     std::vector<const Ask*> asks;
     for (const std::size_t p : parts) asks.push_back(&op.parts[p]);
     std::vector<float> gradients;
     const test::Batch batch = Joined(asks, gradients);
-    table.Push(batch, gradients, op.parts[parts[0]].rate_of_step);
+    if (!table.Push(batch, gradients, op.parts[parts[0]].rate_of_step)) {
+      fits = false;
+      return {};
+    }
     for (const std::size_t p : parts) {
       if (op.told[p] && *op.told[p] != table.steps()) {
         return op.parts[p].Describe() + " was said to be step " + std::to_string(*op.told[p]) +
@@ -230,6 +283,7 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state) const {
       }
     }
   }
+  for (auto& [name, table] : after) state.insert_or_assign(name, std::move(table));
   return {};
 }
 

@@ -3,8 +3,8 @@
 //
 // An operation changes state as a whole: it is a step with all parts of all its tables, or one request. A
 // recovery names the last round that counts. The state must be the one that plain code (the oracle) reaches
-// through all rounds up to it. A round whose client got no answer counts as applied; if the disk may have
-// refused it, either is right.
+// through all rounds up to it. A round whose client got no answer counts as applied, unless the oracle finds
+// its table too full; if the disk may have refused the round, either is right.
 // Thread-safety: the scheduler's thread.
 #ifndef SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
 #define SLOTWISE_TESTS_SIM_DURABLE_HISTORY_H_
@@ -86,11 +86,13 @@ class DurableHistory {
   std::uint64_t last_round() const { return entries_.empty() ? recovered_ : entries_.back().round; }
 
  private:
-  enum class End { kUnknown, kApplied, kRefused };
+  enum class End { kUnknown, kApplied, kFull, kRefused };  // full: the table; refused: by the disk
   struct Entry {
     std::uint64_t round = 0;
     std::size_t op = 0;
     End end = End::kUnknown;
+    bool fits = true;    // as the last comparison found
+    bool alone = false;  // a lookup: the disk refused to record what the round's lookups evict together
     bool acknowledged = false;
     bool may_refuse = false;
     DurabilityMode mode = DurabilityMode::kNone;
@@ -103,9 +105,19 @@ class DurableHistory {
   // Marks state changes up to that round as durable.
   void KeepUntil(std::uint64_t round);
   Entry* FindEntry(std::size_t op);
-  // Returns what is wrong, or nothing.
-  std::string Apply(const Entry& entry, State& state) const;
-  std::string ApplyPush(const Op& op, State& state) const;
+  // Something that the disk may have refused: the whole entry, or that lookups share a round's eviction.
+  struct Choice {
+    Entry* entry;
+    bool shared;
+  };
+  std::vector<Choice> Choices();
+  // Applies all entries and sets their `fits`. Returns what is wrong, or nothing.
+  std::string ApplyAll(State& state);
+  // Makes the rows of lookups that share a round with the entry, and are not before it.
+  void MakeSharedRows(std::size_t entry, State& state) const;
+  // `fits` becomes false if a table has no room, and then nothing changes. Returns what is wrong, or nothing.
+  std::string Apply(const Entry& entry, State& state, bool& fits) const;
+  std::string ApplyPush(const Op& op, State& state, bool& fits) const;
   static std::string Difference(const State& state, const std::vector<ObservedTable>& observed);
 
   DurabilityMode mode_ = DurabilityMode::kNone;

@@ -320,6 +320,7 @@ void Life::OnLooked() {
   if (!wrong.empty()) return Fail((settles ? "after the recovery: " : "at the end of a life: ") + wrong);
   Trace(7, looks_, [] { return "all is as it should be"; });
   if (!settles) {
+    for (const ObservedTable& table : observed_) outcome_.evicted += table.summary.evicted_rows;
     phase_ = Phase::kStopping;
     return RequestStop();
   }
@@ -405,7 +406,11 @@ void Life::OnReply(Sent& sent, const Reply& reply) {
   sent.answered = true;
   --open_;
   Fail(history_.OnAnswer(sent.op, sent.part, reply, sent.waited));
-  if (op.IsUpdate() && sent.waited) ++(reply.status.ok() ? outcome_.acknowledged : outcome_.refused);
+  if (reply.status.reason() == Reason::kTableFull) {
+    ++outcome_.full;
+  } else if (op.IsUpdate() && sent.waited) {
+    ++(reply.status.ok() ? outcome_.acknowledged : outcome_.refused);
+  }
   if (reply.status.ok()) clients_.Hear(op, reply);
 }
 
@@ -492,7 +497,9 @@ void LifeOutcome::Add(const LifeOutcome& other) {
              &LifeOutcome::breaks,
              &LifeOutcome::power_failures,
              &LifeOutcome::disk_failures,
-             &LifeOutcome::clean_ends});
+             &LifeOutcome::clean_ends,
+             &LifeOutcome::evicted,
+             &LifeOutcome::full});
   longest_loss = std::max(longest_loss, other.longest_loss);
   trace_hash = trace_hash * 31 + other.trace_hash;
 }

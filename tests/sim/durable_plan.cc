@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "tests/sim/asks.h"
+
 namespace slotwise::sim {
 namespace {
 
@@ -15,6 +17,10 @@ TableOptions DrawTable(Random& random, std::string_view name, bool whole_numbers
   options.dim = 1 + static_cast<std::uint32_t>(random.Below(6));
   options.slots = options.combiner == Combiner::kNone ? 1 : 1 + static_cast<std::uint32_t>(random.Below(2));
   options.max_rows = 1000;
+  if (random.OneIn(3)) {
+    options.max_rows = 20 + random.Below(15);
+    options.eviction = DrawEviction(random);
+  }
   if (whole_numbers) {
     options.optimizer.learning_rate = 1.0F;
     options.initializer = {.low = 0.0F, .high = 0.0F};
@@ -82,7 +88,7 @@ LifePlan DrawLife(Random& random, std::uint64_t seed, DurabilityMode mode, bool 
     life.ranks.stop_at = 100 + random.Below(2000);
   }
   life.power_fails = random.OneIn(2);
-  if (random.OneIn(3)) {
+  if (random.OneIn(2)) {
     life.fail_at = 1 + random.Below(random.OneOf(Sizes{40, 400}));
     life.fault = random.OneIn(2) ? SimFiles::Fault::kBroken : SimFiles::Fault::kNoSpace;
   }

@@ -22,6 +22,7 @@ class ModelTable {
   const TableOptions& options() const { return options_; }
   test::Oracle& oracle() { return oracle_; }
   std::uint64_t steps() const { return oracle_.step(); }
+  std::uint64_t evicted_rows() const { return oracle_.evicted_rows(); }
 
   void SetLearningRate(float rate);
   float NextLearningRate() const;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tests/sim/asks.h"
+
 namespace slotwise::sim {
 namespace {
 
@@ -26,6 +28,7 @@ TableOptions DrawTable(Random& random, std::string_view name) {
   options.optimizer = DrawOptimizer(random);
   options.initializer = {-1.0F, 1.0F, random.Bits()};
   options.max_rows = random.OneIn(2) ? 1000 : 8 + random.Below(30);
+  if (random.OneIn(3)) options.eviction = DrawEviction(random);
   return options;
 }
 

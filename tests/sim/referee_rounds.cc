@@ -34,7 +34,7 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
   std::uint64_t columns = options.dim;
   if (ask.operation == ImportRequest::kOperation) {
     slots = 1;
-    if (ask.with_state) columns += StateFloats(options.optimizer.kind, options.dim);
+    if (ask.with_state) columns += FloatsBehindValues(options);
   } else if (ask.operation == EraseRequest::kOperation) {
     slots = 1;
     columns = 0;
@@ -81,6 +81,11 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
 
 // All are served if their new keys fit together; else each that fits, in their order.
 void Referee::RunLookup(const std::vector<Sent*>& parts, ModelTable& table) {
+  test::Batch all;
+  for (const Sent* sent : parts) {
+    if (sent->ask.mode == LookupMode::kTrain) all.AddBag(KeysIn(sent->ask.batch));
+  }
+  table.oracle().MakeRows(all);
   for (Sent* sent : parts) {
     auto pooled = table.oracle().Lookup(sent->ask.batch, sent->ask.mode);
     if (pooled) {
@@ -186,6 +191,7 @@ Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
   summary.learning_rate = table.NextLearningRate();
   summary.base_learning_rate = table.options().optimizer.learning_rate;
   if (with_digest) summary.digest = table.Digest();
+  summary.evicted_rows = table.evicted_rows();
   for (int r = 0; r < plan_.ranks; ++r) {
     ShardUsage usage;
     usage.rows = table.KeysOf(r).size();
@@ -198,11 +204,8 @@ void Referee::RunRows(Sent& sent, ModelTable& table) {
   const Ask& ask = sent.ask;
   Expected expected;
   if (ask.operation == ImportRequest::kOperation) {
-    if (!table.oracle().Import(KeysIn(ask.batch), ask.values)) {
+    if (!table.oracle().Import(KeysIn(ask.batch), ask.values, ask.table_steps))
       expected.code = StatusCode::kResourceExhausted;
-    } else {
-      table.oracle().RaiseStep(ask.table_steps);
-    }
   } else if (ask.operation == EraseRequest::kOperation) {
     expected.reply.number = table.oracle().Erase(KeysIn(ask.batch));
   } else if (ask.operation == ListKeysRequest::kOperation) {
@@ -262,6 +265,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.summary.learning_rate == expected.summary.learning_rate, "learning rate");
       compare(reply.summary.base_learning_rate == expected.summary.base_learning_rate, "base learning rate");
       compare(reply.summary.digest == expected.summary.digest, "digest");
+      compare(reply.summary.evicted_rows == expected.summary.evicted_rows, "count of evicted rows");
       return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
                                         &ShardUsage::rows),
                      "count of rows");

@@ -19,7 +19,7 @@ class ShortShard final : public Shard {
   // Batches and snapshots that there is memory for are the shard's own.
   void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
     erases_ = purpose == PrepareFor::kErase;
-    no_memory_ = is_short_();
+    no_memory_ = !std::exchange(reserved_, false) && is_short_();
     if (!no_memory_) shard_->BeginPrepare(batch, purpose);
   }
   Result<PreparedRows> FinishPrepare() override {
@@ -30,6 +30,25 @@ class ShortShard final : public Shard {
                   float* values) override {
     shard_->DivideBags(stream, offsets, weights, values);
   }
+  void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
+                   std::span<std::uint64_t> counts) override {
+    shard_->CountPlaces(order, prefix, counts);
+  }
+  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
+    return shard_->ProtectedUpTo(order, last);
+  }
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
+                                EvictedSums& sums) override {
+    if (is_short_()) return NoMemory();
+    return shard_->ListUpTo(order, last, sums);
+  }
+  Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
+    if (is_short_()) return NoMemory();
+    const Status room = shard_->ReserveBehind(evicted, more);
+    reserved_ = room.ok();
+    return room;
+  }
+  void EndProtection() override { shard_->EndProtection(); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }
@@ -55,6 +74,7 @@ class ShortShard final : public Shard {
   const IsShort is_short_;
   bool no_memory_ = false;  // for the batch that was begun
   bool erases_ = false;     // it is to be erased
+  bool reserved_ = false;   // there is memory for the next batch, because rows were evicted for it
 };
 
 class ShortDevice final : public Device {

@@ -234,8 +234,11 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     return PreparedRows{this, {}};
   }
   std::uint64_t ExactNewRows() override { return NowOfBatch().ExactNewRows(); }
-  void BeginInsert() override {
-    Later([this] { batch_->BeginInsert(); });
+  void Protect() override {
+    Later([this] { batch_->Protect(); });
+  }
+  void BeginInsert(std::uint64_t score) override {
+    Later([=, this] { batch_->BeginInsert(score); });
   }
   void FinishInsert() override {
     if (adds_) return ToldOfBatch().FinishInsert();
@@ -273,6 +276,26 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     Later([=, this] { batch_->Assign(values, columns); });
   }
   std::uint64_t Erase(std::vector<Key>* removed) override { return NowOfBatch().Erase(removed); }
+  void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
+                   std::span<std::uint64_t> counts) override {
+    Now().CountPlaces(order, prefix, counts);
+  }
+  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
+    return Now().ProtectedUpTo(order, last);
+  }
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
+                                EvictedSums& sums) override {
+    const Result<PreparedRows> rows = Now().ListUpTo(order, last, sums);
+    if (!rows.ok()) return rows;
+    batch_ = rows->batch;
+    return PreparedRows{this, rows->new_rows};
+  }
+  Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
+    return Now().ReserveBehind(evicted, more);
+  }
+  void EndProtection() override {
+    Later([this] { shard_->EndProtection(); });
+  }
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.
   ShardUsage Usage() const override { return Told().Usage(); }
@@ -384,7 +407,7 @@ class ApartDevice final : public Device {
   Result<std::unique_ptr<Shard>> MakeShard(const TableOptions& options, const ShardPlace& place) override {
     auto shard = cpu_->MakeShard(options, place);
     if (!shard.ok()) return shard;
-    const std::size_t floats = options.dim + StateFloats(options.optimizer.kind, options.dim);
+    const std::size_t floats = RecordFloats(options);
     return std::unique_ptr<Shard>(
         std::make_unique<ApartShard>(work_, cpu_->WorkStream(), std::move(*shard), floats));
   }

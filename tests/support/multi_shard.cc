@@ -56,7 +56,7 @@ std::vector<ExportedRow> ExportOf(Shard& shard, const TableOptions& options) {
   const std::vector<Key> keys = shard.Keys();
   const RowRecords rows = shard.Read(keys);
   EXPECT_EQ(rows.keys, keys) << "Keys() named keys that Read() does not find";
-  const std::size_t stride = options.dim + StateFloats(options.optimizer.kind, options.dim);
+  const std::size_t stride = RecordFloats(options);
   EXPECT_EQ(rows.records.size(), keys.size() * stride);
   std::vector<ExportedRow> exported;
   for (std::size_t i = 0; i < rows.keys.size(); ++i) {

@@ -170,26 +170,95 @@ float Oracle::Divisor(const Batch& batch, std::uint32_t b) const {
   return 1.0F;
 }
 
-bool Oracle::InsertAbsentKeys(const Batch& batch) {
+std::uint64_t Oracle::MostRows(float share) const {
+  const auto millionths = static_cast<std::uint64_t>(std::llround(1e6 * static_cast<double>(share)));
+  return options_.max_rows * millionths / 1'000'000;
+}
+
+// A score is the last two floats of a row's state, by their bits.
+void Oracle::SetScore(Row& row, std::uint64_t score) const {
+  if (!options_.has_scores()) return;
+  const std::size_t begin = StateFloats(options_.optimizer.kind, options_.dim);
+  row.state.resize(begin + 2);
+  row.state[begin] = std::bit_cast<float>(static_cast<std::uint32_t>(score));
+  row.state[begin + 1] = std::bit_cast<float>(static_cast<std::uint32_t>(score >> 32));
+}
+
+// By the words of docs/semantics.md. A counted score is count · 2^36 + step.
+std::uint64_t Oracle::CountNow(std::uint64_t score, std::uint64_t now) const {
+  std::uint64_t count = score / kStepsOfScore;
+  const std::uint64_t step = score % kStepsOfScore, half_life = options_.eviction.half_life_steps;
+  for (std::uint64_t at = half_life == 0 ? now : step / half_life + 1;
+       half_life > 0 && at * half_life <= now && count > 0; ++at)
+    count /= 2;
+  return count;
+}
+
+void Oracle::Touch(Row& row, std::uint64_t occurrences) const {
+  if (!options_.has_scores() || options_.eviction.score == ScoreKind::kStep) return SetScore(row, step_);
+  const std::uint64_t count = CountNow(ScoreIn(row), step_) + occurrences;
+  SetScore(row, std::min<std::uint64_t>(count, (1 << 27) - 1) * kStepsOfScore + step_);
+}
+
+std::uint64_t Oracle::ScoreIn(const Row& row) {
+  const auto word = [&row](std::size_t from_end) {
+    return std::uint64_t{std::bit_cast<std::uint32_t>(row.state[row.state.size() - from_end])};
+  };
+  return word(2) | word(1) << 32;
+}
+
+// Returns what orders a row before the tie.
+std::uint64_t Oracle::OrderOf(const Row& row) const {
+  const std::uint64_t score = ScoreIn(row);
+  if (options_.eviction.score == ScoreKind::kStep) return score;
+  const std::uint64_t step = score % kStepsOfScore;
+  const std::uint64_t count = CountNow(score < kStepsOfScore ? score + kStepsOfScore : score, step_ + 1);
+  return count * kStepsOfScore + (options_.eviction.score == ScoreKind::kStepLfu ? step : 0);
+}
+
+std::vector<std::uint64_t> Oracle::RowsToEvict(const Batch& batch, std::uint64_t absent) const {
+  if (!options_.has_scores() || absent == 0 || rows_.size() + absent <= MostRows(options_.eviction.at))
+    return {};
+  std::set<std::uint64_t> own;
+  for (const Key key : batch.keys) own.insert(Value(key));
+  std::vector<std::array<std::uint64_t, 3>> places;  // score, tie, key
+  for (const auto& [key, row] : rows_) {
+    if (!own.contains(key)) places.push_back({OrderOf(row), OracleMix64(key), key});
+  }
+  std::ranges::sort(places);
+  const std::uint64_t count = rows_.size() + absent - MostRows(options_.eviction.to);
+  if (places.size() > count) places.resize(count);
+  std::vector<std::uint64_t> keys;
+  for (const auto& place : places) keys.push_back(place[2]);
+  return keys;
+}
+
+bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
   std::set<std::uint64_t> absent;
   for (const Key key : batch.keys) {
     if (!rows_.contains(Value(key))) {
       absent.insert(Value(key));
     }
   }
-  if (rows_.size() + absent.size() > options_.max_rows) {
+  const std::vector<std::uint64_t> evicted = RowsToEvict(batch, absent.size());
+  const std::uint64_t most = options_.has_scores() ? MostRows(options_.eviction.at) : options_.max_rows;
+  if (!absent.empty() && rows_.size() - evicted.size() + absent.size() > most) {
     return false;
   }
-  if (most_rows_of_rank_) {
+  if (most_rows_of_rank_ && !absent.empty()) {
     std::map<int, std::uint64_t> rows_of_rank;
     for (const auto& [key, row] : rows_) ++rows_of_rank[OwnerOf(key)];
+    for (const std::uint64_t key : evicted) --rows_of_rank[OwnerOf(key)];
     for (const std::uint64_t key : absent) ++rows_of_rank[OwnerOf(key)];
     for (const auto& [rank, rows] : rows_of_rank) {
       if (rows > *most_rows_of_rank_) return false;
     }
   }
+  for (const std::uint64_t key : evicted) rows_.erase(key);
+  evicted_rows_ += evicted.size();
   for (const std::uint64_t key : absent) {
-    rows_[key] = {FirstValuesOf(key), OracleFirstState(options_.optimizer, options_.dim)};
+    Row& row = rows_[key] = {FirstValuesOf(key), OracleFirstState(options_.optimizer, options_.dim)};
+    SetScore(row, steps + 1);
   }
   return true;
 }
@@ -209,7 +278,7 @@ void Oracle::AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float
 }
 
 std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode mode) {
-  if (mode == LookupMode::kTrain && !InsertAbsentKeys(batch)) {
+  if (mode == LookupMode::kTrain && !InsertAbsentKeys(batch, step_)) {
     return std::nullopt;
   }
   std::vector<float> pooled(std::size_t{batch.bags()} * options_.dim);
@@ -239,7 +308,7 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       counted.keys.push_back(batch.keys[i]);
     }
   }
-  if (!InsertAbsentKeys(counted)) {
+  if (!InsertAbsentKeys(counted, step_)) {
     return false;
   }
   ++step_;
@@ -267,22 +336,28 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       gradient[j] = OracleBlockedSum(std::move(terms));
     }
     OracleUpdate(options_.optimizer, step_, std::move(gradient), rows_.at(key));
+    Touch(rows_.at(key), of_key.size());
   }
   return true;
 }
 
-bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) {
-  if (!InsertAbsentKeys(OneKeyABag(keys))) {
+bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+                    std::uint64_t steps) {
+  if (!InsertAbsentKeys(OneKeyABag(keys), std::max(step_, steps))) {
     return false;
   }
+  step_ = std::max(step_, steps);
   const std::size_t columns = keys.empty() ? 0 : records.size() / keys.size();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * columns);
     Row& row = rows_.at(keys[i]);
     row.values.assign(record, record + options_.dim);
     row.state = OracleFirstState(options_.optimizer, options_.dim);
+    SetScore(row, step_ + 1);
     if (columns > options_.dim) {
       row.state.assign(record + options_.dim, record + static_cast<std::ptrdiff_t>(columns));
+      if (options_.has_scores() && ScoreOf(row.state.data() + row.state.size() - 2) == kScoreOfNew)
+        SetScore(row, step_ + 1);
     }
   }
   return true;

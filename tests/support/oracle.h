@@ -64,6 +64,10 @@ class Oracle {
   // this, as they do for max_rows.
   void LimitRanks(std::uint64_t most) { most_rows_of_rank_ = most; }
 
+  // Gives the keys of a batch rows, as a lookup does whose batch this is. Returns false, with nothing
+  // changed, if the table would go past max_rows. A table that evicts makes room first.
+  bool MakeRows(const Batch& batch) { return InsertAbsentKeys(batch, step_); }
+
   // Returns the pooled bags, float[bags][dim], or nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
 
@@ -72,28 +76,41 @@ class Oracle {
   bool Push(const Batch& batch, const std::vector<float>& gradients);
 
   // Overwrites rows with `columns` floats a key: the values, and new rows get a new state; or values and
-  // state. Returns false, with nothing changed, if the table would go past max_rows.
-  bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records);
+  // state. Raises the count of steps to `steps`. Returns false, with nothing changed, if the table would go
+  // past max_rows.
+  bool Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records,
+              std::uint64_t steps = 0);
 
   // Sets the learning rate of later steps; a schedule, if there is one, starts from it.
   void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
-
-  // Raises the count of steps to `step`.
-  void RaiseStep(std::uint64_t step) { step_ = std::max(step_, step); }
 
   // Erases `keys`. Returns how many had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
 
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
   std::uint64_t step() const { return step_; }
+  std::uint64_t evicted_rows() const { return evicted_rows_; }
 
  private:
-  bool InsertAbsentKeys(const Batch& batch);
+  // Makes rows that score as the step behind `steps`.
+  bool InsertAbsentKeys(const Batch& batch, std::uint64_t steps);
+  // Returns the rows that go so that the table, with `absent` keys more, has room again.
+  std::vector<std::uint64_t> RowsToEvict(const Batch& batch, std::uint64_t absent) const;
+  void SetScore(Row& row, std::uint64_t score) const;
+  static std::uint64_t ScoreIn(const Row& row);
+  // Scores a row whose key has so many occurrences in the step.
+  void Touch(Row& row, std::uint64_t occurrences) const;
+  // Returns the count of occurrences in a score, halved until step `now`.
+  std::uint64_t CountNow(std::uint64_t score, std::uint64_t now) const;
+  std::uint64_t OrderOf(const Row& row) const;
+  std::uint64_t MostRows(float share) const;
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
   // Returns the combiner's divisor of bag b.
   float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;
   void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;
+
+  static constexpr std::uint64_t kStepsOfScore = std::uint64_t{1} << 36;
 
   TableOptions options_;
   std::vector<int> owner_of_bucket_;
@@ -103,6 +120,7 @@ class Oracle {
   std::map<std::uint64_t, Row> rows_;
   std::map<std::uint64_t, std::vector<float>> given_first_values_;
   std::uint64_t step_ = 0;
+  std::uint64_t evicted_rows_ = 0;
 };
 
 }  // namespace slotwise::test

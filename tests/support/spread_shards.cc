@@ -269,7 +269,7 @@ DigestSums SpreadShards::Digest() {
 std::uint64_t SpreadShards::rows() const { return Sums<1>({shard_->Usage().rows})[0]; }
 
 std::vector<ExportedRow> SpreadShards::Export() {
-  const std::size_t stride = options_.dim + StateFloats(options_.optimizer.kind, options_.dim);
+  const std::size_t stride = RecordFloats(options_);
   std::vector<Key> keys;
   std::vector<float> values;
   for (const ExportedRow& row : ExportOf(*shard_, options_)) {

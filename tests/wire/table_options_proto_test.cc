@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -109,6 +110,48 @@ TEST(TableOptionsToProto, IsTheInverse) {
   }
 }
 
+TEST(TableOptionsFromProto, EvictOnlyIfTheySaySo) {
+  EXPECT_FALSE(test::Must(FromProto(Least())).has_scores());
+  v1::TableOptions wire = Least();
+  wire.mutable_eviction();
+  const TableOptions options = test::Must(FromProto(wire));
+  EXPECT_EQ(options.eviction, (EvictionOptions{.score = ScoreKind::kStep, .at = 1.0F, .to = 0.95F}));
+  wire.mutable_eviction()->set_score(v1::SCORE_STEP);
+  EXPECT_EQ(test::Must(FromProto(wire)), options);
+  wire.mutable_eviction()->set_at(0.75F);
+  wire.mutable_eviction()->set_to(0.5F);
+  EXPECT_EQ(test::Must(FromProto(ToProto(test::Must(FromProto(wire))))).eviction,
+            (EvictionOptions{.score = ScoreKind::kStep, .at = 0.75F, .to = 0.5F}));
+  EXPECT_FALSE(ToProto(test::Must(FromProto(Least()))).has_eviction());
+  EXPECT_EQ(FirstDifference(options, test::Must(FromProto(Least()))), "eviction.score is step, not none");
+  EXPECT_EQ(FirstDifference(options, test::Must(FromProto(wire))), "eviction.at is 1, not 0.75");
+
+  const auto message = [&](float at, float to) {
+    wire.mutable_eviction()->set_at(at);
+    wire.mutable_eviction()->set_to(to);
+    return FromProto(wire).status().message();
+  };
+  EXPECT_EQ(message(0, 0.5F), "eviction.at is 0: must be above 0 and at most 1");
+  EXPECT_EQ(message(1.5F, 0.5F), "eviction.at is 1.5: must be above 0 and at most 1");
+  EXPECT_EQ(message(1, std::nanf("")), "eviction.to is nan: must be above 0 and at most 1");
+  EXPECT_EQ(message(0.5F, 0.5F), "eviction.to is 0.5: must be below eviction.at, which is 0.5");
+  wire.set_max_rows(3);
+  EXPECT_EQ(message(0.25F, 0.125F), "eviction.at is 0.25: must leave room for a row, and max_rows is 3");
+  wire.mutable_eviction()->set_score(static_cast<v1::Score>(7));
+  EXPECT_EQ(message(1, 0.5F), "eviction.score is 7: must be 1 (step), 2 (lfu) or 3 (step_lfu)");
+  wire.mutable_eviction()->set_score(v1::SCORE_STEP_LFU);
+  EXPECT_EQ(message(1, 0.5F), "");
+  wire.mutable_eviction()->set_half_life_steps(std::uint64_t{1} << 36);
+  EXPECT_EQ(message(1, 0.5F), "eviction.half_life_steps is 68719476736: must be 0 to 68719476734");
+  wire.mutable_eviction()->set_half_life_steps(9);
+  EXPECT_EQ(FromProto(ToProto(test::Must(FromProto(wire))))->eviction.half_life_steps, 9U);
+  wire.mutable_eviction()->clear_score();
+  EXPECT_EQ(
+      message(1, 0.5F),
+      "eviction.half_life_steps is 9: must be 0, because a score by step counts no occurrences; lfu and "
+      "step_lfu do");
+}
+
 // Of every optimizer and initializer, with its constants at other values than their defaults.
 TEST(TableOptions, ComeBackFromMessagesAndFromJson) {
   for (const auto optimizer : EveryKind<OptimizerKind>()) {
@@ -125,6 +168,7 @@ TEST(TableOptions, ComeBackFromMessagesAndFromJson) {
                                     .decay_power = 0.3F,
                                     .end_learning_rate = 1e-7F};
       options.initializer.kind = initializer;
+      options.eviction = {.score = ScoreKind::kStepLfu, .half_life_steps = 7, .at = 0.9F, .to = 0.3F};
       options.initializer.seed = ~std::uint64_t{0};
       float next = 0.1F;
       const auto set = [&next]<class T>(const Option<T>& option, T& value) {

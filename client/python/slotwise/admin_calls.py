@@ -14,6 +14,7 @@ from slotwise.core import CallOptions, Core, Handle, TableShape, text
 from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
+    Eviction,
     TableDigest,
     TableInfo,
     TableOptions,
@@ -50,6 +51,7 @@ class AdminCalls:
         initial_rows: int = 0,
         max_rows: int = 0,
         max_load: float = 0.0,
+        eviction: Eviction | None = None,
     ) -> TableOptions:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
@@ -67,7 +69,8 @@ class AdminCalls:
                 "slotwise.AdaGrad(lr=0.05)"
             )
         options = TableOptions(
-            name, dim, slots, combiner, optimizer, initializer, seed, initial_rows, max_rows, max_load
+            name, dim, slots, combiner, optimizer, initializer, seed,
+            initial_rows, max_rows, max_load, eviction,
         )
         reply = self._ask("CreateTable", {"options": options_to_json(options)})
         return options_from_json(reply.get("options", {}))

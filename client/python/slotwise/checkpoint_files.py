@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from slotwise import rows as rows_module
 from slotwise.checkpoint_manifest import Manifest, read_chain, table_options
 from slotwise.errors import DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
-from slotwise.optimizers import Json, states_of
+from slotwise.optimizers import Json
 from slotwise.options import TableInfo, TravelledRounds
 from slotwise.rows_calls import Rows
 
@@ -89,7 +89,7 @@ class CheckpointTable:
         self.info = TableInfo(
             options, says["steps"], (), rate, rate, TravelledRounds(0, 0), int(says["lineage"], 16)
         )
-        self.state_names = tuple(states_of(options.optimizer, options.dim))
+        self.state_names = tuple(options.state_arrays)
 
     def chunks(self, *, with_state: bool = True) -> Iterator[Rows]:
         """Yields all rows, in no order, in chunks of about 16 MiB.
@@ -129,8 +129,8 @@ class CheckpointTable:
 
     @property
     def state_size(self) -> int:
-        """Returns the floats that the optimizer keeps beside a row."""
-        return sum(states_of(self.info.options.optimizer, self.info.options.dim).values())
+        """Returns the floats of a row's state."""
+        return sum(self.info.options.state_arrays.values())
 
 
 class CheckpointFiles(Mapping[str, CheckpointTable]):
@@ -404,14 +404,17 @@ class _Link:
             "keys": ("<u8", (rows,)),
             "rows": (_VALUE_TYPES[self.says["value_type"]], (rows, dim)),
         }
-        for name, width in states_of(options.optimizer, dim).items():
-            wanted[name] = ("<f4", (rows, width))
+        for name, width in options.state_arrays.items():
+            wanted[name] = ("<u8", (rows,)) if name == "score" else ("<f4", (rows, width))
         if self._is_delta:
             wanted["erased"] = ("<u8", (rank_says["erased"],))
-        return {
+        arrays = {
             name: self._map(files[f"rank-{rank}.{name}.npy"], f"rank-{rank}.{name}.npy", *shape)
             for name, shape in wanted.items()
         }
+        if options.eviction is not None:
+            arrays["score"] = arrays["score"].view("<f4").reshape(rows, 2)
+        return arrays
 
     def _map(self, says: Json, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         path = self._folder / name
@@ -461,7 +464,8 @@ def _rows_of(
             none = np.zeros((len(kept), 0), np.float32)
             state = np.concatenate([none, *(s[first : first + each][kept] for s in states)], axis=1)
         rows = Rows(some[kept], _as_floats(values[first : first + each][kept], value_type), state)
-        if not np.isfinite(rows.values).all() or not (state is None or np.isfinite(state).all()):
+        numbers = width - values.shape[1] - (2 if "score" in arrays else 0)
+        if not np.isfinite(rows.values).all() or not (state is None or np.isfinite(state[:, :numbers]).all()):
             folder = Path(str(getattr(values, "filename", ""))).parent
             raise DataLoss(f"{folder} has a row that is not finite, from row {first} of a rank on")
         yield rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 
 import numpy as np
 
@@ -18,7 +18,39 @@ from slotwise.optimizers import (
     initializer_to_json,
     optimizer_from_json,
     optimizer_to_json,
+    states_of,
 )
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """Which rows go when a table gets full.
+
+    If a batch would bring a table more than max_rows * at rows, the rows with the lowest scores go until
+    there are at most max_rows * to, new ones included. Rows of the batch's keys stay. A row whose key comes
+    again begins anew.
+
+    Attributes:
+        score: "step": the number of the table's step in which a push touched the row last (LRU). "lfu": how
+            often its key occurred in applied pushes, at least 1. "step_lfu": as "lfu", and of equals the one
+            that a push touched longest ago goes first.
+        half_life_steps: with "lfu" and "step_lfu", counts halve whenever the table's step passes a multiple
+            of this. 0: never.
+        at: above 0 and at most 1.
+        to: above 0 and below `at`.
+    """
+
+    score: str = "step"
+    _: KW_ONLY
+    half_life_steps: int = 0
+    at: float = 1.0
+    to: float = 0.95
+
+    @classmethod
+    def from_message(cls, message: Json) -> Eviction | None:
+        """Is Slotwise's own: the eviction of a table's options, or None."""
+        scores = {number: name for name, number in _SCORES.items()}
+        return read(cls, message, score=scores[message["score"]]) if message else None
 
 
 @dataclass(frozen=True)
@@ -35,10 +67,11 @@ class TableOptions:
         initializer: initial values of a new row: Uniform, Normal or Constant.
         seed: 64 bits, for the initial values.
         initial_rows: rows to reserve when the table is made, over all ranks; tables grow by themselves.
-        max_rows: the most rows over all ranks; a batch that would exceed it is refused whole. 0: the server's
-            default, 2**30.
+        max_rows: the most rows over all ranks; a batch that would exceed it is refused whole, unless the
+            table evicts. 0: the server's default, 2**30.
         max_load: the largest share of a hash table's cells that is taken, 0.0625 .. 0.9375. A lower share is
             faster, and a higher share needs less memory. 0: the server's default, 0.5.
+        eviction: which rows go when the table gets full. None: no row goes, and new keys are refused.
     """
 
     name: str
@@ -51,11 +84,17 @@ class TableOptions:
     initial_rows: int = 0
     max_rows: int = 0
     max_load: float = 0.0
+    eviction: Eviction | None = None
 
     @property
     def width(self) -> int:
         """Elements a sample: slots * dim."""
         return self.slots * self.dim
+
+    @property
+    def state_arrays(self) -> dict[str, int]:
+        """The arrays of a row's state (`Rows.state`) in their order, and how many floats a row each has."""
+        return states_of(self.optimizer, self.dim) | ({} if self.eviction is None else {"score": 2})
 
     @property
     def pools(self) -> bool:
@@ -105,6 +144,8 @@ class TableInfo(OlderNames):
             by `set_learning_rate`.
         rounds: rounds of lookups and steps, since the table was made.
         generation: drawn when the table was made; `lineage` is its older name.
+        evicted_rows: rows that batches have evicted, on all ranks, since the server's start or the table's
+            load.
     """
 
     options: TableOptions
@@ -114,6 +155,7 @@ class TableInfo(OlderNames):
     base_learning_rate: float
     rounds: TravelledRounds
     generation: int = named("lineage", default=0)
+    evicted_rows: int = 0
 
     @property
     def rows(self) -> int:
@@ -162,6 +204,7 @@ class TableDigest:
     steps: int
 
 
+_SCORES = {name: f"SCORE_{name.upper()}" for name in ("step", "lfu", "step_lfu")}
 _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrtn", "none")}
 
 
@@ -178,8 +221,27 @@ def options_to_json(options: TableOptions) -> Json:
         raise InvalidArgument(f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}")
     message["combiner"] = _COMBINERS[options.combiner]
     message["optimizer"] = optimizer_to_json(options.optimizer)
+    message["eviction"] = None if options.eviction is None else _eviction_to_json(options.eviction)
     message["initializer"] = initializer_to_json(options.initializer, message.pop("seed"))
     return message
+
+
+def _eviction_to_json(eviction: Eviction) -> Json:
+    if not isinstance(eviction, Eviction):
+        raise InvalidArgument(f"eviction is {eviction!r}, not an Eviction or None")
+    if eviction.score not in _SCORES:
+        raise InvalidArgument(f"eviction.score is {eviction.score!r}, not one of {', '.join(_SCORES)}")
+    half_life = eviction.half_life_steps
+    if not (isinstance(half_life, (int, np.integer)) and 0 <= half_life < 1 << 64):
+        raise InvalidArgument(
+            f"eviction.half_life_steps is {half_life!r}: must be an integer of 0 to 2**64 - 1"
+        )
+    return {
+        "score": _SCORES[eviction.score],
+        "half_life_steps": int(half_life),
+        "at": float(eviction.at),
+        "to": float(eviction.to),
+    }
 
 
 def options_from_json(message: Json) -> TableOptions:
@@ -193,4 +255,5 @@ def options_from_json(message: Json) -> TableOptions:
         optimizer=optimizer_from_json(message.get("optimizer", {})),
         initializer=initializer_from_json(initializer),
         seed=int(initializer.get("seed", 0)),
+        eviction=Eviction.from_message(message.get("eviction", {})),
     )

@@ -20,12 +20,21 @@ class Rows(NamedTuple):
     """Some rows of a table.
 
     `state` is what the optimizer keeps beside a row, in the order of docs/semantics.md: nothing for
-    SGD, one float for row-wise AdaGrad, dim or 2 * dim floats for the others.
+    SGD, one float for row-wise AdaGrad, dim or 2 * dim floats for the others. If the table evicts, a row's
+    score comes last, in the place of two floats.
     """
 
     keys: NDArray[np.uint64]  # [rows]
     values: NDArray[np.float32]  # [rows, dim]
     state: NDArray[np.float32] | None  # [rows, state size], if the export asked for state
+
+    @property
+    def scores(self) -> NDArray[np.uint64]:
+        """The rows' scores, uint64 [rows]; only for rows of a table that evicts, with their state."""
+        if self.state is None or self.state.shape[1] < 2:
+            raise InvalidArgument("scores are in state, which these rows do not have")
+        scores: NDArray[np.uint64] = np.ascontiguousarray(self.state[:, -2:]).view("<u8")[:, 0]
+        return scores
 
 
 class RowsCalls(AdminCalls):
@@ -89,7 +98,8 @@ class RowsCalls(AdminCalls):
         Args:
             keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
             values: float32 [rows, dim], finite.
-            state: float32 [rows, state size] as `export_rows` yields it. None: the state of new rows.
+            state: float32 [rows, state size] as `export_rows` yields it, with or without scores. None: the
+                state of new rows. Rows without scores get those of new rows.
             table_steps: raises the table's count of applied steps to this, so that Adam and the schedule
                 continue from the imported model.
 

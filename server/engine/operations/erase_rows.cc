@@ -36,7 +36,7 @@ Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_rank
   if (Status alike = CheckRowsByKey(of_ranks); !alike.ok()) return alike;
   const TableId id = of_ranks.front().shares.front().table;
   if (Status there = CheckThereIs(context.tables, id); !there.ok()) return there;
-  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, 0, 0);
+  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, {});
   if (!batch.ok()) return batch.status();
   return EraseKeys(*context.tables.Get(id)->shard, batch->view, RemovedFrom(context.round_outcome, id));
 }

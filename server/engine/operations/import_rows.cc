@@ -15,20 +15,22 @@ void ImportRows::Run(RoundContext& context, const Round& round) {
   const std::array batches{context.KeysOf(round)};
   Table& table = batches[0].table;
   const TableOptions& options = table.info.options;
-  const std::uint32_t state = asked.with_state != 0 ? StateFloats(options.optimizer.kind, options.dim) : 0;
-  const std::uint32_t columns = options.dim + state;
+  const std::uint32_t columns = asked.with_state != 0 ? RecordFloats(options) : options.dim;
+  const std::uint64_t steps = std::max(table.steps, asked.table_steps);
   Stage& stage = context.stages.Next();
-  auto inserted =
-      context.work.PrepareAndInsert(stage.gather().Gather(batches, context.carried), PrepareFor::kInsert,
-                                    [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
+  auto inserted = context.work.PrepareAndInsert(
+      stage.gather().Gather(batches, context.carried), PrepareFor::kInsert,
+      [&](std::uint64_t, std::uint64_t bytes) { return context.MakeRoomForBatches(round, bytes); }, steps);
   if (inserted.ok()) {
     InsertedBatch& batch = inserted->front();
     context.checkpointing.BeforeChange(*table.shard, batch);
     const std::array<ValueShare, 1> share{{{.of = batches[0], .columns = columns}}};
     const float* const values = stage.gather().GatherBagValues(share).front();
     stage.gather().OrderWorkAfterValues();
-    Apply(table, std::move(batch), values, columns, std::max(table.steps, asked.table_steps));
-    context.RecordBatchRound(kRecords.front(), round, {&table.steps, 1}, stage, asked.with_state != 0);
+    Apply(table, std::move(batch), values, columns, steps);
+    const std::span<const Eviction> evictions = context.work.evictions();
+    context.RecordBatchRound(evictions.empty() ? kPlain : kWithEvictions, round, {&table.steps, 1}, stage,
+                             {.with_state = asked.with_state != 0, .evictions = evictions});
   }
   stage.Close(context.device.WorkStream());
   inserted.ok() ? context.AnswerMineOnceRecorded<Request>(round, Status(), &stage)
@@ -41,8 +43,8 @@ void ImportRows::Apply(Table& table, InsertedBatch batch, const float* values, s
   table.steps = steps;
 }
 
-Result<ImportRows::Record> ImportRows::Read(RecordKind /*kind*/, Rank rank, std::span<const std::byte> body) {
-  return ReadBatches(rank, body);
+Result<ImportRows::Record> ImportRows::Read(RecordKind kind, Rank rank, std::span<const std::byte> body) {
+  return ReadBatches(rank, body, false, kind == kWithEvictions);
 }
 
 Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
@@ -51,19 +53,17 @@ Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ran
   if (Status there = CheckThereIs(context.tables, share.table); !there.ok()) return there;
   Table& table = *context.tables.Get(share.table);
   const TableOptions& options = table.info.options;
-  const std::uint32_t state =
-      of_ranks.front().with_state ? StateFloats(options.optimizer.kind, options.dim) : 0;
   if (share.steps < table.steps)
     return DoesNotFollow("an import sets a count of " + std::to_string(table.steps) + " steps to " +
                          std::to_string(share.steps));
-  const std::uint32_t columns = options.dim + state;
-  const std::uint32_t squares =
-      state == 0 ? columns : options.dim + SquaresBegin(options.optimizer.kind, options.dim);
-  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns, squares);
+  const bool whole = of_ranks.front().with_state;
+  const RecordColumns columns = whole ? ColumnsOf(options) : RecordColumns::OfValues(options.dim);
+  if (Status evicted = ReplayEvictionsOf(context, of_ranks); !evicted.ok()) return evicted;
+  const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns);
   if (!batch.ok()) return batch.status();
-  Result<InsertedBatch> inserted = table.shard->PrepareInsert(batch->view).Insert();
+  Result<InsertedBatch> inserted = table.shard->PrepareInsert(batch->view).Insert(share.steps + 1);
   if (!inserted.ok()) return inserted.status();
-  Apply(table, std::move(*inserted), batch->values, columns, share.steps);
+  Apply(table, std::move(*inserted), batch->values, columns.all, share.steps);
   return {};
 }
 

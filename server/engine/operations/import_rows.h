@@ -25,7 +25,7 @@ struct ImportRequest {
   static constexpr OperationClass kClass = OperationClass::kAlone;
 
   TableId table{0};
-  BatchPart batch;  // its values are finite rows: float[keys][dim], or [keys][dim + state] with_state
+  BatchPart batch;  // its values are finite rows: float[keys][dim], or whole records with_state
   bool with_state = false;
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
   std::function<void(Status)> done;
@@ -40,7 +40,7 @@ struct ImportRequest {
   };
   Payload payload() const { return Payload(Asked{table_steps, with_state ? 1U : 0U}); }
   BagShape BagsIn(const TableOptions& of) const {
-    return {1, of.dim + (with_state ? StateFloats(of.optimizer.kind, of.dim) : 0)};
+    return {1, of.dim + (with_state ? FloatsBehindValues(of) : 0)};
   }
 };
 
@@ -52,7 +52,9 @@ namespace operations {
 struct ImportRows {
   using Request = ImportRequest;
   using Record = RecordedBatches;
-  static constexpr std::array kRecords{RecordKind{3}};
+  static constexpr RecordKind kPlain{3};
+  static constexpr RecordKind kWithEvictions{14};
+  static constexpr std::array kRecords{kPlain, kWithEvictions};
 
   static void Run(RoundContext& context, const Round& round);
   static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);

@@ -101,7 +101,7 @@ class LookupRounds {
   void NoteNewKeysOf(const Table& table, InsertedBatch& batch);
 
   RoundContext& context_;
-  std::vector<std::pair<TableId, std::vector<Key>>> new_keys_;  // keys that got rows on this rank
+  std::vector<Lookup::Inserted> new_keys_;  // on this rank
 };
 
 void LookupRounds::Run(const Round& round) {
@@ -325,12 +325,15 @@ void LookupRounds::BringToHost(Stage& stage, Numbers pooled, const std::vector<L
 
 TableWork::RoomFor LookupRounds::RoomForNewKeys(std::size_t of_tables) const {
   if (!context_.log.on()) return {};
-  return [this, of_tables](std::uint64_t new_rows) {
-    if (new_rows == 0) return Status();
+  return [this, of_tables](std::uint64_t new_rows, std::uint64_t bytes_of_evictions) {
+    if (new_rows + bytes_of_evictions == 0) return Status();
     constexpr std::uint64_t kHead = 32;  // bounds a table's bytes beside its new keys
     // The new keys of the round's earlier lookups go into the same record.
-    std::uint64_t bytes = kSmallRecord + of_tables * kHead + new_rows * sizeof(Key);
-    for (const auto& [table, keys] : new_keys_) bytes += kHead + keys.size() * sizeof(Key);
+    std::uint64_t bytes = kSmallRecord + of_tables * kHead + new_rows * sizeof(Key) + bytes_of_evictions;
+    for (const Lookup::Inserted& inserted : new_keys_) {
+      bytes += kHead + inserted.keys.size() * sizeof(Key);
+      for (const Eviction& eviction : inserted.evicted) bytes += EvictionBytes(eviction.spared.size());
+    }
     return context_.log.Reserve(bytes);
   };
 }
@@ -338,12 +341,19 @@ TableWork::RoomFor LookupRounds::RoomForNewKeys(std::size_t of_tables) const {
 void LookupRounds::NoteNewKeysOf(const Table& table, InsertedBatch& batch) {
   if (!context_.work.inserted_new_keys()) return;
   context_.log.NoteChange(context_.round);
-  if (context_.log.on()) new_keys_.emplace_back(table.info.id, batch.InsertedKeys());
+  if (!context_.log.on()) return;
+  Lookup::Inserted& inserted = new_keys_.emplace_back(table.info.id, batch.InsertedKeys());
+  for (const Eviction& eviction : context_.work.evictions()) {
+    if (eviction.table == table.info.id) inserted.evicted.push_back(eviction);
+  }
 }
 
 void LookupRounds::RecordNewKeys() {
   if (new_keys_.empty()) return;
-  context_.Record(Lookup::kRecords.front(), [&] { return Lookup::Write(std::move(new_keys_)); });
+  const bool evicted =
+      std::ranges::any_of(new_keys_, [](const auto& inserted) { return !inserted.evicted.empty(); });
+  context_.Record(evicted ? Lookup::kWithEvictions : Lookup::kPlain,
+                  [&] { return Lookup::Write(std::move(new_keys_), evicted); });
 }
 
 }  // namespace
@@ -354,10 +364,11 @@ void Lookup::Run(RoundContext& context, const Round& round) {
   lookups.RecordNewKeys();
 }
 
-std::vector<JournalPiece> Lookup::Write(std::vector<std::pair<TableId, std::vector<Key>>> tables) {
+std::vector<JournalPiece> Lookup::Write(std::vector<Inserted> tables, bool with_evictions) {
   RecordWriter writer;
   writer.Put(static_cast<std::uint32_t>(tables.size()));
-  for (auto& [table, keys] : tables) {
+  for (auto& [table, keys, evicted] : tables) {
+    if (with_evictions) PutEvictions(writer, evicted);
     writer.Put(table);
     writer.Put(static_cast<std::uint64_t>(keys.size()));
     const JournalPiece piece = OwnedPiece(std::move(keys));
@@ -366,28 +377,43 @@ std::vector<JournalPiece> Lookup::Write(std::vector<std::pair<TableId, std::vect
   return writer.Finish();
 }
 
-Result<Lookup::Record> Lookup::Read(RecordKind /*kind*/, Rank /*rank*/, std::span<const std::byte> body) {
+Result<Lookup::Record> Lookup::Read(RecordKind kind, Rank /*rank*/, std::span<const std::byte> body) {
   Record record;
   RecordReader reader(body);
   const std::uint32_t tables = reader.GetCount(sizeof(std::uint64_t));
   for (std::uint32_t t = 0; t < tables && !reader.failed(); ++t) {
+    std::vector<RecordedEviction> evicted;
+    if (kind == kWithEvictions) evicted = GetEvictions(reader);
     const auto table = reader.Get<TableId>();
     const auto count = reader.Get<std::uint64_t>();
-    record.push_back({table, reader.GetArray<Key>(count)});
+    record.push_back({table, reader.GetArray<Key>(count), std::move(evicted)});
   }
   if (Status end = reader.End(); !end.ok()) return end;
   return record;
 }
 
 Status Lookup::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
+  const auto insert = [&](const NewKeys& recorded) -> Status {
+    if (Status there = CheckThereIs(context.tables, recorded.table); !there.ok()) return there;
+    if (recorded.keys.empty()) return {};
+    const Table& table = *context.tables.Get(recorded.table);
+    const BatchView batch = context.gather.GatherKeys(recorded.table, recorded.keys);
+    return table.shard->PrepareInsert(batch).Insert(table.steps + 1).status();
+  };
+  const auto alike = [](const NewKeys& one, const NewKeys& other) {
+    return one.table == other.table && one.evicted == other.evicted;
+  };
+  // Every rank has recorded the same tables, in the same order, and what comes later may evict.
   for (const Record& record : of_ranks) {
-    for (const NewKeys& recorded : record) {
-      if (Status there = CheckThereIs(context.tables, recorded.table); !there.ok()) return there;
-      if (recorded.keys.empty()) continue;
-      Shard& shard = *context.tables.Get(recorded.table)->shard;
-      const BatchView batch = context.gather.GatherKeys(recorded.table, recorded.keys);
-      const Result<InsertedBatch> inserted = shard.PrepareInsert(batch).Insert();
-      if (!inserted.ok()) return inserted.status();
+    if (!std::ranges::equal(record, of_ranks.front(), alike))
+      return DataLoss("the ranks have recorded different lookups");
+  }
+  for (std::size_t t = 0; t < of_ranks.front().size(); ++t) {
+    std::vector<std::span<const RecordedEviction>> evictions;
+    for (const Record& record : of_ranks) evictions.emplace_back(record[t].evicted);
+    if (Status evicted = ReplayEvictions(context, evictions); !evicted.ok()) return evicted;
+    for (const Record& record : of_ranks) {
+      if (Status inserted = insert(record[t]); !inserted.ok()) return inserted;
     }
   }
   return {};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/engine/operations/record_bytes.h"
+#include "server/engine/operations/recorded_evictions.h"
 #include "server/engine/schedule/request.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
@@ -65,17 +66,26 @@ namespace operations {
 
 struct Lookup {
   using Request = LookupRequest;
-  // The keys of a table that got rows on the rank.
+  // The keys of a table that got rows on the rank, and what went for their sake.
   struct NewKeys {
     TableId table{0};
     std::span<const Key> keys;
+    std::vector<RecordedEviction> evicted = {};  // before; of this table, at most one
   };
   using Record = std::vector<NewKeys>;
-  static constexpr std::array kRecords{RecordKind{2}};
+  static constexpr RecordKind kPlain{2};
+  static constexpr RecordKind kWithEvictions{13};
+  static constexpr std::array kRecords{kPlain, kWithEvictions};
   static constexpr bool kOverlaps = true;
 
   static void Run(RoundContext& context, const Round& round);
-  static std::vector<JournalPiece> Write(std::vector<std::pair<TableId, std::vector<Key>>> tables);
+  // What a lookup of a table inserted on this rank.
+  struct Inserted {
+    TableId table{0};
+    std::vector<Key> keys;
+    std::vector<Eviction> evicted = {};  // before; of this table, at most one
+  };
+  static std::vector<JournalPiece> Write(std::vector<Inserted> tables, bool with_evictions = false);
   static Result<Record> Read(RecordKind kind, Rank rank, std::span<const std::byte> body);
   static Status Replay(ReplayContext& context, std::span<const Record> of_ranks);
 };

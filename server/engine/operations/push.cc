@@ -121,12 +121,16 @@ void Push::Run(RoundContext& context, const Round& round) {
   Stage& stage = context.stages.Next();
   const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
   auto inserted = context.work.PrepareAndInsert(
-      gathered, PrepareFor::kPush, [&](std::uint64_t) { return context.MakeRoomForBatches(round); });
+      gathered, PrepareFor::kPush,
+      [&](std::uint64_t, std::uint64_t bytes) { return context.MakeRoomForBatches(round, bytes); });
   if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
     for (const TableBatch& batch : batches) CountParts(context, batch);
     const std::vector<std::uint64_t> counts = ApplyInserted(context, stage, step, batches, *inserted);
-    context.RecordBatchRound(BringsRates(round) ? kAtOwnRates : kAtTablesRates, round, counts, stage);
+    const std::span<const Eviction> evictions = context.work.evictions();
+    const bool with_rates = !evictions.empty() || BringsRates(round);
+    const RecordKind kind = !evictions.empty() ? kWithEvictions : with_rates ? kAtOwnRates : kAtTablesRates;
+    context.RecordBatchRound(kind, round, counts, stage, {.with_rates = with_rates, .evictions = evictions});
   }
   stage.Close(context.device.WorkStream());
   if (!inserted.ok()) return RefuseStep(context, batches, inserted.status(), stage);
@@ -139,7 +143,7 @@ void Push::Run(RoundContext& context, const Round& round) {
 }
 
 Result<Push::Record> Push::Read(RecordKind kind, Rank rank, std::span<const std::byte> body) {
-  return ReadBatches(rank, body, kind == kAtOwnRates);
+  return ReadBatches(rank, body, kind != kAtTablesRates, kind == kWithEvictions);
 }
 
 Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
@@ -171,11 +175,12 @@ Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
     std::ranges::sort(parts, {}, &RecordedPart::part);
     for (const RecordedPart& part : parts) step.bodies.push_back(part.body);
   }
+  if (Status evicted = ReplayEvictionsOf(context, of_ranks); !evicted.ok()) return evicted;
   const auto update = [&](std::size_t place, const StepScalars& scalars) -> Status {
     const TableOptions& options = step.tables[place]->info.options;
-    const auto batch = context.gather.Gather(of_ranks, place, &options, options.dim, options.dim);
+    const auto batch = context.gather.Gather(of_ranks, place, &options, RecordColumns::OfValues(options.dim));
     if (!batch.ok()) return batch.status();
-    Result<InsertedBatch> inserted = step.tables[place]->shard->PreparePush(batch->view).Insert();
+    Result<InsertedBatch> inserted = step.tables[place]->shard->PreparePush(batch->view).Insert(scalars.step);
     if (inserted.ok()) std::move(*inserted).Update(batch->values, scalars);
     return inserted.status();
   };

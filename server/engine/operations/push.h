@@ -60,8 +60,9 @@ struct Push {
   using Request = PushRequest;
   using Record = RecordedBatches;
   static constexpr RecordKind kAtTablesRates{1};
-  static constexpr RecordKind kAtOwnRates{9};  // the step has its own learning rate for some table
-  static constexpr std::array kRecords{kAtTablesRates, kAtOwnRates};
+  static constexpr RecordKind kAtOwnRates{9};      // the step has its own learning rate for some table
+  static constexpr RecordKind kWithEvictions{12};  // rows were evicted; the shares say their rates
+  static constexpr std::array kRecords{kAtTablesRates, kAtOwnRates, kWithEvictions};
   static constexpr bool kOverlaps = true;
 
   static void Run(RoundContext& context, const Round& round);

@@ -14,6 +14,7 @@
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORD_BYTES_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_RECORD_BYTES_H_
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -56,7 +57,8 @@ class RecordWriter {
   void Put(T value) {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     const auto bytes = std::bit_cast<std::array<std::byte, sizeof(T)>>(value);
-    numbers_.insert(numbers_.end(), bytes.begin(), bytes.end());
+    numbers_.resize(numbers_.size() + sizeof(T));
+    std::ranges::copy(bytes, numbers_.end() - sizeof(T));
   }
 
   void PutArray(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {

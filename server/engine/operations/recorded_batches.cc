@@ -100,22 +100,22 @@ bool BringsRates(const Round& round) {
 }
 
 std::vector<JournalPiece> RecordBatches(
-    const Round& round, Rank me, std::span<const std::uint64_t> steps, bool with_state,
+    const Round& round, Rank me, std::span<const std::uint64_t> steps, const RecordedBeside& beside,
     const std::function<std::shared_ptr<const BatchPart>(const Ticket&)>& arrays_of) {
-  const bool at_rates = BringsRates(round);
   RecordWriter writer;
+  if (!beside.evictions.empty()) PutEvictions(writer, beside.evictions);
   writer.Put(round.step.session);
   writer.Put(round.step.number);
   writer.Put(round.step.epoch);
   writer.Put(round.step.parts);
   writer.Put(round.step.tables);
-  writer.Put(std::uint32_t{with_state ? 1U : 0U});
+  writer.Put(std::uint32_t{beside.with_state ? 1U : 0U});
   writer.Put(static_cast<std::uint32_t>(steps.size()));
   std::size_t place = 0;
   round.ForEachTable([&](const Round& share) {
     writer.Put(Value(share.table));
     writer.Put(steps[place++]);
-    if (at_rates) PutRate(writer, share.learning_rate);
+    if (beside.with_rates) PutRate(writer, share.learning_rate);
     writer.Put(static_cast<std::uint32_t>(share.parts.size()));
     for (const RoundPart& part : share.parts) PutPart(writer, part);
   });
@@ -141,12 +141,20 @@ std::uint64_t RecordBytes(const Round& round, Rank me,
   return bytes;
 }
 
-Result<RecordedBatches> ReadBatches(Rank me, std::span<const std::byte> body, bool with_rates) {
+Result<RecordedBatches> ReadBatches(Rank me, std::span<const std::byte> body, bool with_rates,
+                                    bool with_evictions) {
   RecordedBatches record;
   RecordReader reader(body);
+  if (with_evictions) record.evictions = GetEvictions(reader);
   GetBatches(reader, me, with_rates, record);
   if (Status end = reader.End(); !end.ok()) return end;
   return record;
+}
+
+Status ReplayEvictionsOf(ReplayContext& context, std::span<const RecordedBatches> of_ranks) {
+  std::vector<std::span<const RecordedEviction>> evictions;
+  for (const RecordedBatches& record : of_ranks) evictions.emplace_back(record.evictions);
+  return ReplayEvictions(context, evictions);
 }
 
 }  // namespace slotwise

@@ -17,6 +17,7 @@
 
 #include "server/durability/journal.h"
 #include "server/engine/batch_part.h"
+#include "server/engine/operations/recorded_evictions.h"
 #include "server/engine/schedule/round.h"
 #include "slotwise/batch.h"
 #include "slotwise/data_type.h"
@@ -56,24 +57,33 @@ struct RecordedArrays {
 };
 
 struct RecordedBatches {
-  StepId step;                         // of a push
-  bool with_state = false;             // of an import
-  std::vector<RecordedShare> shares;   // by table, in order of place
-  std::vector<RecordedArrays> arrays;  // of the parts that came to this rank, in order
+  std::vector<RecordedEviction> evictions;  // that came before
+  StepId step;                              // of a push
+  bool with_state = false;                  // of an import
+  std::vector<RecordedShare> shares;        // by table, in order of place
+  std::vector<RecordedArrays> arrays;       // of the parts that came to this rank, in order
 
   // Returns whether the fields that the ranks share are equal.
   friend bool operator==(const RecordedBatches& one, const RecordedBatches& other) {
-    return one.step == other.step && one.with_state == other.with_state && one.shares == other.shares;
+    return one.evictions == other.evictions && one.step == other.step && one.with_state == other.with_state &&
+           one.shares == other.shares;
   }
 };
 
 // Returns whether the step has its own learning rate for some table, so that the record has rates.
 bool BringsRates(const Round& round);
 
+// What a record has beside a round's batches.
+struct RecordedBeside {
+  bool with_state = false;                   // of an import
+  bool with_rates = false;                   // of a push: each share says whether it has a rate, and which
+  std::span<const Eviction> evictions = {};  // that came before; with some, the record begins with them
+};
+
 // Returns the record of a round on batches. `steps` are the tables' counts of steps after the round.
 // `arrays_of` returns the arrays of a part that came to `me`, in host memory.
 std::vector<JournalPiece> RecordBatches(
-    const Round& round, Rank me, std::span<const std::uint64_t> steps, bool with_state,
+    const Round& round, Rank me, std::span<const std::uint64_t> steps, const RecordedBeside& beside,
     const std::function<std::shared_ptr<const BatchPart>(const Ticket&)>& arrays_of);
 
 // Returns an upper bound of the bytes that RecordBatches writes.
@@ -82,7 +92,11 @@ std::uint64_t RecordBytes(const Round& round, Rank me,
 
 // Reads a record of rank `me`. Its spans point into `body`, which begins at a multiple of 8.
 // INVALID_ARGUMENT, with the place, if the bytes are no such record.
-Result<RecordedBatches> ReadBatches(Rank me, std::span<const std::byte> body, bool with_rates = false);
+Result<RecordedBatches> ReadBatches(Rank me, std::span<const std::byte> body, bool with_rates = false,
+                                    bool with_evictions = false);
+
+// Evicts again what the rounds' records say. See ReplayEvictions.
+Status ReplayEvictionsOf(ReplayContext& context, std::span<const RecordedBatches> of_ranks);
 
 }  // namespace slotwise
 

@@ -86,18 +86,31 @@ Status CheckArrays(const RecordedPart& part, const RecordedArrays& arrays, const
                   ": must be finite");
 }
 
-Status CheckRows(std::span<const float> rows, std::uint32_t columns, std::uint32_t squares) {
+Status CheckRows(std::span<const float> rows, const RecordColumns& columns) {
   const auto refuse = [&](std::size_t place) {
-    return DataLoss("number " + std::to_string(place % columns) + " of row " +
-                    std::to_string(place / columns) + " is " + std::to_string(rows[place]) +
+    return DataLoss("number " + std::to_string(place % columns.all) + " of row " +
+                    std::to_string(place / columns.all) + " is " + std::to_string(rows[place]) +
                     ", which no row can have");
   };
-  if (const auto wrong = FirstWrongNumber(std::as_bytes(rows), DataType::kFloat32, false))
-    return refuse(*wrong);
-  for (std::size_t row = 0; row < rows.size() && squares < columns; row += columns) {
-    const auto state = rows.subspan(row + squares, columns - squares);
-    if (const auto wrong = FirstWrongNumber(std::as_bytes(state), DataType::kFloat32, true))
-      return refuse(row + squares + *wrong);
+  if (columns.score == columns.all) {
+    if (const auto wrong = FirstWrongNumber(std::as_bytes(rows), DataType::kFloat32, false))
+      return refuse(*wrong);
+  }
+  if (columns.squares == columns.all) return {};
+  for (std::size_t row = 0; row < rows.size(); row += columns.all) {
+    const auto of_row = rows.subspan(row, columns.all);
+    if (columns.score < columns.all) {
+      const auto numbers = std::as_bytes(of_row.first(columns.score));
+      if (const auto wrong = FirstWrongNumber(numbers, DataType::kFloat32, false))
+        return refuse(row + *wrong);
+      const std::uint64_t score = ScoreOf(&of_row[columns.score]);
+      if (score >= kScoreBound && score != kScoreOfNew)
+        return DataLoss("row " + std::to_string(row / columns.all) + " has the score " +
+                        std::to_string(score) + ", which no row can have");
+    }
+    const auto squares = std::as_bytes(of_row.subspan(columns.squares, columns.score - columns.squares));
+    if (const auto wrong = FirstWrongNumber(squares, DataType::kFloat32, true))
+      return refuse(row + columns.squares + *wrong);
   }
   return {};
 }

@@ -27,8 +27,8 @@ Status CheckStep(const RecordedBatches& record);
 // Checks the arrays of a part: of a push to a table with these options, or, if null, of rows by key.
 Status CheckArrays(const RecordedPart& part, const RecordedArrays& arrays, const TableOptions* pushed_to);
 
-// Checks rows of `columns` numbers; the numbers from column `squares` on are sums or means of squares.
-Status CheckRows(std::span<const float> rows, std::uint32_t columns, std::uint32_t squares);
+// Checks rows, which have these columns.
+Status CheckRows(std::span<const float> rows, const RecordColumns& columns);
 
 }  // namespace slotwise
 

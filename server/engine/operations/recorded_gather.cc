@@ -11,7 +11,7 @@ namespace slotwise {
 
 Result<RecordedGather::Batch> RecordedGather::Gather(std::span<const RecordedBatches> of_ranks,
                                                      std::size_t share, const TableOptions* pushed_to,
-                                                     std::uint32_t columns, std::uint32_t squares) {
+                                                     const RecordColumns& columns) {
   // A part, and its arrays in the record of the rank that received it.
   struct Lying {
     RecordedPart part;
@@ -48,18 +48,18 @@ Result<RecordedGather::Batch> RecordedGather::Gather(std::span<const RecordedBat
     if (weighted && arrays->weights.empty()) weights_.insert(weights_.end(), arrays->keys.size(), 1.0F);
     weights_.insert(weights_.end(), arrays->weights.begin(), arrays->weights.end());
     // If the number of 16-bit numbers is odd, one more fills the last word.
-    const std::size_t count = (arrays->offsets.size() - 1) * columns;
+    const std::size_t count = (arrays->offsets.size() - 1) * columns.all;
     if (count * BytesOf(arrays->value_type) > arrays->values.size())
       return DataLoss("a part has too few values");
     const std::size_t initial_value = values_.size();
     values_.resize(initial_value + count);
     const auto widened = std::span(values_).subspan(initial_value);
     Widen(arrays->values.data(), arrays->value_type, widened);
-    if (Status status = CheckRows(widened, columns, squares); !status.ok()) return status;
+    if (Status status = CheckRows(widened, columns); !status.ok()) return status;
   }
   UseScratch(of_ranks.front().shares[share].table,
              (pushed_to == nullptr ? sizing::RoundBytes : sizing::StepBytes)(
-                 keys_.size(), offsets_.size() - 1, columns, weighted));
+                 keys_.size(), offsets_.size() - 1, columns.all, weighted));
   const auto upload = [&]<class T>(DeviceArray<T>& array, const std::vector<T>& from) {
     T* const to = array.Reserve(from.size());
     device_.Upload(to, from.data(), from.size() * sizeof(T));

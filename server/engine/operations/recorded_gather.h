@@ -34,11 +34,11 @@ class RecordedGather {
     BatchView view;
     const float* values = nullptr;
   };
-  // Joins the parts of a share. A bag's values are `columns` numbers; those from column `squares` on are sums
-  // or means of squares. `pushed_to`: the table's options for a push, whose parts come in part order,
-  // otherwise null. The result is valid until the next call. DATA_LOSS: no server has written such arrays.
+  // Joins the parts of a share. A bag's values are the columns of a row. `pushed_to`: the table's options for
+  // a push, whose parts come in part order, otherwise null. The result is valid until the next call.
+  // DATA_LOSS: no server has written such arrays.
   Result<Batch> Gather(std::span<const RecordedBatches> of_ranks, std::size_t share,
-                       const TableOptions* pushed_to, std::uint32_t columns, std::uint32_t squares);
+                       const TableOptions* pushed_to, const RecordColumns& columns);
   // Makes a batch of keys alone, one a bag.
   BatchView GatherKeys(TableId table, std::span<const Key> keys);
 

@@ -36,6 +36,8 @@ struct ReplayContext {
   CheckpointLoader& loader;
   RecordedGather gather;
   std::size_t reads_of = 0;               // the rank whose record is being read
+  EvictedSums evicted;                    // by all rounds, of this rank's rows
+  EvictedSums recorded_evicted;           // the sums that the records have, of all ranks' rows
   RoundOutcome* round_outcome = nullptr;  // null: not wanted
   bool loaded_a_checkpoint = false;       // a round has replaced tables by a checkpoint's
 };

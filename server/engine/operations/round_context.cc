@@ -51,8 +51,7 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& exchanges,
                            const TableMaker& table_maker, std::uint64_t max_round_bytes,
                            const DistributionOptions& distribution, ArrayPool& pool, Tables& all_tables,
-                           PendingRequests& pending, RoundLog& round_log, Checkpointing& checkpoints,
-                           RoomMaker* room_maker)
+                           PendingRequests& pending, RoundLog& round_log, Checkpointing& checkpoints)
     : device(of_rank),
       collective(ranks),
       maker(table_maker),
@@ -61,22 +60,24 @@ RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& 
       tickets(pending),
       log(round_log),
       checkpointing(checkpoints),
-      work(of_rank, ranks, exchanges.bags(), distribution, kRoundsOfNewRows * max_round_bytes, room_maker),
+      work(of_rank, ranks, exchanges.bags(), distribution, kRoundsOfNewRows * max_round_bytes,
+           [&checkpoints](const Shard& shard, FoundBatch& batch) { checkpoints.BeforeChange(shard, batch); }),
       stages(of_rank, ranks, exchanges, pending) {
   Connect(device, collective, exchanges.batches());
 }
 
-Status RoundContext::MakeRoomForBatches(const Round& of) {
+Status RoundContext::MakeRoomForBatches(const Round& of, std::uint64_t bytes_of_evictions) {
   if (Status may = checkpointing.MayUpdate(); !may.ok()) return may;
   if (!log.on()) return {};
-  return log.Reserve(RecordBytes(
-      of, collective.rank(), [&](const Ticket& ticket) { return tickets.BatchOf(ticket.number).bytes(); }));
+  const std::uint64_t batches = RecordBytes(
+      of, collective.rank(), [&](const Ticket& ticket) { return tickets.BatchOf(ticket.number).bytes(); });
+  return log.Reserve(batches + bytes_of_evictions);
 }
 
 void RoundContext::RecordBatchRound(RecordKind kind, const Round& of, std::span<const std::uint64_t> steps,
-                                    Stage& stage, bool with_state) {
+                                    Stage& stage, const RecordedBeside& beside) {
   Record(kind, [&] {
-    return RecordBatches(of, collective.rank(), steps, with_state,
+    return RecordBatches(of, collective.rank(), steps, beside,
                          [&](const Ticket& ticket) { return TakeToRecord(*this, ticket, stage); });
   });
 }

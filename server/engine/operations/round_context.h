@@ -20,6 +20,7 @@
 #include "server/engine/carried_batches.h"
 #include "server/engine/checkpointing.h"
 #include "server/engine/operations/record_bytes.h"
+#include "server/engine/operations/recorded_batches.h"
 #include "server/engine/round_log.h"
 #include "server/engine/round_outcome.h"
 #include "server/engine/schedule/pending_requests.h"
@@ -44,8 +45,7 @@ struct RoundContext {
   // most `max_round_bytes`. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
                std::uint64_t max_round_bytes, const DistributionOptions& distribution, ArrayPool& arrays,
-               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
-               RoomMaker* room_maker = nullptr);
+               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing);
 
   // Called before and after a round of the operation; `with` may have batches of the round. Every rank runs
   // the same rounds. After End, the device may still have work of the round, and a later round, the stages or
@@ -103,11 +103,11 @@ struct RoundContext {
 
   // Reserves room for the record of a round on batches, with all arrays that came to this rank, if changes
   // are allowed now. RESOURCE_EXHAUSTED or UNAVAILABLE: the round may not change anything.
-  Status MakeRoomForBatches(const Round& of);
-  // Records a round on batches, with the arrays that came to this rank. `steps` and `with_state` are as for
+  Status MakeRoomForBatches(const Round& of, std::uint64_t bytes_of_evictions = 0);
+  // Records a round on batches, with the arrays that came to this rank. `steps` and `beside` are as for
   // RecordBatches (recorded_batches.h). REQUIRES: MakeRoomForBatches was OK.
   void RecordBatchRound(RecordKind kind, const Round& of, std::span<const std::uint64_t> steps, Stage& stage,
-                        bool with_state = false);
+                        const RecordedBeside& beside = {});
 
   // Reserves room for the record of a round without a batch, before anything changes, and lets the ranks
   // agree that each has room. If the log is off, there is room.

@@ -21,6 +21,7 @@ struct TableSummary {
   std::vector<ShardUsage> shards;  // in rank order
   TravelledRounds rounds;
   std::uint64_t generation = 0;
+  std::uint64_t evicted_rows = 0;  // on all ranks, since the server's start or the table's load
 };
 
 struct SummarizeRequest {
@@ -48,6 +49,7 @@ struct Summarize {
     summary.generation = table.generation;
     summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
     summary.base_learning_rate = table.learning_rate;
+    summary.evicted_rows = table.evicted_rows;
     summary.shards = AllGatherValues(context.collective, table.shard->Usage());
     summary.rounds = table.rounds;
     if (round.payload.As<bool>()) {

@@ -1,0 +1,132 @@
+"""Tables that evict, by the client: options, scores of rows, and which rows go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import slotwise
+
+EVICTION = slotwise.Eviction(to=0.5)
+
+
+def ones(count: int, dim: int = 2) -> Any:
+    return np.ones((count, dim), np.float32)
+
+
+def make(ps: slotwise.Client, max_rows: int, **options: Any) -> None:
+    ps.create_table("ads", dim=2, optimizer=slotwise.AdaGrad(1.0), max_rows=max_rows, **options)
+
+
+def keys_of(ps: slotwise.Client) -> list[int]:
+    return sorted(int(key) for rows in ps.export_rows("ads") for key in rows.keys)
+
+
+def scores_of(ps: slotwise.Client) -> dict[int, int]:
+    chunks = list(ps.export_rows("ads", with_state=True))
+    return {int(key): int(score) for rows in chunks for key, score in zip(rows.keys, rows.scores)}
+
+
+def test_rows_go_that_no_push_touched_for_longest(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8, eviction=EVICTION)
+    for key in range(8):
+        real_ps.push("ads", [key], None, ones(1))
+    real_ps.lookup("ads", [0, 1])  # touches no row
+    real_ps.push("ads", [2], None, ones(1))
+    assert scores_of(real_ps) == {**{key: key + 1 for key in range(8)}, 2: 9}
+    real_ps.lookup("ads", [100, 0])
+    assert keys_of(real_ps) == [0, 2, 7, 100], "0 is the batch's, 2 and 7 are the newest"
+    assert scores_of(real_ps)[100] == 10
+    described = real_ps.describe_table("ads")
+    assert described.evicted_rows == 5 and described.rows == 4 and described.options.eviction == EVICTION
+
+
+def test_rows_go_whose_keys_occurred_least_often_in_pushes(real_ps: slotwise.Client) -> None:
+    counted = slotwise.Eviction("lfu", half_life_steps=4, to=0.5)
+    make(real_ps, 4, eviction=counted)
+    one = 2**36  # occurrence; behind it stands the step
+    real_ps.push("ads", [1, 1, 1, 2], None, ones(4))
+    real_ps.push("ads", [2, 2, 3], None, ones(3))
+    real_ps.lookup("ads", [3, 3, 3, 4])  # counts nothing
+    assert scores_of(real_ps) == {1: 3 * one + 1, 2: 3 * one + 2, 3: one + 2, 4: 3}
+    real_ps.push("ads", [1, 5], None, ones(2))
+    assert scores_of(real_ps) == {1: 4 * one + 3, 5: one + 3}, "1 is the batch's, and 5 new"
+    real_ps.push("ads", [5], None, ones(1))
+    assert scores_of(real_ps)[5] == one + 4, "the fourth step halved its count"
+    assert real_ps.describe_table("ads").options.eviction == counted
+
+
+def test_scores_travel_with_rows(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8, eviction=EVICTION)
+    for key in (1, 2, 3):
+        real_ps.push("ads", [key], None, ones(1))
+    rows = joined(list(real_ps.export_rows("ads", with_state=True)))
+    assert rows.state is not None and rows.state.shape == (3, 4), "two floats of AdaGrad's, and the score"
+    assert dict(zip(rows.keys.tolist(), rows.scores.tolist())) == {1: 1, 2: 2, 3: 3}
+    digest = real_ps.digest("ads").digest
+    real_ps.drop_table("ads")
+    make(real_ps, 8, eviction=EVICTION)
+    real_ps.import_rows("ads", rows.keys, rows.values, rows.state, table_steps=3)
+    assert real_ps.digest("ads").digest == digest
+
+    real_ps.import_rows("ads", [4], ones(1), rows.state[:1, :2])
+    real_ps.import_rows("ads", [5], ones(1))
+    assert scores_of(real_ps) == {1: 1, 2: 2, 3: 3, 4: 4, 5: 4}, "without a score, that of the next step"
+    wrong = rows.state[:1].copy()
+    wrong[0, 2:] = np.array([1 << 63], "<u8").view("<f4")
+    with pytest.raises(slotwise.InvalidArgument, match="the score in state is 9223372036854775808 .row 0."):
+        real_ps.import_rows("ads", [6], ones(1), wrong)
+    with pytest.raises(slotwise.InvalidArgument, match="state has 12 bytes"):
+        real_ps.import_rows("ads", [6], ones(1), rows.state[:1, :3])
+    with pytest.raises(slotwise.InvalidArgument, match="sum or mean of squares"):
+        real_ps.import_rows("ads", [6], ones(1), -1 * rows.state[:1])
+    with pytest.raises(slotwise.InvalidArgument, match="scores are in state"):
+        _ = next(iter(real_ps.export_rows("ads"))).scores
+
+
+def joined(chunks: list[slotwise.Rows]) -> slotwise.Rows:
+    keys = np.concatenate([rows.keys for rows in chunks])
+    state = np.concatenate([rows.state for rows in chunks if rows.state is not None])
+    return slotwise.Rows(keys, np.concatenate([rows.values for rows in chunks]), state)
+
+
+def test_a_batch_that_does_not_fit_alone_is_refused_and_nothing_goes(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8, eviction=EVICTION)
+    real_ps.push("ads", range(6), None, ones(6))
+    before = scores_of(real_ps)
+    with pytest.raises(slotwise.ResourceExhausted, match="is full of the batch's own keys") as refused:
+        real_ps.push("ads", range(100, 109), None, ones(9))
+    assert refused.value.reason is slotwise.Reason.TABLE_FULL
+    with pytest.raises(slotwise.ResourceExhausted, match="is full of the batch's own keys"):
+        real_ps.lookup("ads", range(100, 109))
+    with pytest.raises(slotwise.ResourceExhausted, match="is full of the batch's own keys"):
+        real_ps.import_rows("ads", range(100, 109), ones(9))
+    assert scores_of(real_ps) == before
+    real_ps.import_rows("ads", range(100, 108), ones(8))
+    assert keys_of(real_ps) == list(range(100, 108))
+
+
+def test_evictions_are_options_of_tables(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8)
+    assert real_ps.describe_table("ads").options.eviction is None
+    with pytest.raises(slotwise.AlreadyExists, match="eviction.score is none, not step"):
+        make(real_ps, 8, eviction=EVICTION)
+    real_ps.drop_table("ads")
+    make(real_ps, 8, eviction=slotwise.Eviction())
+    assert real_ps.list_tables()[0].eviction == slotwise.Eviction("step", at=1.0, to=0.95)
+    with pytest.raises(slotwise.AlreadyExists, match="eviction.to is 0.95, not 0.5"):
+        make(real_ps, 8, eviction=EVICTION)
+    for eviction, what in [
+        (slotwise.Eviction("lru"), "eviction.score is 'lru', not one of step, lfu, step_lfu"),
+        (slotwise.Eviction(half_life_steps=3), "eviction.half_life_steps is 3: must be 0, because"),
+        (slotwise.Eviction("lfu", half_life_steps=-1), "eviction.half_life_steps is -1: must be an integer"),
+        (slotwise.Eviction("lfu", half_life_steps=2**36), "eviction.half_life_steps is 68719476736: must be"),
+        (slotwise.Eviction(at=0), "eviction.at is 0: must be above 0"),
+        (slotwise.Eviction(to=1.0), "eviction.to is 1: must be below eviction.at"),
+        (slotwise.Eviction(at=0.1, to=0.05), "eviction.at is 0.1: must leave room for a row"),
+        ("step", "eviction is 'step', not an Eviction or None"),
+    ]:
+        with pytest.raises(slotwise.InvalidArgument, match=what):
+            real_ps.create_table("other", dim=2, optimizer=slotwise.SGD(1.0), max_rows=8, eviction=eviction)

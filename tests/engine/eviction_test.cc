@@ -1,0 +1,307 @@
+// A table that gets too full evicts rows: those that docs/semantics.md says and no others, on any number of
+// ranks, between the ranks' agreement and the insertion. The ranks are those that mpirun starts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <future>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/body/hash.h"
+#include "server/engine/round_outcome.h"
+#include "tests/engine/running_engine.h"
+
+namespace slotwise::test {
+namespace {
+
+TableOptions Evicting(const char* name, std::uint64_t max_rows, float at = 1.0F, float to = 0.95F) {
+  TableOptions options;
+  options.name = TableName(name);
+  options.dim = 4;
+  options.optimizer.learning_rate = 1;
+  options.initializer = {1, 1, 0};
+  options.max_rows = max_rows;
+  options.eviction = {.score = ScoreKind::kStep, .at = at, .to = to};
+  return options;
+}
+
+// Which keys have rows, and with which scores: the words of docs/semantics.md, as plain as can be.
+class Model {
+ public:
+  explicit Model(const TableOptions& options)
+      : kind_(options.eviction.score),
+        half_life_(options.eviction.half_life_steps),
+        most_(Share(options, options.eviction.at)),
+        least_(Share(options, options.eviction.to)) {}
+
+  std::map<std::uint64_t, std::uint64_t> scores;  // by key, the step that touched the row last
+  std::map<std::uint64_t, std::uint64_t> counts;  // by key, occurrences in pushes, halved
+  std::uint64_t steps = 0;
+  std::uint64_t evicted = 0;
+
+  // Gives the keys rows. Returns false if the batch has to be refused.
+  bool Insert(const std::vector<std::uint64_t>& keys) {
+    const std::set<std::uint64_t> own(keys.begin(), keys.end());
+    const auto added = static_cast<std::uint64_t>(
+        std::ranges::count_if(own, [&](std::uint64_t key) { return !scores.contains(key); }));
+    const std::uint64_t all = scores.size() + added;
+    std::vector<std::array<std::uint64_t, 4>> places;  // count, step, tie, key
+    if (added > 0 && all > most_) {
+      for (const auto& [key, score] : scores) {
+        if (!own.contains(key)) places.push_back({Count(key), Step(score), body::Mix64(key), key});
+      }
+      std::ranges::sort(places);
+      if (places.size() > all - least_) places.resize(all - least_);
+      if (places.empty() || all - places.size() > most_) return false;
+    }
+    for (const auto& place : places) {
+      scores.erase(place[3]);
+      counts.erase(place[3]);
+    }
+    evicted += places.size();
+    for (const std::uint64_t key : own) scores.try_emplace(key, steps + 1);
+    return true;
+  }
+  // Each of `times` ranks brings the keys.
+  bool Push(const std::vector<std::uint64_t>& keys, std::uint64_t times) {
+    if (!Insert(keys)) return false;
+    ++steps;
+    if (half_life_ > 0 && steps % half_life_ == 0) {
+      for (auto& [key, count] : counts) count /= 2;
+    }
+    for (const std::uint64_t key : keys) {
+      scores[key] = steps;
+      counts[key] += times;
+    }
+    return true;
+  }
+
+  std::vector<std::uint64_t> Keys() const {
+    std::vector<std::uint64_t> keys;
+    for (const auto& [key, score] : scores) keys.push_back(key);
+    return keys;
+  }
+
+ private:
+  static std::uint64_t Share(const TableOptions& options, float share) {
+    const auto millionths = static_cast<std::uint64_t>(std::llround(1e6 * static_cast<double>(share)));
+    return options.max_rows * millionths / 1'000'000;
+  }
+
+  // Return what orders a row at the next step.
+  std::uint64_t Count(std::uint64_t key) const {
+    if (kind_ == ScoreKind::kStep) return 0;
+    const bool halves = half_life_ > 0 && (steps + 1) % half_life_ == 0;
+    const auto count = counts.find(key);
+    // A row that no push has touched counts once. It was made for step steps + 1 at the latest.
+    if (count == counts.end()) return CountOfUntouched(scores.at(key));
+    return halves ? count->second / 2 : count->second;
+  }
+  std::uint64_t CountOfUntouched(std::uint64_t made) const {
+    return half_life_ > 0 && (steps + 1) / half_life_ > made / half_life_ ? 0 : 1;
+  }
+  std::uint64_t Step(std::uint64_t step) const { return kind_ == ScoreKind::kLfu ? 0 : step; }
+
+  const ScoreKind kind_;
+  const std::uint64_t half_life_;
+  const std::uint64_t most_;
+  const std::uint64_t least_;
+};
+
+class NoteOutcomes final : public EngineObserver {
+ public:
+  std::vector<Key> removed;  // on this rank
+
+  void OnTaken(const Request& /*request*/, TicketNumber /*ticket*/) override {}
+  void OnDecision(const EngineState& /*state*/, const Decision& /*decision*/) override {}
+  bool wants_outcomes() const override { return true; }
+  void OnOutcome(std::uint64_t /*round*/, const RoundOutcome& outcome) override {
+    for (const RoundOutcome::Removed& of_table : outcome.removed)
+      removed.insert(removed.end(), of_table.keys.begin(), of_table.keys.end());
+  }
+};
+
+class Eviction : public testing::Test {
+ protected:
+  Eviction() {
+    ranks_ = std::make_unique<RunningEngine>(place_, Ranks(), EngineOptions(), nullptr, &outcomes_);
+  }
+
+  static std::unique_ptr<Collective> Ranks() {
+    return LaunchedByMpi() ? MakeMpiCollective() : MakeSoloCollective();
+  }
+  // Every rank brings a part of these keys, each of whose rows gets a gradient of 1 from each.
+  std::future<Result<std::uint64_t>> Start(TableId table, StepId step,
+                                           const std::vector<std::uint64_t>& keys) {
+    const Collective& ranks = ranks_->collective();
+    step.parts = static_cast<std::uint32_t>(ranks.size());
+    step.part = static_cast<std::uint32_t>(Value(ranks.rank()));
+    return ranks_->StartPush(table, step, UnitBags(keys), std::vector<float>(keys.size() * 4, 1.0F));
+  }
+  Status Push(TableId table, std::uint64_t number, const std::vector<std::uint64_t>& keys) {
+    return Start(table, {.session = 7, .number = number}, keys).get().status();
+  }
+  // Of all ranks, ascending.
+  std::vector<std::uint64_t> KeysOf(TableId table) {
+    std::vector<std::uint64_t> all;
+    for (const Key key : ranks_->ListKeys(table)) all.push_back(Value(key));
+    return Ascending(std::move(all));
+  }
+  std::vector<std::uint64_t> Ascending(std::vector<std::uint64_t> mine) {
+    std::array<std::uint64_t, kMost> all{};
+    for (const std::uint64_t key : mine) ++all.at(key);
+    tests_->AllReduceSum(all);
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t key = 0; key < kMost; ++key) keys.insert(keys.end(), all[key], key);
+    return keys;
+  }
+  // Every rank looks the same keys up, in a round of its own or in one with others, before a rank goes on.
+  Status LookupOfAll(TableId table, const std::vector<std::uint64_t>& keys) {
+    const Status mine = ranks_->Lookup(table, UnitBags(keys)).status();
+    Ascending({});
+    return mine;
+  }
+  std::uint64_t size() const { return static_cast<std::uint64_t>(ranks_->collective().size()); }
+
+  static constexpr std::uint64_t kMost = 4096;
+  const std::unique_ptr<Collective> tests_ = Ranks();  // not the engine's
+  const EnginePlace place_{Ranks(), MakeCpuDevice(1)};
+  NoteOutcomes outcomes_;
+  std::unique_ptr<RunningEngine> ranks_;
+};
+
+TEST_F(Eviction, LetsTheRowsGoThatWereTouchedLongestAgo) {
+  const TableId table = ranks_->Create(Evicting("lru", 10, 1.0F, 0.8F));
+  for (std::uint64_t key = 0; key < 10; ++key) ASSERT_TRUE(Push(table, key + 1, {key}).ok());
+  ASSERT_TRUE(Push(table, 11, {0, 1}).ok());
+  EXPECT_EQ(ranks_->Summarize(table).evicted_rows, 0U) << "a full table is not too full";
+  ASSERT_TRUE(Push(table, 12, {2, 100}).ok());  // 2 was touched longest ago, but is the batch's
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{0, 1, 2, 6, 7, 8, 9, 100}));
+  EXPECT_EQ(ranks_->Summarize(table).evicted_rows, 3U);
+  const auto rows = ranks_->Lookup(table, UnitBags({2, 100, 3}), LookupMode::kEval);
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  EXPECT_EQ((*rows)[0], (*rows)[4] - static_cast<float>(size())) << "two steps of row 2, and one of row 100";
+  EXPECT_EQ((*rows)[8], 0.0F) << "key 3 has no row any more";
+  ASSERT_TRUE(Push(table, 13, {3}).ok());
+  const auto again = ranks_->Lookup(table, UnitBags({3, 100}), LookupMode::kEval);
+  EXPECT_EQ((*again)[0], (*again)[4]) << "row 3 began anew";
+}
+
+// A lookup touches no row, and the rows that it makes score as the next step would.
+TEST_F(Eviction, ComesOfLookupsThatMakeRowsToo) {
+  const TableId table = ranks_->Create(Evicting("lookups", 4, 1.0F, 0.75F));
+  for (std::uint64_t key = 1; key <= 3; ++key) ASSERT_TRUE(Push(table, key, {key}).ok());
+  ASSERT_TRUE(ranks_->Lookup(table, UnitBags({1, 2, 3, 4})).ok());
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  ASSERT_TRUE(Push(table, 4, {5}).ok());
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{3, 4, 5}));
+  ASSERT_TRUE(ranks_->Lookup(table, UnitBags({6, 7}), LookupMode::kEval).ok());
+  EXPECT_EQ(KeysOf(table).size(), 3U) << "EVAL makes none";
+}
+
+TEST_F(Eviction, OfOneTableHappensOnlyIfAllOfTheStepFits) {
+  const TableId one = ranks_->Create(Evicting("one", 8));
+  const TableId other = ranks_->Create(Evicting("other", 8));
+  const std::vector<std::uint64_t> all{0, 1, 2, 3, 4, 5, 6, 7};
+  ASSERT_TRUE(Push(one, 1, all).ok());
+  const Status alone = Push(one, 2, {10, 11, 12, 13, 14, 15, 16, 17, 18});
+  EXPECT_EQ(alone.reason(), Reason::kTableFull) << alone.message();
+  EXPECT_EQ(alone.code(), StatusCode::kResourceExhausted);
+  StepId step{.session = 7, .number = 3, .tables = 2};
+  auto first = Start(one, step, {10});
+  step.place = 1;
+  auto second = Start(other, step, {10, 11, 12, 13, 14, 15, 16, 17, 18});
+  EXPECT_FALSE(first.get().ok());
+  EXPECT_EQ(second.get().status().reason(), Reason::kTableFull);
+  EXPECT_EQ(KeysOf(one), all);
+  EXPECT_EQ(ranks_->Summarize(one).evicted_rows, 0U);
+  ASSERT_TRUE(Push(one, 4, {7, 8, 9, 10, 11, 12, 13, 14}).ok()) << "all of these fit, and nothing else does";
+  EXPECT_EQ(KeysOf(one), (std::vector<std::uint64_t>{7, 8, 9, 10, 11, 12, 13, 14}));
+}
+
+// Many rows of equal scores: the ties decide, over all ranks together.
+TEST_F(Eviction, FollowsTheModelThroughAnyBatches) {
+  constexpr std::uint64_t kSeed = 20261128;
+  RecordProperty("seed", std::to_string(kSeed));
+  std::mt19937_64 random(kSeed);
+  std::vector<TableOptions> tables{Evicting("narrow", 100, 1.0F, 0.99F), Evicting("wide", 300, 0.9F, 0.2F),
+                                   Evicting("tiny", 9, 1.0F, 0.5F)};
+  for (const ScoreKind kind : {ScoreKind::kLfu, ScoreKind::kStepLfu}) {
+    for (const std::uint64_t half_life : {0U, 4U}) {
+      const std::string name = std::string(ToString(kind)) + std::to_string(half_life);
+      tables.push_back(Evicting(name.c_str(), 150, 1.0F, 0.7F));
+      tables.back().eviction.score = kind;
+      tables.back().eviction.half_life_steps = half_life;
+    }
+  }
+  for (const TableOptions& options : tables) {
+    SCOPED_TRACE(options.name.str());
+    const TableId table = ranks_->Create(options);
+    Model model(options);
+    for (std::uint64_t number = 1; number <= 60; ++number) {
+      std::vector<std::uint64_t> keys(1 + random() % (options.max_rows / 2 + 2));
+      const std::uint64_t drift = number * 2;
+      for (std::uint64_t& key : keys) key = drift + random() % (options.max_rows * 2);
+      if (random() % 4 == 0) {
+        ASSERT_EQ(LookupOfAll(table, keys).ok(), model.Insert(keys)) << number;
+      } else {
+        ASSERT_EQ(Push(table, number, keys).ok(), model.Push(keys, size())) << number;
+      }
+      if (number % 10 == 0) {
+        ASSERT_EQ(KeysOf(table), model.Keys()) << number;
+      }
+    }
+    EXPECT_EQ(KeysOf(table), model.Keys());
+    EXPECT_EQ(ranks_->Summarize(table).evicted_rows, model.evicted);
+    EXPECT_GT(model.evicted, 2 * options.max_rows);
+  }
+}
+
+TEST_F(Eviction, TakesScoresFromAnImport) {
+  const TableId table = ranks_->Create(Evicting("import", 4, 1.0F, 0.75F));
+  const auto record = [](std::uint64_t score) {
+    std::vector<float> floats(6, 0.5F);
+    std::memcpy(&floats[4], &score, sizeof(score));
+    return floats;
+  };
+  std::vector<float> records;
+  for (const std::uint64_t score : {std::uint64_t{30}, std::uint64_t{10}, std::uint64_t{20}, kScoreOfNew}) {
+    const auto more = record(score);
+    records.insert(records.end(), more.begin(), more.end());
+  }
+  ASSERT_TRUE(ranks_->Import(table, {1, 2, 3, 4}, records, 15).ok());
+  ASSERT_TRUE(Push(table, 1, {5}).ok());
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{1, 3, 5})) << "2 has 10, and 4 has 16";
+  const RowRecords mine = ranks_->ReadRows(table, {Key{1}, Key{5}});
+  for (std::size_t row = 0; row < mine.keys.size(); ++row) {
+    EXPECT_EQ(ScoreOf(&mine.records[row * 6 + 4]), mine.keys[row] == Key{1} ? 30U : 16U);
+  }
+  Ascending({});  // no rank ends before the others have read their rows
+}
+
+TEST_F(Eviction, SaysWhichKeysItHasRemoved) {
+  const TableId table = ranks_->Create(Evicting("small", 8));
+  ASSERT_TRUE(Push(table, 1, {1, 2, 3, 4, 5}).ok());
+  std::array<std::uint64_t, 1> erased{ranks_->Erase(table, {2, 4, 4, 9})};
+  tests_->AllReduceSum(erased);
+  EXPECT_EQ(erased[0], 2U) << "every rank asks, and the first one's round finds the rows";
+  ranks_.reset();  // its thread has ended
+  const std::vector<std::uint64_t> removed = [&] {
+    std::vector<std::uint64_t> mine;
+    for (const Key key : outcomes_.removed) mine.push_back(Value(key));
+    return mine;
+  }();
+  EXPECT_EQ(Ascending(removed), (std::vector<std::uint64_t>{2, 4}));
+}
+
+}  // namespace
+}  // namespace slotwise::test

@@ -1,0 +1,115 @@
+"""Tables that evict: the same rows go on any number of ranks, and again when a killed server starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import slotwise
+from durable_training import SEED, Lives, State, state
+from numpy.typing import NDArray
+from slotwise import checkpoint_files
+from slotwise_cluster import Cluster, StartCluster
+
+DIM = 4
+MAX_ROWS = 200
+
+
+@pytest.fixture
+def lives(start_cluster: StartCluster, tmp_path: Path) -> Lives:
+    return Lives(start_cluster, tmp_path / "data")
+
+
+class Stream:
+    """Lookups, pushes, imports and erases of ids that drift, the same for a seed."""
+
+    def __init__(self) -> None:
+        self.random = np.random.default_rng(SEED)
+        self.at = 0
+
+    def begin(self, ps: slotwise.Client) -> None:
+        some = slotwise.Eviction(to=0.7)
+        counted = slotwise.Eviction("step_lfu", half_life_steps=20, to=0.7)
+        ps.create_table("adam", dim=DIM, optimizer=slotwise.Adam(0.1), max_rows=MAX_ROWS, eviction=counted)
+        ps.create_table("sgd", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=MAX_ROWS // 2, eviction=some)
+        ps.create_table("plain", dim=DIM, optimizer=slotwise.SGD(0.1))
+
+    def keys(self, count: int) -> NDArray[np.uint64]:
+        self.at += 3
+        drawn = self.random.zipf(1.3, (count, 1)).clip(max=2 * MAX_ROWS) + self.at
+        return drawn.astype(np.uint64)
+
+    def rows(self, count: int) -> NDArray[np.float32]:
+        return self.random.standard_normal((count, DIM)).astype(np.float32)
+
+    def run(self, ps: slotwise.Client, rounds: int) -> None:
+        for turn in range(rounds):
+            batches = {"adam": self.keys(60), "sgd": self.keys(30), "plain": self.keys(9)}
+            ps.lookup("adam", batches["adam"])
+            ps.push_many({table: (keys, None, self.rows(len(keys))) for table, keys in batches.items()})
+            ps.lookup_many({"sgd": (self.keys(40), None), "adam": (self.keys(40), None)})
+            if turn % 5 == 3:
+                ps.erase("sgd", self.keys(20))
+                imported = np.unique(self.keys(50))
+                ps.import_rows("adam", imported, self.rows(len(imported)))
+
+
+def evicted(ps: slotwise.Client) -> dict[str, int]:
+    return {table: ps.describe_table(table).evicted_rows for table in ("adam", "sgd", "plain")}
+
+
+def test_any_number_of_ranks_evicts_the_same_rows(start_cluster: StartCluster) -> None:
+    print("seed", SEED)
+    ends: list[tuple[State, dict[str, int]]] = []
+    for ranks in (1, 2, 3):
+        with start_cluster(ranks).connect() as ps:
+            stream = Stream()
+            stream.begin(ps)
+            stream.run(ps, 40)
+            ends.append((state(ps), evicted(ps)))
+            assert ps.describe_table("adam").rows <= MAX_ROWS
+    assert ends[0] == ends[1] == ends[2]
+    assert ends[0][1]["adam"] > MAX_ROWS and ends[0][1]["sgd"] > MAX_ROWS and ends[0][1]["plain"] == 0
+
+
+@pytest.mark.parametrize("ranks", [(1, 1), (1, 2), (3, 1), (2, 3)])
+def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple[int, int]) -> None:
+    print("seed", SEED)
+    stream = Stream()
+    with lives.live(ranks[0]) as ps:
+        stream.begin(ps)
+        stream.run(ps, 30)
+        before = state(ps)
+    with lives.live(ranks[1]) as ps:
+        assert state(ps) == before
+        stream.run(ps, 10)
+        after = state(ps)
+    with lives.live(ranks[0], end=Cluster.stop) as ps:
+        assert state(ps) == after
+
+
+def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
+    print("seed", SEED)
+    stream = Stream()
+    with lives.live(2, "NONE") as ps:
+        stream.begin(ps)
+        stream.run(ps, 10)
+        ps.save()
+        stream.run(ps, 5)
+        delta = ps.save()
+        before = state(ps)
+        rows = {row.tobytes() for chunk in ps.export_rows("adam", with_state=True) for row in joined(chunk)}
+        table = checkpoint_files.open(lives.data / "checkpoints" / delta.id)["adam"]
+        assert {row.tobytes() for row in joined(table.read())} == rows
+        assert (table.read().scores % 2**36).max() <= before["adam"][1] + 1, "the steps in them"
+        assert len(np.unique(table.read().scores)) > 1
+    with lives.live(1, "NONE", end=Cluster.stop) as ps:
+        assert state(ps) == before, "the scores are in the digest"
+
+
+def joined(rows: slotwise.Rows) -> NDArray[np.uint8]:
+    """Returns the bytes of each row: key, values and state."""
+    assert rows.state is not None
+    parts = [rows.keys[:, None].view(np.uint8), rows.values.view(np.uint8), rows.state.view(np.uint8)]
+    return np.concatenate(parts, axis=1)
