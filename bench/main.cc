@@ -20,8 +20,8 @@ namespace slotwise::bench {
 namespace {
 
 // The subcommands, in the order of --help.
-constexpr std::array kSubcommands{&AddTable,  &AddEmbedding, &AddRounds,  &AddRpc,
-                                  &AddClient, &AddTables,    &AddJournal, &AddCheckpoint};
+constexpr std::array kSubcommands{&AddTable,  &AddEmbedding, &AddRounds,  &AddRpc,       &AddClient,
+                                  &AddTables, &AddLiving,    &AddJournal, &AddCheckpoint};
 
 void RunOn(Collective& collective, const Subcommand& subcommand) {
   const Report report = subcommand.run(collective);

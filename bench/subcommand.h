@@ -28,6 +28,7 @@ Subcommand AddRounds(CLI::App& parent);
 Subcommand AddRpc(CLI::App& parent);
 Subcommand AddClient(CLI::App& parent);
 Subcommand AddTables(CLI::App& parent);
+Subcommand AddLiving(CLI::App& parent);
 Subcommand AddJournal(CLI::App& parent);
 Subcommand AddCheckpoint(CLI::App& parent);
 

@@ -54,6 +54,15 @@ def report_of(tmp_path: Path, *arguments: str, ranks: int | None = None) -> Any:
     return report
 
 
+@pytest.mark.parametrize("score", ["step", "step_lfu"])
+def test_living_reports_churn_evictions_and_what_scores_cost(tmp_path: Path, score: str) -> None:
+    sizes = ("--rows", "20000", "--dim", "4", "--batch", "500")
+    report = report_of(tmp_path, "living", *sizes, "--score", score)
+    names = [result["name"] for result in report["results"]]
+    assert names == ["churn, 1 % new", "an eviction", "churn, all new", "lookup", "step, SGD"]
+    assert [peer["name"] for peer in report["results"][-1]["peers"]] == ["without scores"]
+
+
 @pytest.mark.parametrize("ranks", [None, 2])
 @pytest.mark.parametrize("alpha", ["0", "1.1"])
 def test_embedding_reports_lookup_and_step(tmp_path: Path, ranks: int | None, alpha: str) -> None:
