@@ -173,6 +173,8 @@ std::optional<Damage> DamageJournal(Random& random, SimFiles& files, std::uint64
   std::size_t used = damage.bytes.size();  // what lies behind is space that was taken ahead
   while (used > 0 && damage.bytes[used - 1] == std::byte{0}) --used;
   if (used == 0) return std::nullopt;
+  // A checksum of random bytes may end with zeros, and a seed has to be the same every time.
+  used = std::min((used + 7) / 8 * 8, damage.bytes.size());
   std::vector<std::byte> bytes = damage.bytes;
   bool reads_on = false;  // something is left behind the damage
   std::size_t at = 0;
