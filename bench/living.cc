@@ -139,7 +139,7 @@ void CheckEviction(FullTable& table, const LivingOptions& o) {
     const std::vector<bool> have = table.Have(of_step);
     const EvictionOrder order = EvictionOrder::Of(options, step);
     for (std::size_t i = 0; i < of_step.size(); ++i) {
-      const EvictionPlace place{order.NumberOf(order.OfNew()), body::Mix64(Value(of_step[i]))};
+      const EvictionPlace place{order.NumberOf(order.OfNew()), body::TieOf(Value(of_step[i]))};
       Must(have[i] == (last < place), "wrong result: other rows went than those with the lowest places");
     }
   }

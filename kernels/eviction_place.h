@@ -31,7 +31,7 @@ struct OccurrenceScore {
   }
 };
 
-// How a table's rows are ordered at its step `now`.
+// EvictionOrder says how a table's rows are ordered at its step `now`.
 struct EvictionOrder {
   ScoreKind score = ScoreKind::kNone;
   std::uint64_t half_life = 0;  // steps; 0: counts are never halved
@@ -69,7 +69,7 @@ struct EvictionOrder {
   }
 };
 
-// Rows go by ascending score, and rows of equal score by ascending tie: Mix64 of the key (docs/semantics.md).
+// Rows go by ascending score, and rows of equal score by ascending tie: TieOf the key (docs/semantics.md).
 struct EvictionPlace {
   std::uint64_t score = 0;  // EvictionOrder::NumberOf; below kScoreBound
   std::uint64_t tie = 0;

@@ -469,7 +469,10 @@ inline std::uint64_t RowsOfShare(std::uint64_t max_rows, float share) {
 }
 
 // A row's score is 64 bits, which a record has as the bits of two floats behind the optimizer's state.
-constexpr std::uint32_t ScoreFloats(const TableOptions& options) { return options.has_scores() ? 2 : 0; }
+inline constexpr std::uint32_t kScoreFloats = 2;
+constexpr std::uint32_t ScoreFloats(const TableOptions& options) {
+  return options.has_scores() ? kScoreFloats : 0;
+}
 
 // Returns how many floats a row's record has behind its values: the optimizer's state and the score.
 constexpr std::uint32_t FloatsBehindValues(const TableOptions& options) {
@@ -491,7 +494,7 @@ constexpr std::uint32_t SquaresBegin(OptimizerKind kind, std::uint32_t dim) {
   return begin;
 }
 
-// Where the parts of a row's record begin: its sums or means of squares, then its score. `all` is its length.
+// RecordColumns says where a record's sums or means of squares begin, and its score. `all` is its length.
 struct RecordColumns {
   std::uint32_t squares = 0;
   std::uint32_t score = 0;

@@ -1,5 +1,5 @@
 // These bodies find the rows that an eviction removes. A row's place in the order of eviction is 128 bits:
-// the number of its score, and then Mix64 of its key, which breaks ties alike on every rank and backend. The
+// the number of its score, and then TieOf its key, which breaks ties alike on every rank and backend. The
 // last place to go is found digit by digit, from the highest bit on: each launch counts the rows whose places
 // begin with what is known, by the digit that comes next.
 #ifndef SLOTWISE_KERNELS_BODY_EVICTION_H_
@@ -18,7 +18,7 @@ namespace slotwise::body {
 
 // REQUIRES: the row has a score.
 SLOTWISE_HD constexpr EvictionPlace PlaceOf(const EvictionOrder& order, const ScoredKey& row) {
-  return {order.NumberOf(row.score & ~kProtected), Mix64(row.key)};
+  return {order.NumberOf(row.score & ~kProtected), TieOf(row.key)};
 }
 
 // Returns the digit that follows the prefix in a row's place, or kDigits if the row is protected, or its

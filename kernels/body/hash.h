@@ -23,6 +23,10 @@ SLOTWISE_HD constexpr std::uint64_t Mix64(std::uint64_t x) {
   return x;
 }
 
+// Returns a number that breaks ties between keys. Mix64 alone says who owns a key, so that ties would empty
+// one rank after the other.
+SLOTWISE_HD constexpr std::uint64_t TieOf(std::uint64_t key) { return Mix64(Mix64(key)); }
+
 // Returns the key's bucket, in [0, kBuckets).
 SLOTWISE_HD constexpr std::uint32_t Bucket(Key key) {
   return static_cast<std::uint32_t>(Mix64(Value(key)) >> 52);

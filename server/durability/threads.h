@@ -41,7 +41,7 @@ class Threads {
   // makes `holds` true does so under the same mutex and notifies `changed`.
   virtual void Wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                     const std::function<bool()>& holds) = 0;
-  // Waits likewise, `longest` at most. Returns the time that is left, or nothing if `longest` passed first.
+  // Waits so too, `longest` at most. Returns the time that is left, or nothing if `longest` passed first.
   virtual std::optional<std::chrono::milliseconds> WaitFor(std::condition_variable& changed,
                                                            std::unique_lock<std::mutex>& lock,
                                                            const std::function<bool()>& holds,

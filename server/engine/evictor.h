@@ -24,7 +24,7 @@
 
 namespace slotwise {
 
-// What one batch evicted from a table. Everything but `spared` is alike on every rank.
+// Eviction says what one batch evicted from a table. All but `spared` is alike on every rank.
 struct Eviction {
   TableId table{0};
   EvictionPlace last;       // all rows up to this place went, except those of the batch's keys
@@ -79,7 +79,7 @@ class Evictor {
                        std::vector<Key>* removed);
 
  private:
-  // What this rank is to erase.
+  // Has what this rank is to erase.
   struct Planned {
     std::optional<ErasableBatch> batch;
     EvictedSums mine;

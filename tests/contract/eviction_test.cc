@@ -77,6 +77,7 @@ class Eviction : public ContractTest {
   }
   Scores ScoresNow() const { return ScoresOf(*shard_); }
 
+  static std::uint64_t Tie(std::uint64_t key) { return body::Mix64(body::Mix64(key)); }
   EvictionOrder Order() const { return EvictionOrder::Of(options_, now_); }
   // Returns what orders a row, by the words of docs/semantics.md.
   std::uint64_t NumberOf(std::uint64_t score) const {
@@ -107,8 +108,7 @@ class Eviction : public ContractTest {
     const Scores before = ScoresNow();
     std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> places;
     for (const auto& [key, score] : before) {
-      if (std::ranges::find(spared, key) == spared.end())
-        places.emplace_back(NumberOf(score), body::Mix64(key), key);
+      if (std::ranges::find(spared, key) == spared.end()) places.emplace_back(NumberOf(score), Tie(key), key);
     }
     std::ranges::sort(places);
     ASSERT_LE(count, places.size());
@@ -131,7 +131,7 @@ class Eviction : public ContractTest {
     }
     std::set<std::uint64_t> spared_up_to;
     for (const std::uint64_t key : spared) {
-      if (before.contains(key) && !(*last < EvictionPlace{NumberOf(before.at(key)), body::Mix64(key)}))
+      if (before.contains(key) && !(*last < EvictionPlace{NumberOf(before.at(key)), Tie(key)}))
         spared_up_to.insert(key);
     }
     std::set<std::uint64_t> said;
@@ -208,8 +208,8 @@ TEST_P(Eviction, ScoresCountOccurrencesInPushes) {
   }
 }
 
-// Of a row that was counted long ago and one that was counted less since, half-lives decide; a row that no
-// push has touched counts as once.
+// Half-lives decide between a row that was counted long ago and one that was counted less since. A row that
+// no push has touched counts as once.
 TEST_P(Eviction, ByCountsTakesTheLeastCountedNow) {
   Make(OptimizerKind::kSgd, 1 << 20, ScoreKind::kStepLfu, 10);
   Import({{1, 16 * kCount + 5}, {2, 3 * kCount + 31}, {3, 2 * kCount + 31}, {4, 33}, {5, kCount + 30}}, 0);

@@ -34,7 +34,7 @@ TableOptions Evicting(const char* name, std::uint64_t max_rows, float at = 1.0F,
   return options;
 }
 
-// Which keys have rows, and with which scores: the words of docs/semantics.md, as plain as can be.
+// Model knows which keys have rows, and with which scores, by the words of docs/semantics.md.
 class Model {
  public:
   explicit Model(const TableOptions& options)
@@ -57,7 +57,8 @@ class Model {
     std::vector<std::array<std::uint64_t, 4>> places;  // count, step, tie, key
     if (added > 0 && all > most_) {
       for (const auto& [key, score] : scores) {
-        if (!own.contains(key)) places.push_back({Count(key), Step(score), body::Mix64(key), key});
+        if (!own.contains(key))
+          places.push_back({Count(key), Step(score), body::Mix64(body::Mix64(key)), key});
       }
       std::ranges::sort(places);
       if (places.size() > all - least_) places.resize(all - least_);
@@ -263,6 +264,36 @@ TEST_F(Eviction, FollowsTheModelThroughAnyBatches) {
     EXPECT_EQ(KeysOf(table), model.Keys());
     EXPECT_EQ(ranks_->Summarize(table).evicted_rows, model.evicted);
     EXPECT_GT(model.evicted, 2 * options.max_rows);
+  }
+}
+
+// Rows of equal scores go alike on all ranks: the order of ties has nothing to do with the keys' owners. Else
+// a rank would fill up to limits.max_rank_percent, and refuse new keys for ever.
+TEST_F(Eviction, OfTiesLeavesTheRanksEven) {
+  constexpr std::uint64_t kMaxRows = 8000;
+  for (const ScoreKind kind : {ScoreKind::kLfu, ScoreKind::kStep}) {
+    SCOPED_TRACE(ToString(kind));
+    TableOptions options = Evicting(kind == ScoreKind::kLfu ? "ties" : "one_step", kMaxRows);
+    options.eviction.score = kind;
+    const TableId table = ranks_->Create(options);
+    std::uint64_t next = 1;
+    const auto fresh = [&](std::uint64_t count) {
+      std::vector<std::uint64_t> keys(count);
+      for (std::uint64_t& key : keys) key = next++;
+      return keys;
+    };
+    // By step, the rows of one lookup tie.
+    if (kind == ScoreKind::kStep) {
+      ASSERT_TRUE(LookupOfAll(table, fresh(kMaxRows)).ok());
+    }
+    for (std::uint64_t number = 1; number <= 60; ++number) {
+      const Status pushed = Push(table, number, fresh(kind == ScoreKind::kStep ? 100 : 400));
+      ASSERT_TRUE(pushed.ok()) << number << ": " << pushed.message();
+    }
+    for (const ShardUsage& shard : ranks_->Summarize(table).shards) {
+      EXPECT_GT(shard.rows * size() * 10, kMaxRows * 8);
+      EXPECT_LT(shard.rows * size() * 10, kMaxRows * 12);
+    }
   }
 }
 

@@ -71,7 +71,7 @@ class Scheduler {
   void Yield(int rank, const char* where);
   // Lets the rank wait until `ready()` holds or `deadline` has come. Throws RankEnded.
   void Await(int rank, std::string where, std::function<bool()> ready, Time deadline = kNever);
-  // Lets the rank wait likewise, for code that cannot throw. Returns false where Await throws.
+  // Lets the rank wait as well, for code that cannot throw. Returns false where Await throws.
   bool AwaitQuietly(int rank, std::string where, std::function<bool()> ready) noexcept;
 
   Time now() const { return now_; }

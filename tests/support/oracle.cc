@@ -223,7 +223,7 @@ std::vector<std::uint64_t> Oracle::RowsToEvict(const Batch& batch, std::uint64_t
   for (const Key key : batch.keys) own.insert(Value(key));
   std::vector<std::array<std::uint64_t, 3>> places;  // score, tie, key
   for (const auto& [key, row] : rows_) {
-    if (!own.contains(key)) places.push_back({OrderOf(row), OracleMix64(key), key});
+    if (!own.contains(key)) places.push_back({OrderOf(row), OracleMix64(OracleMix64(key)), key});
   }
   std::ranges::sort(places);
   const std::uint64_t count = rows_.size() + absent - MostRows(options_.eviction.to);

@@ -79,7 +79,7 @@ struct Lookup {
   static constexpr bool kOverlaps = true;
 
   static void Run(RoundContext& context, const Round& round);
-  // What a lookup of a table inserted on this rank.
+  // Has what a lookup of a table inserted on this rank.
   struct Inserted {
     TableId table{0};
     std::vector<Key> keys;

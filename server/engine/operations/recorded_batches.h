@@ -73,7 +73,7 @@ struct RecordedBatches {
 // Returns whether the step has its own learning rate for some table, so that the record has rates.
 bool BringsRates(const Round& round);
 
-// What a record has beside a round's batches.
+// Has what a record holds beside a round's batches.
 struct RecordedBeside {
   bool with_state = false;                   // of an import
   bool with_rates = false;                   // of a push: each share says whether it has a rate, and which
