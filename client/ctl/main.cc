@@ -198,10 +198,11 @@ void Commands::AddCreate() {
   create->add_option("--optimizer", options.optimizer,
                      "sgd (default), adagrad, ..., or as 'adam { beta1: 0.8 }'");
   create->add_option("--initializer", options.initializer, "as 'uniform { low: -0.1 high: 0.1 }'");
-  create->add_option(
-      "--eviction", options.eviction,
-      "step, lfu or step_lfu, or as 'lfu { half_life_steps: 1000 at: 1 to: 0.9 }': a full table "
-      "evicts rows (it refuses new keys)");
+  create
+      ->add_option("--eviction", options.eviction,
+                   "step, lfu or step_lfu, or as 'lfu { half_life_steps: 1000 at: 1 to: 0.9 }': a full table "
+                   "evicts rows (it refuses new keys)")
+      ->check([](const std::string& text) { return text.empty() ? "needs a score" : std::string(); });
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
   ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
     std::string flag = "--" + std::string(option.name);

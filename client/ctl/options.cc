@@ -91,7 +91,10 @@ Status SetEviction(const std::string& text, v1::TableOptions& options) {
   if (!v1::Score_Parse(value, &score) || score == v1::SCORE_UNSPECIFIED)
     return NoSuch("--eviction", text.substr(0, end), {"step", "lfu", "step_lfu"});
   options.mutable_eviction()->set_score(score);
-  return Merge("eviction " + AsMessage(text.substr(end)), "--eviction", options);
+  Status merged = Merge("eviction " + AsMessage(text.substr(end)), "--eviction", options);
+  if (merged.ok() && options.eviction().score() != score)
+    return InvalidArgument("--eviction: the text names two scores: " + text);
+  return merged;
 }
 
 }  // namespace

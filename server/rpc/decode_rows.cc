@@ -164,6 +164,10 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   // Scores may be left out, if there is other state.
   const bool without_scores = of_optimizer > 0 && state.bytes == rows * of_optimizer * sizeof(float);
   const std::uint32_t columns = without_scores ? of_optimizer : state_size;
+  if (!options.has_scores() && state.bytes == rows * (state_size + kScoreFloats) * sizeof(float)) {
+    return InvalidArgument("state ends with scores, and table " + options.name.str() +
+                           " keeps none, because it does not evict");
+  }
   if (Status status = CheckSize("state", state, rows, columns); !status.ok()) return status;
   if (Status status = CheckState(state.values.span(), columns, options); !status.ok()) return status;
   request.batch.values =

@@ -75,6 +75,8 @@ TEST(OptionsOf, HasAnEvictionByItsScore) {
             (EvictionOptions{.score = ScoreKind::kStep, .at = 0.9F, .to = 0.5F}));
   EXPECT_EQ(eviction("step_lfu { half_life_steps: 9 }")->eviction,
             (EvictionOptions{.score = ScoreKind::kStepLfu, .half_life_steps = 9}));
+  EXPECT_EQ(eviction("lfu { score: SCORE_STEP }").status().message(),
+            "--eviction: the text names two scores: lfu { score: SCORE_STEP }");
   EXPECT_EQ(eviction("lru").status().message(),
             "--eviction: there is no \"lru\": must be step, lfu or step_lfu");
   EXPECT_EQ(eviction("unspecified").status().message(),

@@ -200,6 +200,11 @@ def test_exit_codes_tell_usage_from_refusal() -> None:
     assert "UNAVAILABLE" in run("tables", "--server", no_server, "--timeout", "0.3").stderr
 
 
+def test_an_eviction_without_a_score_is_refused() -> None:
+    ended = run("create", "ads", "--dim", "1", "--eviction", "")
+    assert ended.returncode == 2 and ended.stderr.startswith("--eviction: needs a score"), ended
+
+
 def without_tables(cluster: Cluster) -> slotwise.Client:
     """A client of a server whose tables are gone."""
     for table in cluster.tables():

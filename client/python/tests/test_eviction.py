@@ -43,6 +43,18 @@ def test_rows_go_that_no_push_touched_for_longest(real_ps: slotwise.Client) -> N
     assert described.evicted_rows == 5 and described.rows == 4 and described.options.eviction == EVICTION
 
 
+def test_a_table_that_keeps_no_scores_says_so(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8, eviction=EVICTION)
+    real_ps.push("ads", [1], None, ones(1))
+    rows = joined(list(real_ps.export_rows("ads", with_state=True)))
+    real_ps.drop_table("ads")
+    make(real_ps, 8)
+    with pytest.raises(slotwise.InvalidArgument, match="state ends with scores, and table ads keeps none"):
+        real_ps.import_rows("ads", rows.keys, rows.values, rows.state)
+    assert rows.state is not None
+    real_ps.import_rows("ads", rows.keys, rows.values, rows.state[:, :-2])
+
+
 def test_rows_go_whose_keys_occurred_least_often_in_pushes(real_ps: slotwise.Client) -> None:
     counted = slotwise.Eviction("lfu", half_life_steps=4, to=0.5)
     make(real_ps, 4, eviction=counted)
