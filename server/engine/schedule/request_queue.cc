@@ -207,7 +207,7 @@ bool RequestQueue::AwaitNews(std::chrono::microseconds most) {
 
 bool RequestQueue::HasNews() const {
   const std::scoped_lock lock(mutex_);
-  return !requests_.empty() || closing_is_news_ || nudged_ || nudged_locally_;
+  return !requests_.empty() || closing_is_news_ || nudged_;
 }
 
 void RequestQueue::TellNews() {

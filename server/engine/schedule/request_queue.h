@@ -101,7 +101,7 @@ class RequestQueue {
   // Waits until there are requests to take, or Close (for the first time) or Nudge was called since the last
   // Take, and returns true then. Returns false after `most`, or after a NudgeLocally.
   bool AwaitNews(std::chrono::microseconds most);
-  // Returns whether AwaitNews would return at once.
+  // Returns whether AwaitNews would return true at once.
   bool HasNews() const;
 
   // From now on, calls `ring`, on any thread, whenever AwaitNews may return, for a thread that waits by other
