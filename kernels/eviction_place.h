@@ -36,10 +36,12 @@ struct EvictionOrder {
   ScoreKind score = ScoreKind::kNone;
   std::uint64_t half_life = 0;  // steps; 0: counts are never halved
   std::uint64_t now = 0;
+  bool by_step = false;  // whatever the scores are, rows go by the step in which they were touched last
 
   static constexpr EvictionOrder Of(const TableOptions& options, std::uint64_t now) {
-    return {options.eviction.score, options.eviction.half_life_steps, now};
+    return {options.score(), options.eviction.half_life_steps, now};
   }
+  constexpr EvictionOrder ByStep() const { return {score, half_life, now, true}; }
 
   // Returns the score of a row that is new at `now`. No push has touched it.
   SLOTWISE_HD constexpr std::uint64_t OfNew() const {
@@ -56,6 +58,7 @@ struct EvictionOrder {
   SLOTWISE_HD constexpr std::uint64_t NumberOf(std::uint64_t of_row) const {
     if (!CountsOccurrences(score)) return of_row;
     OccurrenceScore row = OccurrenceScore::Of(of_row);
+    if (by_step) return row.step;
     if (row.count == 0) row.count = 1;
     return OccurrenceScore{Halved(row), score == ScoreKind::kStepLfu ? row.step : 0}.bits();
   }

@@ -201,7 +201,7 @@ class RowUpdates {
 
   explicit RowUpdates(const TableOptions& options)
       : optimizer_(options.optimizer),
-        eviction_(options.eviction),
+        order_(EvictionOrder::Of(options, 0)),
         combiner_(options.combiner),
         dim_(options.dim) {}
 
@@ -303,14 +303,15 @@ class RowUpdates {
           body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
     });
     if (rows.scored != nullptr) {
-      const EvictionOrder order{eviction_.score, eviction_.half_life_steps, scalars.step};
+      EvictionOrder order = order_;
+      order.now = scalars.step;
       B::ForEach(queue, segments.segments, body::TouchRows{segments, rows.scored, order});
     }
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
   const OptimizerOptions optimizer_;
-  const EvictionOptions eviction_;
+  const EvictionOrder order_;  // at no step
   const Combiner combiner_;
   const std::uint32_t dim_;
   RowGroups<B> groups_;

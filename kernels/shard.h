@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -145,15 +146,13 @@ class Shard {
 
   // An eviction, in a table that keeps scores: the rows that have the first places in the order of eviction
   // are removed, but for the rows of a batch, which are protected. The calls come in this order: Protect
-  // of the prepared batch, CountPlaces again and again, ProtectedUpTo, PrepareEvict, ReserveBehind,
-  // EndProtection, ErasableBatch::Erase.
+  // of the prepared batch, CountPlaces from the empty prefix on, PrepareEvict, EndProtection, ReserveBehind,
+  // ErasableBatch::Erase.
   //
   // Counts the unprotected rows whose places in `order`, the same in all these calls, begin with `prefix`, by
   // the digit of the place that comes next: counts[PlacePrefix::kDigits]. Waits. Throws std::bad_alloc.
   virtual void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
                            std::span<std::uint64_t> counts) = 0;
-  // Returns the keys of protected rows whose places are not behind `last`. Waits. Throws std::bad_alloc.
-  virtual std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) = 0;
   // Prepares the unprotected rows whose places are not behind `last`, as PrepareErase prepares keys. Sets
   // `sums` to those of the rows. Waits. RESOURCE_EXHAUSTED: no memory.
   Result<ErasableBatch> PrepareEvict(const EvictionOrder& order, const EvictionPlace& last,
@@ -166,8 +165,10 @@ class Shard {
   // Makes sure that there will be memory for rows of `more` new keys once `evicted` rows are erased.
   // RESOURCE_EXHAUSTED: there is none.
   virtual Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) = 0;
-  // Ends the protection of all rows.
-  virtual void EndProtection() = 0;
+  // Ends the protection of all rows. Returns the keys of those whose places are not behind `last`, in no
+  // order; without `last`, none. Waits. With `last`, throws std::bad_alloc after the protection has ended.
+  virtual std::vector<Key> EndProtection(const EvictionOrder& order,
+                                         const std::optional<EvictionPlace>& last) = 0;
 
   // Returns the sums over this shard's rows. Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;

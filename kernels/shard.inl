@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -104,9 +105,6 @@ class ShardOn final : public Shard, private ShardBatch {
                    std::span<std::uint64_t> counts) override {
     eviction_.Count(queue_, store_, order, prefix, counts);
   }
-  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
-    return eviction_.ProtectedUpTo(queue_, store_, order, last);
-  }
   Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
     try {
       store_.ReserveBehind(queue_, evicted, more);
@@ -116,7 +114,10 @@ class ShardOn final : public Shard, private ShardBatch {
                                std::to_string(evicted) + " evicted ones");
     }
   }
-  void EndProtection() override { eviction_.EndProtection(queue_, store_); }
+  std::vector<Key> EndProtection(const EvictionOrder& order,
+                                 const std::optional<EvictionPlace>& last) override {
+    return eviction_.EndProtection(queue_, store_, order, last);
+  }
 
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
   ShardUsage Usage() const override {
@@ -200,7 +201,7 @@ class ShardOn final : public Shard, private ShardBatch {
     if (removed != nullptr) removed->reserve(removed->size() + batch_.kept().size);
     SaveBeforeChange();
     const std::uint64_t erased = store_.Erase(queue_, batch_.kept().keys, batch_.kept().size, removed);
-    eviction_.FreeScratch();
+    eviction_.FreeLongLists();
     return erased;
   }
 

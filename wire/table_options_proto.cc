@@ -160,7 +160,7 @@ v1::TableOptions ToProto(const TableOptions& options) {
   v1::TableOptions wire;
   wire.set_name(options.name.str());
   ForEachOption(options, OptionWriter(wire));
-  if (options.has_scores()) ForEachOption(options.eviction, OptionWriter(*wire.mutable_eviction()));
+  if (options.evicts()) ForEachOption(options.eviction, OptionWriter(*wire.mutable_eviction()));
   ForEachOption(options.optimizer, OptionWriter(*wire.mutable_optimizer()));
   const ScheduleOptions& schedule = options.optimizer.schedule;
   if (schedule != ScheduleOptions{})

@@ -166,7 +166,8 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .rounds = {.all_bags = reply.rounds().all_bags(), .owned_bags = reply.rounds().owned_bags()},
       .base_learning_rate = reply.base_learning_rate(),
       .generation = reply.lineage(),
-      .evicted_rows = reply.evicted_rows()};
+      .evicted_rows = reply.evicted_rows(),
+      .expired_rows = reply.expired_rows()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }
@@ -187,6 +188,26 @@ Status Client::SetLearningRate(std::string_view table, float learning_rate, cons
   request.set_learning_rate(learning_rate);
   v1::SetLearningRateReply reply;
   return impl_->Ask(call, "SetLearningRate", request, reply);
+}
+
+Result<std::uint64_t> Client::EvictRows(std::string_view table, const RowsToEvict& rows,
+                                        const CallOptions& call) {
+  v1::EvictRowsRequest request;
+  request.set_table(std::string(table));
+  switch (rows.which) {
+    case RowsToEvict::Which::kAllBut:
+      request.set_keep_rows(rows.number);
+      break;
+    case RowsToEvict::Which::kBelow:
+      request.set_below_score(rows.number);
+      break;
+    case RowsToEvict::Which::kExpired:
+      request.set_expired(true);
+      break;
+  }
+  v1::EvictRowsReply reply;
+  if (Status status = impl_->Ask(call, "EvictRows", request, reply); !status.ok()) return status;
+  return reply.rows();
 }
 
 Result<ServerTopology> Client::Topology(const CallOptions& call) {

@@ -41,8 +41,17 @@ std::string EvictionText(const TableOptions& options) {
   const EvictionOptions& eviction = options.eviction;
   std::string by(ToString(eviction.score));
   if (eviction.half_life_steps > 0) by += ", halved every " + Counted(eviction.half_life_steps, "step") + ",";
-  return "evicts by " + by + " at " + FloatText(eviction.at) + " of " + CountText(options.max_rows) +
-         " rows, to " + FloatText(eviction.to);
+  return "evicts by " + by + " above " + RowsText(RowsOfShare(options.max_rows, eviction.at)) + ", to " +
+         CountText(RowsOfShare(options.max_rows, eviction.to));
+}
+
+// "100 steps", "3,600 s", or "100 steps or 3,600 s".
+std::string TimeToLiveText(const TableOptions& options) {
+  std::string text;
+  if (options.ttl_steps > 0) text = Counted(options.ttl_steps, "step");
+  if (options.ttl_steps > 0 && options.ttl_seconds > 0) text += " or ";
+  if (options.ttl_seconds > 0) text += CountText(options.ttl_seconds) + " s";
+  return text;
 }
 
 }  // namespace
@@ -131,6 +140,7 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                {"base_learning_rate", FloatJson(info->base_learning_rate)},
                {"rows", info->rows()},
                {"evicted_rows", info->evicted_rows},
+               {"expired_rows", info->expired_rows},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},
       .text = {}};
@@ -145,8 +155,12 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                 std::to_string(options.slots) + ", " + std::string(ToString(options.combiner)) + ", " +
                 std::string(ToString(options.optimizer.kind)) + "\n" + RowsText(info->rows()) + ", " +
                 CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n";
-  if (options.has_scores())
-    answer.text += EvictionText(options) + "; " + RowsText(info->evicted_rows) + " evicted\n";
+  if (options.evicts()) answer.text += EvictionText(options) + "; ";
+  if (options.expires()) {
+    answer.text += "rows expire " + TimeToLiveText(options) + " after a push touched them; " +
+                   RowsText(info->expired_rows) + " expired, ";
+  }
+  if (options.has_scores()) answer.text += RowsText(info->evicted_rows) + " evicted\n";
   if (info->shards.size() > 1) {
     answer.text += "all bags travelled in " + Counted(info->rounds.all_bags, "round") +
                    ", owned ones alone in " + Counted(info->rounds.owned_bags, "round") + "\n";
@@ -167,6 +181,13 @@ Result<Answer> SetRate(Client& client, const std::string& table, float learning_
   if (Status status = client.SetLearningRate(table, learning_rate); !status.ok()) return status;
   return Answer{.json = {{"learning_rate", FloatJson(learning_rate)}},
                 .text = table + " learns at " + FloatText(learning_rate) + " from its next step on\n"};
+}
+
+Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict& rows) {
+  const auto evicted = client.EvictRows(table, rows);
+  if (!evicted.ok()) return evicted.status();
+  return Answer{.json = {{"evicted_rows", *evicted}},
+                .text = RowsText(*evicted) + " of " + table + " went\n"};
 }
 
 Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state) {

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -43,6 +44,7 @@ struct Flags {
   bool without_state = false;
   bool missing_ok = false;
   float learning_rate = 0;
+  slotwise::RowsToEvict evict;  // those that have expired, unless a flag says others
   std::string checkpoint;
   std::vector<std::string> tables;
   bool delta = false;
@@ -68,11 +70,16 @@ CLI::Validator Seconds(double least, double most) {
   return {check, "SECONDS"};
 }
 
-// Refuses a negative number, which the parser would read as one near 2^64.
-CLI::Validator NotBelowZero() {
+// Refuses numbers that the parser would take for others: -1 as one near 2^64, 2^64 as 2^64 - 1, 010 as 8.
+CLI::Validator WholeNumber() {
   const auto check = [](const std::string& text) -> std::string {
     const auto first = text.find_first_not_of(" \t\n\v\f\r");
-    return first != std::string::npos && text[first] == '-' ? text + " is below 0" : "";
+    if (first == std::string::npos) return "";
+    if (text[first] == '-') return text + " is below 0";
+    if (text[first] == '0' && text.size() > first + 1) return text + " begins with 0: numbers are decimal";
+    std::uint64_t number = 0;
+    const auto read = std::from_chars(text.data() + first, text.data() + text.size(), number);
+    return read.ec == std::errc::result_out_of_range ? text + " is above 2^64 - 1" : "";
   };
   return {check, ""};
 }
@@ -136,6 +143,7 @@ class Commands {
   void AddStats();
   void AddTables();
   void AddCreate();
+  void AddEvict();
   void AddRows();
   void AddCheckpoints();
   void AddPlan();
@@ -211,7 +219,7 @@ void Commands::AddCreate() {
       options.set.emplace_back([set, value](slotwise::v1::TableOptions& table) { set(table, value); });
     };
     CLI::Option* const added = create->add_option_function<T>(flag, note, std::string(option.help));
-    if constexpr (std::is_unsigned_v<T>) added->check(NotBelowZero());
+    if constexpr (std::is_unsigned_v<T>) added->check(WholeNumber());
   });
   Bind(create, [this]() -> Result<Answer> {
     const auto table = OptionsOf(flags_.create);
@@ -229,10 +237,31 @@ void Commands::AddTables() {
   CLI::App* drop = AddTableCommand("drop", "forget a table and its rows");
   drop->add_flag("--missing-ok", flags_.missing_ok, "a table that is not there is no error");
   BindToServer(drop, [this](Client& client) { return ctl::Drop(client, flags_.table, flags_.missing_ok); });
+  AddEvict();
   CLI::App* rate = AddTableCommand("set-learning-rate", "a table's learning rate from its next step on");
   rate->add_option("rate", flags_.learning_rate, "above 0")->required();
   BindToServer(rate,
                [this](Client& client) { return ctl::SetRate(client, flags_.table, flags_.learning_rate); });
+}
+
+void Commands::AddEvict() {
+  using Which = slotwise::RowsToEvict::Which;
+  CLI::App* evict = AddTableCommand("evict", "remove rows by their scores, those with the lowest first");
+  CLI::Option_group* which = evict->add_option_group("which rows go");
+  const auto add = [&](const std::string& flag, Which kind, const std::string& help) {
+    const std::function<void(const std::uint64_t&)> note = [this, kind](const std::uint64_t& number) {
+      flags_.evict = {.which = kind, .number = number};
+    };
+    which->add_option_function<std::uint64_t>(flag, note, help)->check(WholeNumber());
+  };
+  add("--keep", Which::kAllBut, "until so many rows are left");
+  add("--below-score", Which::kBelow,
+      "those with a lower score: of tables that score by step, rows that no push has touched since that "
+      "step; "
+      "of lfu and step_lfu, rows with a lower count");
+  which->add_flag("--expired")->description("those that have expired");
+  which->require_option(1);
+  BindToServer(evict, [this](Client& client) { return ctl::Evict(client, flags_.table, flags_.evict); });
 }
 
 void Commands::AddRows() {
@@ -308,7 +337,7 @@ void Commands::AddPlan() {
   auto& options = flags_.plan;
   const auto add = [&](const char* name, auto& value, const char* help) {
     CLI::Option* const option = plan->add_option(name, value, help);
-    if constexpr (std::is_unsigned_v<std::remove_reference_t<decltype(value)>>) option->check(NotBelowZero());
+    if constexpr (std::is_unsigned_v<std::remove_reference_t<decltype(value)>>) option->check(WholeNumber());
     return option;
   };
   const auto add_default = [&](const char* name, auto& value, const char* help) {
@@ -317,7 +346,7 @@ void Commands::AddPlan() {
   add("--rows", options.rows, "of the table, over all ranks")->required();
   add("--dim", options.dim, "elements a row")->required();
   add_default("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows");
-  plan->add_flag("--evicts", options.evicts, "the table evicts, so its rows have scores");
+  plan->add_flag("--evicts", options.evicts, "the table evicts, or its rows expire, so they have scores");
   add_default("--max-load", options.max_load, "the table's");
   add_default("--ranks", options.ranks, "of the server, one a GPU");
   add_default("--slots", options.slots, "bags a sample");

@@ -110,13 +110,14 @@ struct Target {
   TableOptions options;
   std::uint64_t steps = 0;
   bool made = false;
+  std::uint64_t evicted_rows = 0;
 };
 
 // Finds the table, or makes it as table.json describes it.
 Result<Target> FindOrMake(Client& client, const std::string& table, const Saved& saved,
                           const fs::path& path) {
   const auto described = client.DescribeTable(table);
-  if (described.ok()) return Target{described->options, described->steps, false};
+  if (described.ok()) return Target{described->options, described->steps, false, described->evicted_rows};
   if (described.status().code() != StatusCode::kNotFound) return described.status();
   if (!saved.there) {
     return NotFound("there is no table \"" + table + "\", and no " + path.string() + " to make it by");
@@ -133,6 +134,18 @@ Status CheckOptimizer(const TableOptions& ours, const Saved& saved) {
                          std::string(ToString(saved.options.optimizer.kind)) + ", and \"" + ours.name.str() +
                          "\" has " + std::string(ToString(ours.optimizer.kind)) +
                          ": import --without-state, and rows get the state of new rows");
+}
+
+// Returns whether the saved rows have scores that mean something else in the table, or nothing.
+bool HasOtherScores(const TableOptions& ours, const Saved& saved) {
+  return saved.there && saved.options.has_scores() && saved.options.score() != ours.score();
+}
+
+// Takes the scores, which come last, off the rows' state.
+void DropScores(std::vector<float>& state, std::size_t rows, std::size_t size) {
+  for (std::size_t row = 0; row < rows; ++row)
+    std::copy_n(&state[row * size], size - kScoreFloats, state.begin() + row * (size - kScoreFloats));
+  state.resize(rows * (size - kScoreFloats));
 }
 
 // Returns what starts anew in a table whose rows came without state.
@@ -228,6 +241,7 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
   const std::uint64_t each =
       std::max<std::uint64_t>(1, kPieceBytes / (sizeof(Key) + sizeof(float) * (dim + state_size)));
   const std::uint64_t steps = state ? saved->steps : 0;
+  const bool drops_scores = state && state_size >= kScoreFloats && HasOtherScores(target->options, *saved);
   std::vector<Key> some_keys;
   std::vector<float> some_values;
   std::vector<float> some_state;
@@ -239,6 +253,7 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
     if (Status status = Read(*values, some_values, count * dim); !status.ok()) return status;
     if (state) {
       if (Status status = Read(*state, some_state, count * state_size); !status.ok()) return status;
+      if (drops_scores) DropScores(some_state, count, state_size);
     }
     const auto imported =
         client.Import(table, {.keys = some_keys, .values = some_values, .state = some_state}, steps);
@@ -262,6 +277,19 @@ Result<Imported> ImportTable(Client& client, const std::string& table, const fs:
     done.warning = WhatStartsAnew(*target, *saved, given,
                                   with_state ? (folder / kState).string() + " is not there"
                                              : "the import was to take no state (--without-state)");
+  }
+  if (drops_scores) {
+    done.warning = "table " + table + ": its rows score by " +
+                   std::string(ToString(target->options.score())) + ", and the saved scores, by " +
+                   std::string(ToString(saved->options.score())) + ", were left out";
+  }
+  if (target->options.evicts()) {
+    const auto described = client.DescribeTable(table);
+    const std::uint64_t now = described.ok() ? described->evicted_rows : target->evicted_rows;
+    if (now > target->evicted_rows) {
+      done.warning += (done.warning.empty() ? "" : "; ") + ("table " + table + " evicted ") +
+                      std::to_string(now - target->evicted_rows) + " row(s) meanwhile";
+    }
   }
   return done;
 }

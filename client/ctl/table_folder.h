@@ -27,7 +27,8 @@ Result<std::uint64_t> ExportTable(Client& client, const std::string& table,
 
 struct Imported {
   std::uint64_t rows = 0;
-  // Names what starts anew because the rows came without the optimizer's state; empty: nothing does.
+  // Names what starts anew because the rows came without the optimizer's state, or with scores of another
+  // kind than the table's, and how many rows the table evicted meanwhile; empty: nothing.
   std::string warning;
 };
 

@@ -156,7 +156,10 @@ struct TableDescription {
   float base_learning_rate = 0;
   // Drawn when the table was made; 0 if the server is older than this member.
   std::uint64_t generation = 0;
-  std::uint64_t evicted_rows = 0;  // by batches, on all ranks, since the server's start or the table's load
+  // Rows that went, on all ranks, since the server's start or the table's load: those that batches or
+  // EvictRows have evicted, and those that have expired.
+  std::uint64_t evicted_rows = 0;
+  std::uint64_t expired_rows = 0;
 
   std::uint64_t rows() const;
 };
@@ -168,6 +171,17 @@ struct TableDigest {
   std::uint64_t steps = 0;
 
   friend bool operator==(const TableDigest&, const TableDigest&) = default;
+};
+
+// Says which rows of a table EvictRows removes.
+struct RowsToEvict {
+  enum class Which : std::uint8_t {
+    kAllBut,   // those with the lowest scores, until `number` rows are left
+    kBelow,    // those with a score below `number` (docs/semantics.md)
+    kExpired,  // those that have expired; `number` is ignored
+  };
+  Which which = Which::kExpired;
+  std::uint64_t number = 0;
 };
 
 struct TableCreation {
@@ -322,6 +336,11 @@ class Client {
   // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
   // unless the rate is finite and above 0.
   Status SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call = {});
+  // Removes rows by their scores, and returns how many went, on all ranks. If the connection breaks, rows may
+  // have gone. NOT_FOUND: there is no such table. FAILED_PRECONDITION: it neither evicts nor has a time to
+  // live. RESOURCE_EXHAUSTED: no memory, or no room in the journal; no row has gone.
+  Result<std::uint64_t> EvictRows(std::string_view table, const RowsToEvict& rows,
+                                  const CallOptions& call = {});
   // Returns the server's ranks as they are now. The client uses them from then on, if the server was started
   // again since the client connected; a client that lost its connection asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});

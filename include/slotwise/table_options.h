@@ -162,6 +162,8 @@ struct TableOptions {
   static constexpr std::uint64_t kMaxMaxRows = std::uint64_t{1} << 40;
   static constexpr float kLeastMaxLoad = 0.0625F;
   static constexpr float kMostMaxLoad = 0.9375F;
+  static constexpr std::uint64_t kMaxTtlSteps = EvictionOptions::kMaxHalfLife;
+  static constexpr std::uint64_t kMaxTtlSeconds = std::uint64_t{1} << 32;
 
   TableName name;
   std::uint32_t dim = 0;    // elements a row, 1 .. kMaxDim
@@ -177,8 +179,15 @@ struct TableOptions {
   // two, so the actual share grows from max_load / 2 to max_load before the hash table doubles.
   float max_load = 0.5F;
   EvictionOptions eviction;
+  // A row expires when no push has touched it for so many of the table's steps, or seconds. 0: never.
+  std::uint64_t ttl_steps = 0;
+  std::uint64_t ttl_seconds = 0;
 
-  constexpr bool has_scores() const { return eviction.score != ScoreKind::kNone; }
+  constexpr bool evicts() const { return eviction.score != ScoreKind::kNone; }
+  constexpr bool expires() const { return ttl_steps > 0 || ttl_seconds > 0; }
+  // Returns the score that rows have. Every score says in which step a push touched the row last.
+  constexpr ScoreKind score() const { return evicts() || !expires() ? eviction.score : ScoreKind::kStep; }
+  constexpr bool has_scores() const { return score() != ScoreKind::kNone; }
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
@@ -329,6 +338,16 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
                       {TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad},
                       "at most this share of the cells is taken (0.5)"},
         o.max_load);
+  visit(Option<std::uint64_t>{"ttl_steps",
+                              0,
+                              {.most = TableOptions::kMaxTtlSteps},
+                              "a row goes that no push has touched for so many steps (0: never)"},
+        o.ttl_steps);
+  visit(Option<std::uint64_t>{"ttl_seconds",
+                              0,
+                              {.most = TableOptions::kMaxTtlSeconds},
+                              "a row goes that no push has touched for so many seconds (0: never)"},
+        o.ttl_seconds);
 }
 
 // Does the same for the options of a table that evicts, ...

@@ -266,7 +266,7 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   }
   add(ValidateOptimizer(options.optimizer));
   add(ValidateInitializer(options.initializer));
-  if (options.has_scores()) add(ValidateEviction(options));
+  if (options.evicts()) add(ValidateEviction(options));
   if (options.initial_rows > options.max_rows) {
     add(Refuse("initial_rows", std::to_string(options.initial_rows),
                "must not be above max_rows, which is " + std::to_string(options.max_rows)));

@@ -93,6 +93,8 @@ class CpuScratch {
     return data_.get();
   }
   T* data() { return data_.get(); }
+  // Returns how many elements there is memory for.
+  std::size_t size() const { return size_; }
 
  private:
   // Smaller blocks are not mapped: the system limits a process's mappings, and a budget the scratch.

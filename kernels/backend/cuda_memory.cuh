@@ -259,6 +259,8 @@ class CudaScratch {
     return data();
   }
   T* data() { return static_cast<T*>(memory_.data()); }
+  // Returns how many elements there is memory for.
+  std::size_t size() const { return size_; }
 
  private:
   void Take(CudaQueue& queue, std::size_t n) {

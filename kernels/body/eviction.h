@@ -21,31 +21,49 @@ SLOTWISE_HD constexpr EvictionPlace PlaceOf(const EvictionOrder& order, const Sc
   return {order.NumberOf(row.score & ~kProtected), TieOf(row.key)};
 }
 
+// The rows that a launch works on: those listed, or the first ones.
+struct Rows {
+  const RowIndex* listed = nullptr;
+  SLOTWISE_HD std::uint32_t operator[](std::uint32_t i) const {
+    return listed == nullptr ? i : Value(listed[i]);
+  }
+};
+
 // Returns the digit that follows the prefix in a row's place, or kDigits if the row is protected, or its
 // place has another prefix.
 struct NextDigit {
   const ScoredKey* scored;
+  Rows rows;
   EvictionOrder order;
   PlacePrefix prefix;
-  SLOTWISE_HD std::uint32_t operator()(std::uint32_t row) const {
-    if ((scored[row].score & kProtected) != 0) return PlacePrefix::kDigits;
-    const EvictionPlace place = PlaceOf(order, scored[row]);
+  SLOTWISE_HD std::uint32_t operator()(std::uint32_t i) const {
+    const ScoredKey row = scored[rows[i]];
+    if ((row.score & kProtected) != 0) return PlacePrefix::kDigits;
+    const EvictionPlace place = PlaceOf(order, row);
     return prefix.Begins(place) ? prefix.DigitOf(place) : PlacePrefix::kDigits;
   }
 };
 
-// Protects the rows of keys. Threads that protect the same row write the same.
+struct NoRows {
+  RowIndex* rows;
+  SLOTWISE_HD void operator()(std::uint32_t i) const { rows[i] = kNoRow; }
+};
+
+// Protects the rows of keys, and lists each key's row, or kNoRow. Threads that protect the same row write the
+// same.
 template <class Atomics>
 struct ProtectRows {
   HashTableRef table;
   const Key* keys;
   ScoredKey* scored;
+  RowIndex* rows;  // null: not wanted
 
   SLOTWISE_HD const HashTableRef& searched() const { return table; }
   SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[i]; }
   SLOTWISE_HD void operator()(std::uint32_t i) const { (*this)(i, table.HashOf(KeyOf(i))); }
   SLOTWISE_HD void operator()(std::uint32_t i, std::uint64_t hash) const {
     const RowIndex row = table.Find(keys[i], hash);
+    if (rows != nullptr) rows[i] = row;
     if (row == kNoRow) return;
     std::uint64_t* const score = &scored[Value(row)].score;
     Atomics::Store(score, Atomics::Load(score) | kProtected);
@@ -55,30 +73,47 @@ struct ProtectRows {
   void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { table.Prefetch(hash); }
 };
 
+// Ends the protection of rows, and lists the keys of those up to a place, in no order. Of threads with the
+// same row one lists the key. The keys are numbered (backend/concept.h).
+template <class Atomics>
 struct EndProtection {
+  static constexpr bool kNumbersMost = false;
   ScoredKey* scored;
-  SLOTWISE_HD void operator()(std::uint32_t row) const {
-    const std::uint64_t score = scored[row].score;
-    if ((score & kProtected) != 0 && score != kNoScore) scored[row].score = score & ~kProtected;
+  Rows rows;
+  EvictionOrder order;
+  EvictionPlace last;
+  Key* keys;  // null: they are only counted
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
+    const std::uint32_t row = rows[i];
+    if (row == Value(kNoRow)) return false;
+    std::uint64_t* const score = &scored[row].score;
+    const std::uint64_t before = Atomics::Load(score);
+    if ((before & kProtected) == 0 || before == kNoScore) return false;
+    if (Atomics::CompareExchange(score, before, before & ~kProtected) != before) return false;
+    return !(last < PlaceOf(order, {scored[row].key, before}));
+  }
+  SLOTWISE_HD void Number(std::uint32_t i, bool /*is_listed*/, std::uint32_t number) const {
+    if (keys != nullptr) keys[number] = Key{scored[rows[i]].key};
   }
 };
 
-// Lists the keys of rows up to a place, in no order: those that are protected, or those that are not. They
-// are numbered (backend/concept.h).
+// Lists rows up to a place that are not protected, in no order: their numbers, or their keys, or only counts
+// them. They are numbered (backend/concept.h).
 struct ListUpTo {
   static constexpr bool kNumbersMost = false;
   const ScoredKey* scored;
+  Rows rows = {};
   EvictionOrder order;
   EvictionPlace last;
-  bool are_protected;
-  Key* keys;  // null: they are only counted
-  SLOTWISE_HD bool operator()(std::uint32_t row) const {
-    const std::uint64_t score = scored[row].score;
-    if (score == kNoScore || ((score & kProtected) != 0) != are_protected) return false;
-    return !(last < PlaceOf(order, scored[row]));
+  RowIndex* listed = nullptr;
+  Key* keys = nullptr;
+  SLOTWISE_HD bool operator()(std::uint32_t i) const {
+    const ScoredKey row = scored[rows[i]];
+    return (row.score & kProtected) == 0 && !(last < PlaceOf(order, row));  // kNoScore has that bit too
   }
-  SLOTWISE_HD void Number(std::uint32_t row, bool /*is_listed*/, std::uint32_t number) const {
-    if (keys != nullptr) keys[number] = Key{scored[row].key};
+  SLOTWISE_HD void Number(std::uint32_t i, bool /*is_listed*/, std::uint32_t number) const {
+    if (listed != nullptr) listed[number] = RowIndex{rows[i]};
+    if (keys != nullptr) keys[number] = Key{scored[rows[i]].key};
   }
 };
 

@@ -26,7 +26,7 @@ void TableCounters::Begin(const TableState& state) {
 }
 
 void TableCounters::Note(const TableState& state) {
-  const std::uint64_t came = state.rows + std::exchange(evicted_since_, 0);  // or stayed
+  const std::uint64_t came = state.rows + std::exchange(gone_since_, 0);  // or stayed
   const std::uint64_t before = rows_.load(kRelaxed);
   if (came > before) Increase(new_rows_, came - before);
   if (came < before) Increase(erased_rows_, before - came);
@@ -43,9 +43,9 @@ void TableCounters::Note(const TableState& state) {
   probes_sum_.store(probes.sum, kRelaxed);
 }
 
-void TableCounters::CountEvicted(std::uint64_t rows) {
-  Increase(evicted_rows_, rows);
-  evicted_since_ += rows;
+void TableCounters::CountGone(Count& counter, std::uint64_t rows) {
+  Increase(counter, rows);
+  gone_since_ += rows;
 }
 
 ProbeLengths TableCounters::ReadProbes() const {
@@ -75,6 +75,7 @@ void TableCounters::CountGradients(const SquareSum& more) {
 TableStats TableCounters::Read() const {
   return {.name = name_,
           .max_rows = max_rows_,
+          .evicts = evicts_,
           .state = {.rows = rows_.load(kRelaxed),
                     .cells = cells_.load(kRelaxed),
                     .bytes = bytes_.load(kRelaxed),
@@ -87,6 +88,7 @@ TableStats TableCounters::Read() const {
           .new_rows = new_rows_.load(kRelaxed),
           .erased_rows = erased_rows_.load(kRelaxed),
           .evicted_rows = evicted_rows_.load(kRelaxed),
+          .expired_rows = expired_rows_.load(kRelaxed),
           .lookups = ReadOf(lookups_),
           .pushes = ReadOf(pushes_),
           .non_finite_pushes = non_finite_pushes_.load(kRelaxed),

@@ -53,10 +53,12 @@ struct SquareSum {
 struct TableStats {
   std::string name;
   std::uint64_t max_rows = 0;  // over all ranks
+  bool evicts = false;         // a full table evicts rows, and refuses no new keys
   TableState state = {};
   std::uint64_t new_rows = 0;      // inserted on this rank
   std::uint64_t erased_rows = 0;   // on this rank
   std::uint64_t evicted_rows = 0;  // on this rank; not among the erased ones
+  std::uint64_t expired_rows = 0;  // the same
   BatchCounts lookups = {};
   BatchCounts pushes = {};
   std::uint64_t non_finite_pushes = 0;  // refused by this rank
@@ -69,7 +71,8 @@ struct TableStats {
 
 class TableCounters {
  public:
-  TableCounters(std::string name, std::uint64_t max_rows) : name_(std::move(name)), max_rows_(max_rows) {}
+  TableCounters(std::string name, std::uint64_t max_rows, bool evicts = false)
+      : name_(std::move(name)), max_rows_(max_rows), evicts_(evicts) {}
 
   // Sets the state from which counting begins: existing rows do not count as new, and earlier steps and
   // searches do not count.
@@ -79,8 +82,10 @@ class TableCounters {
   void CountLookups(const BatchCounts& more);
   void CountPushes(const BatchCounts& more);
 
-  // Counts rows of this rank that went because the table was full. Note comes later in the round.
-  void CountEvicted(std::uint64_t rows);
+  // Count rows of this rank that were evicted, or went because they had expired. Note comes later in the
+  // round.
+  void CountEvicted(std::uint64_t rows) { CountGone(evicted_rows_, rows); }
+  void CountExpired(std::uint64_t rows) { CountGone(expired_rows_, rows); }
 
   // Counts a part of a step whose rows were looked up `steps` steps before its own step.
   void CountStaleness(std::uint64_t steps) { staleness_.Count(steps); }
@@ -102,15 +107,17 @@ class TableCounters {
     Count samples = 0;
     Count keys = 0;
   };
+  void CountGone(Count& counter, std::uint64_t rows);
   static void Add(Batches& batches, const BatchCounts& more);
   static BatchCounts ReadOf(const Batches& batches);
   ProbeLengths ReadProbes() const;
 
   const std::string name_;
   const std::uint64_t max_rows_;
+  const bool evicts_;
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
-  Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0;
-  std::uint64_t evicted_since_ = 0;                            // the last Note
+  Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0, expired_rows_ = 0;
+  std::uint64_t gone_since_ = 0;                               // evicted or expired since the last Note
   std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // set by Begin
   Count step_keys_ = 0, step_rows_ = 0;                        // since Begin
   ProbeLengths probes_before_;                                 // set by Begin

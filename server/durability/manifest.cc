@@ -123,6 +123,18 @@ void ListOptions(CheckedFields& fields, TableOptions& options, std::uint64_t for
   options = *read;
 }
 
+void ListExpiry(CheckedFields& fields, Expiry& expiry) {
+  fields.Number("swept_steps", expiry.swept_steps, 0, kMaxSteps);
+  const auto list_mark = [](CheckedFields& of, Expiry::Mark& mark) {
+    of.Number("seconds", mark.seconds, 0, Expiry::kMostSeconds);
+    of.Number("steps", mark.steps, 0, kMaxSteps);
+  };
+  fields.Objects("marks", expiry.marks, list_mark, Expiry::kMostMarks);
+  const auto ascends = [&](auto of) { return std::ranges::is_sorted(expiry.marks, {}, of); };
+  if (!ascends(&Expiry::Mark::seconds) || !ascends(&Expiry::Mark::steps))
+    fields.Complain("marks", "do not ascend");
+}
+
 void ListTable(CheckedFields& fields, TableEntry& table, const Manifest& manifest,
                std::uint64_t format_version) {
   std::uint32_t id = Value(table.id);
@@ -135,6 +147,12 @@ void ListTable(CheckedFields& fields, TableEntry& table, const Manifest& manifes
   fields.Float("learning_rate", table.learning_rate);
   if (const Status status = ValidateLearningRate(table.learning_rate); !status.ok())
     fields.Complain("learning_rate", "is out of range: " + status.message());
+  if (fields.Has("expiry", table.options.expires())) {
+    fields.Object("expiry", table.expiry, ListExpiry);
+    if (!table.options.expires()) fields.Complain("expiry", "is there, but the table's rows never expire");
+  } else if (table.options.expires()) {
+    fields.Complain("expiry", "is missing in a table whose rows expire");
+  }
   ListOwners(fields, table.owners, manifest.ranks);
   fields.Kind("value_type", table.value_type);
   fields.Objects("ranks", table.ranks, [&](CheckedFields& of_rank, RankEntry& rank) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "server/durability/block_file.h"
+#include "server/durability/expiry.h"
 #include "server/durability/table_arrays.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
@@ -76,6 +77,7 @@ struct TableEntry {
   std::uint64_t generation = 0;
   std::uint64_t steps = 0;
   float learning_rate = 0.0F;  // the options', or the one that was set since
+  Expiry expiry;               // of a table whose rows expire
   BucketOwners owners{};
   DataType value_type = DataType::kFloat32;  // of rows; state is float32
   std::vector<RankEntry> ranks;              // [Manifest::ranks]

@@ -90,6 +90,8 @@ Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::option
     if (!made.ok()) return made.status();
     made->steps = entry.steps;
     made->learning_rate = entry.learning_rate;
+    made->expiry = entry.expiry;
+    made->expiry.swept_seconds = 0;
     if (Status loaded = LoadRows(chain, entry, *made); !loaded.ok()) return loaded;
     saved.tables.push_back(std::move(*made));
   }

@@ -196,6 +196,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     entry.generation = table->generation;
     entry.steps = table->steps;
     entry.learning_rate = table->learning_rate;
+    entry.expiry = table->expiry;
     entry.owners = EvenBucketMap(collective_.size());
     entry.value_type = value_type;
     manifest.tables.push_back(std::move(entry));

@@ -6,6 +6,7 @@ namespace {
 class SteadyClock final : public Clock {
  public:
   TimePoint Now() override { return std::chrono::steady_clock::now(); }
+  std::uint64_t UnixSeconds() override { return UnixTime(); }
   bool WaitFor(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                std::chrono::microseconds most, const std::function<bool()>& holds) override {
     return changed.wait_for(lock, most, holds);

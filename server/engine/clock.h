@@ -22,6 +22,8 @@ class Clock {
   Clock& operator=(const Clock&) = delete;
 
   virtual TimePoint Now() = 0;
+  // Returns the seconds since 1970.
+  virtual std::uint64_t UnixSeconds() = 0;
 
   // Waits until `holds()` is true or `most` has passed, and returns the last result of `holds()`. `lock` is
   // held while `holds` runs and released in between. The thread that makes `holds` true does so under the

@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,6 +20,7 @@
 #include "server/engine/idle_wait.h"
 #include "server/engine/operations/definition.h"
 #include "server/engine/operations/push.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/round_context.h"
 #include "server/engine/recovery.h"
 #include "server/engine/round_log.h"
@@ -67,7 +69,7 @@ class Engine::Impl {
             [this] { request_queue_.NudgeLocally(); }),
         operations_(options.more_operations),
         context_(device, collective, exchanges, maker_, options.max_round_bytes, options.distribution,
-                 arrays_, tables_, tickets_, log_, checkpointing_) {
+                 arrays_, tables_, tickets_, log_, checkpointing_, clock) {
     if (observer_ != nullptr && observer_->wants_outcomes()) {
       says_outcomes_ = true;
       context_.round_outcome = &outcome_;
@@ -107,9 +109,10 @@ class Engine::Impl {
       // A series of rounds over whole tables counts as one long round: other requests wait for all of it.
       serves_nobody = decision.round && operations_.Of(decision.round->operation).takes_long;
       checkpointing_.Advance(Milliseconds(clock_.Now() - start_), !decision.round);
+      AskForSweeps();
       finished = decision.finished && log_.all_is_durable();
       const bool news = std::ranges::any_of(headers, [](const Header& h) { return h.count > 0; });
-      if (news || decision.more_is_ready || decision.closing) continue;
+      if (news || decision.more_is_ready || decision.closing || round_scheduler_.sweeps_next()) continue;
       // A request that has come in the meantime can begin while the device finishes the round.
       if (decision.round && stages().overlap()) continue;
       AwaitWork(decision);
@@ -401,6 +404,7 @@ class Engine::Impl {
     idle_.StayAwakeUntil([] { return false; });
     busy_since_ = kIdle;
     IdleWait::Beside beside{.advance = [this] {
+      AskForSweeps();
       return PauseOf(checkpointing_.Advance(Milliseconds(clock_.Now() - start_), true));
     }};
     if (decision.awaits_parts) {
@@ -409,6 +413,20 @@ class Engine::Impl {
     }
     idle_.Await(beside);
     busy_since_ = Now();
+  }
+
+  // On rank 0, asks for sweeps of the tables that are due by its clock.
+  void AskForSweeps() {
+    if (Value(collective_.rank()) != 0) return;
+    const std::uint64_t now = clock_.UnixSeconds();
+    if (now == std::exchange(looked_for_sweeps_, now)) return;
+    tables_.ForEach([&](const Table& table) {
+      if (!table.expiry.IsDueByTime(table.info.options, now) || !asked_to_sweep_.insert(table.info.id).second)
+        return;
+      const auto forget = [this, id = table.info.id](const auto&) { asked_to_sweep_.erase(id); };
+      Request sweep = RemoveRequest{.table = table.info.id, .done = forget};
+      Submit({&sweep, 1});
+    });
   }
 
   // Returns after what time a checkpoint under way goes on if the rank is idle.
@@ -445,6 +463,8 @@ class Engine::Impl {
   RoundOutcome outcome_;  // of the current round
   const Clock::TimePoint start_ = clock_.Now();
   Clock::TimePoint tell_again_ = {};
+  std::uint64_t looked_for_sweeps_ = 0;  // when: in seconds since 1970
+  std::set<TableId> asked_to_sweep_;     // tables of which a sweep was asked for
   std::uint64_t decisions_ = 0;
   std::atomic<std::uint64_t> rounds_ = 0;
   std::atomic<std::uint64_t> announced_ = 0;

@@ -24,7 +24,7 @@ constexpr std::uint64_t kMostRowsOfRank = (std::uint64_t{1} << 31) - 2;
 Status TooManyAtOnce(std::uint64_t rows) {
   return ResourceExhausted("an eviction would remove " + std::to_string(rows) +
                            " rows of a rank at once, and " + std::to_string(kMostRowsOfRank) +
-                           " is the most: set eviction.to nearer to eviction.at")
+                           " is the most: evict fewer at once, or set eviction.to nearer to eviction.at")
       .Because(Reason::kTooLarge);
 }
 
@@ -38,7 +38,7 @@ Status RankWouldHoldTooMany(const Table& table) {
 }  // namespace
 
 std::uint64_t Evictor::MostRows(const TableOptions& options) {
-  return options.has_scores() ? RowsOfShare(options.max_rows, options.eviction.at) : options.max_rows;
+  return options.evicts() ? RowsOfShare(options.max_rows, options.eviction.at) : options.max_rows;
 }
 
 std::optional<EvictionPlace> Evictor::FindLast(Shard& shard, const EvictionOrder& order,
@@ -71,22 +71,20 @@ Status Evictor::Plan(const Full& full, const RoomForSpared& room, Eviction& evic
   const EvictionOrder order = EvictionOrder::Of(options, full.table->steps + 1);
   const std::optional<EvictionPlace> last = FindLast(shard, order, count);
   if (!last || all - count > MostRows(options)) {
-    shard.EndProtection();
+    shard.EndProtection(order, {});
     return OwnKeysDoNotFit(options, full.rows - count, full.new_rows);
   }
   eviction.table = full.table->info.id;
   eviction.last = *last;
-  Status mine;
-  bool crowded = false;
+  Result<ErasableBatch> batch = shard.PrepareEvict(order, *last, planned.mine);
+  Status mine = batch.status();
+  if (batch.ok()) planned.batch.emplace(std::move(*batch));
   try {
-    eviction.spared = shard.ProtectedUpTo(order, *last);
-    Result<ErasableBatch> batch = shard.PrepareEvict(order, *last, planned.mine);
-    mine = batch.status();
-    if (batch.ok()) planned.batch.emplace(std::move(*batch));
+    eviction.spared = shard.EndProtection(order, last);
   } catch (const std::bad_alloc&) {
-    mine = ResourceExhausted("no memory to list the rows that an eviction removes or spares");
+    mine = ResourceExhausted("no memory to list the rows that an eviction spares");
   }
-  shard.EndProtection();
+  bool crowded = false;
   if (mine.ok()) {
     crowded =
         full.mine > 0 && shard.Usage().rows - planned.mine.rows + full.mine > full.table->max_rows_of_rank;
@@ -130,13 +128,35 @@ Status Evictor::Evict(std::span<const Full> tables, const RoomForSpared& room, s
   return {};
 }
 
-Status Evictor::Replay(const Table& table, const EvictionPlace& last, EvictedSums& evicted,
-                       std::vector<Key>* removed) {
+std::optional<EvictionPlace> Evictor::LastOf(const Table& table, std::uint64_t count) {
+  return FindLast(*table.shard, EvictionOrder::Of(table.info.options, table.steps + 1), count);
+}
+
+Result<EvictedSums> Evictor::Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last) {
+  EvictedSums of_rank;
+  Result<ErasableBatch> batch = table.shard->PrepareEvict(order, last, of_rank);
+  Status mine = batch.status();
+  if (mine.ok() && of_rank.rows > kMostRowsOfRank) mine = TooManyAtOnce(of_rank.rows);
+  struct Sums {
+    Refusals refusals;
+    EvictedSums removed;
+  } sums{Refusals::Of(mine), of_rank};
+  static_assert(sizeof(Sums) == 5 * sizeof(std::uint64_t), "sums are added up as an array");
+  collective_.AllReduceSum({&sums.refusals.all, 5});
+  if (!mine.ok()) return mine;
+  if (sums.refusals.all > 0)
+    return OnAnotherRank(sums.refusals, "another rank has no memory to list the rows that go");
+  if (before_change_) before_change_(*table.shard, *batch);
+  std::move(*batch).Erase(RemovedFrom(outcome_, table.info.id));
+  return sums.removed;
+}
+
+Status Evictor::Replay(const Table& table, const EvictionOrder& order, const EvictionPlace& last,
+                       EvictedSums& evicted, std::vector<Key>* removed) {
   Shard& shard = *table.shard;
   EvictedSums mine;
-  Result<ErasableBatch> batch =
-      shard.PrepareEvict(EvictionOrder::Of(table.info.options, table.steps + 1), last, mine);
-  shard.EndProtection();
+  Result<ErasableBatch> batch = shard.PrepareEvict(order, last, mine);
+  shard.EndProtection(order, {});
   if (!batch.ok()) return batch.status();
   std::move(*batch).Erase(removed);
   evicted.rows += mine.rows;

@@ -64,6 +64,13 @@ class Evictor {
   // `refused` becomes the index of the table that is why.
   Status Evict(std::span<const Full> tables, const RoomForSpared& room, std::size_t& refused);
 
+  // Returns the last of a table's `count` first places in the order of eviction; nothing if it has no rows.
+  // Collective. REQUIRES: count > 0.
+  std::optional<EvictionPlace> LastOf(const Table& table, std::uint64_t count);
+  // Removes the rows whose places in `order` are not behind `last`. Collective. RESOURCE_EXHAUSTED, and
+  // nothing has changed: a rank has no memory to list its rows.
+  Result<EvictedSums> Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last);
+
   // Adds the keys that go on this rank to `outcome`, from now on; null: to none.
   void NoteIn(RoundOutcome* outcome) { outcome_ = outcome; }
 
@@ -72,11 +79,11 @@ class Evictor {
   // Forgets them.
   void Clear() { evictions_.clear(); }
 
-  // Evicts again, by a journal's record: the rows up to `last` except the protected ones. Adds what goes on
-  // this rank to `evicted`, and the keys to `removed` if it is not null. Not collective. RESOURCE_EXHAUSTED:
-  // no memory.
-  static Status Replay(const Table& table, const EvictionPlace& last, EvictedSums& evicted,
-                       std::vector<Key>* removed);
+  // Removes rows again, by a journal's record: those up to `last` except the protected ones. Adds what goes
+  // on this rank to `evicted`, and the keys to `removed` if it is not null. Not collective.
+  // RESOURCE_EXHAUSTED: no memory.
+  static Status Replay(const Table& table, const EvictionOrder& order, const EvictionPlace& last,
+                       EvictedSums& evicted, std::vector<Key>* removed);
 
  private:
   // Has what this rank is to erase.

@@ -180,7 +180,7 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room)
     if (passes(t)) {
       Table& table = *tables[t].table;
       NewBatch& batch = *tables[t].batch;
-      if (!table.info.options.has_scores()) return refuse(t, Full(table.info.options, sums[t]));
+      if (!table.info.options.evicts()) return refuse(t, Full(table.info.options, sums[t]));
       too_full_.push_back({&table, &batch, sums[t].rows, sums[t].new_rows, batch.new_rows().count});
       continue;  // ranks' bounds are checked once rows are removed
     }

@@ -13,7 +13,7 @@ namespace {
 
 void Count(Table& table) {
   const TableOptions& options = table.info.options;
-  table.counters = std::make_shared<TableCounters>(options.name.str(), options.max_rows);
+  table.counters = std::make_shared<TableCounters>(options.name.str(), options.max_rows, options.evicts());
   table.counters->Begin(table.state());
 }
 
@@ -103,6 +103,21 @@ void Tables::Add(Table table) {
   by_name_.insert_or_assign(table.info.options.name.str(), id);
   next_id_ = std::max(next_id_, Value(id) + 1);
   tables_.insert_or_assign(id, std::move(table));
+  ListExpiring();
+}
+
+TableId Tables::DueBySteps() const {
+  for (const Table* const table : expiring_) {
+    if (table->expiry.IsDueBySteps(table->info.options, table->steps)) return table->info.id;
+  }
+  return TableId{0};
+}
+
+void Tables::ListExpiring() {
+  expiring_.clear();
+  for (const auto& [id, table] : tables_) {
+    if (table.info.options.ttl_steps > 0) expiring_.push_back(&table);
+  }
 }
 
 std::unique_ptr<Shard> Tables::Remove(TableId id) {
@@ -113,6 +128,7 @@ std::unique_ptr<Shard> Tables::Remove(TableId id) {
   by_name_.erase(found->second.info.options.name.str());
   std::unique_ptr<Shard> shard = std::move(found->second.shard);
   tables_.erase(found);
+  ListExpiring();
   ledger_.ForgetTable(id);
   return shard;
 }
@@ -165,6 +181,7 @@ void Tables::Replace(SavedTables saved) {
       loaded.push_back(id);
       tables_.emplace(id, std::move(table));
     }
+    ListExpiring();
   }
   if (saved.all) {
     ledger_ = std::move(saved.ledger);

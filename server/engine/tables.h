@@ -21,6 +21,7 @@
 
 #include "kernels/shard.h"
 #include "server/counters/table_counters.h"
+#include "server/durability/expiry.h"
 #include "server/durability/ledger.h"
 #include "server/engine/scratch_budget.h"
 #include "slotwise/batch.h"
@@ -67,7 +68,9 @@ struct Table {
   std::uint64_t steps = 0;                            // optimizer steps applied
   float learning_rate = 0;                            // the options' rate, or a later SetLearningRate's
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // bound of rows on a rank (rank_limit.h)
-  std::uint64_t evicted_rows = 0;                     // by batches, on all ranks, since the server's start
+  Expiry expiry = {};
+  std::uint64_t evicted_rows = 0;  // by batches or by hand, on all ranks, since the server's start
+  std::uint64_t expired_rows = 0;  // the same
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
@@ -112,6 +115,8 @@ class Tables {
   std::size_t most() const { return most_; }
   std::size_t size() const { return tables_.size(); }
   bool full() const { return size() >= most_; }
+  // Returns the first table that is due to be swept by its steps; 0, no table's id: there is none.
+  TableId DueBySteps() const;
   // Returns an id that no table has had. The call of Add that follows REQUIRES: not full().
   TableId NewId() { return TableId{next_id_++}; }
   // Returns the generation for a new table with that id.
@@ -153,12 +158,15 @@ class Tables {
               std::span<const std::uint32_t> bodies);
 
  private:
+  void ListExpiring();
+
   mutable std::shared_mutex mutex_;
   const std::size_t most_;
   const std::uint64_t instance_;
   const LedgerLimits ledger_limits_;
   std::map<TableId, Table> tables_;
   std::map<std::string, TableId, std::less<>> by_name_;
+  std::vector<const Table*> expiring_;  // those with ttl_steps, by id
   std::uint32_t next_id_ = 1;
   Ledger ledger_;
   std::atomic<std::uint64_t> epoch_ = ledger_.epoch();

@@ -176,6 +176,8 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.state.rows; });
   add("max_rows", MetricType::Gauge, "The most rows that the table may have on all ranks together",
       [](const TableStats& table) { return table.max_rows; });
+  add("evicts", MetricType::Gauge, "1 if the table, once it is full, evicts rows and takes new keys",
+      [](const TableStats& table) { return std::uint64_t{table.evicts}; });
   add("hash_cells", MetricType::Gauge, "Cells of the rank's hash table, taken or free",
       [](const TableStats& table) { return table.state.cells; });
   add("bytes", MetricType::Gauge, "Device memory of the table's rows and hash table on this rank",
@@ -186,8 +188,10 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.new_rows; });
   add("erased_rows_total", MetricType::Counter, "Rows of this rank that were erased",
       [](const TableStats& table) { return table.erased_rows; });
-  add("evicted_rows_total", MetricType::Counter, "Rows of this rank that went because the table was full",
+  add("evicted_rows_total", MetricType::Counter, "Rows of this rank that batches or EvictRows evicted",
       [](const TableStats& table) { return table.evicted_rows; });
+  add("expired_rows_total", MetricType::Counter, "Rows of this rank that went because they had expired",
+      [](const TableStats& table) { return table.expired_rows; });
   add("step_keys_total", MetricType::Counter, "Keys of the table's steps that are this rank's",
       [](const TableStats& table) { return table.state.step_keys; });
   add("step_rows_total", MetricType::Counter, "Rows of this rank that the table's steps updated",

@@ -15,10 +15,11 @@ enum class How { kSum, kLargest, kSmallest, kNone };
 
 How HowToAdd(std::string_view name) {
   // Every rank counts these alike, or they belong to the whole server, or the worst rank's value matters.
-  constexpr std::array<std::string_view, 14> kLargest{"slotwise_ranks",
+  constexpr std::array<std::string_view, 15> kLargest{"slotwise_ranks",
                                                       "slotwise_start_time_seconds",
                                                       "slotwise_round_busy_seconds",
                                                       "slotwise_table_max_rows",
+                                                      "slotwise_table_evicts",
                                                       "slotwise_table_steps_total",
                                                       "slotwise_incomplete_steps",
                                                       "slotwise_journal_failed",

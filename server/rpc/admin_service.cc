@@ -16,6 +16,7 @@
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/describe_session.h"
 #include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
 #include "server/intake/audit_log.h"
@@ -57,6 +58,7 @@ AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimit
   Serve("ListTables", {default_deadline}, &AdminService::HandleListTables);
   Serve("DescribeTable", {default_deadline}, &AdminService::HandleDescribeTable);
   Serve("SetLearningRate", {default_deadline}, &AdminService::HandleSetLearningRate);
+  Serve("EvictRows", {default_deadline}, &AdminService::HandleEvictRows);
   Serve("GetTopology", {default_deadline}, &AdminService::HandleGetTopology);
   Serve("GetStats", {default_deadline, Rights::kObserve}, &AdminService::HandleGetStats);
   Serve("Digest", {default_deadline}, &AdminService::HandleDigest);
@@ -138,6 +140,7 @@ void AdminService::HandleDescribeTable(
       info.set_bytes(shard.bytes);
     }
     answer.set_evicted_rows(summary->evicted_rows);
+    answer.set_expired_rows(summary->expired_rows);
     answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);
     answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
     call.Answer(answer);
@@ -161,6 +164,38 @@ void AdminService::HandleSetLearningRate(
                                         .learning_rate = call.request().learning_rate(),
                                         .done = std::move(done),
                                         .caller = call.caller()});
+}
+
+void AdminService::HandleEvictRows(const SmallCall<v1::EvictRowsRequest, v1::EvictRowsReply>& call) {
+  using Which = RemoveRequest::Which;
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kAdmin);
+  if (!table.ok()) return call.Fail(table.status());
+  RemoveRequest remove{.table = table->id, .done = {}, .caller = call.caller()};
+  switch (call.request().which_case()) {
+    case v1::EvictRowsRequest::kKeepRows:
+      remove.which = Which::kAllBut;
+      remove.number = call.request().keep_rows();
+      break;
+    case v1::EvictRowsRequest::kBelowScore:
+      remove.which = Which::kBelow;
+      remove.number = call.request().below_score();
+      break;
+    case v1::EvictRowsRequest::kExpired:
+      if (!call.request().expired()) return call.Fail(InvalidArgument("expired is false: must be true"));
+      break;
+    case v1::EvictRowsRequest::WHICH_NOT_SET:
+      return call.Fail(
+          InvalidArgument("the request does not say which rows go: set keep_rows, below_score or expired"));
+  }
+  remove.done = [call, name = table->options.name](const Result<std::uint64_t>& rows) {
+    if (!rows.ok()) return call.Fail(rows.status());
+    LogDeed(Deed::kTakesAway, fmt::format("{} rows of table {} are evicted", *rows, name.view()),
+            call.caller());
+    v1::EvictRowsReply answer;
+    answer.set_rows(*rows);
+    call.Answer(answer);
+  };
+  engine_.Submit(std::move(remove));
 }
 
 void AdminService::HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call) {

@@ -166,7 +166,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   const std::uint32_t columns = without_scores ? of_optimizer : state_size;
   if (!options.has_scores() && state.bytes == rows * (state_size + kScoreFloats) * sizeof(float)) {
     return InvalidArgument("state ends with scores, and table " + options.name.str() +
-                           " keeps none, because it does not evict");
+                           " keeps none: it neither evicts nor has a time to live");
   }
   if (Status status = CheckSize("state", state, rows, columns); !status.ok()) return status;
   if (Status status = CheckState(state.values.span(), columns, options); !status.ok()) return status;

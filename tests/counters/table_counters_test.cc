@@ -43,14 +43,15 @@ TEST(TableCountersTest, CountsEvictedRowsBesideThoseThatComeAndGo) {
   counters.Note({.rows = 95});
   EXPECT_EQ(counters.Read().new_rows, 120U);
   counters.CountEvicted(5);
-  counters.CountEvicted(2);
+  counters.CountExpired(2);
   EXPECT_EQ(counters.Read().state.rows, 95U);
   counters.Note({.rows = 91});
   counters.Note({.rows = 90});
   const TableStats stats = counters.Read();
   EXPECT_EQ(stats.new_rows, 123U);
   EXPECT_EQ(stats.erased_rows, 1U);
-  EXPECT_EQ(stats.evicted_rows, 32U);
+  EXPECT_EQ(stats.evicted_rows, 30U);
+  EXPECT_EQ(stats.expired_rows, 2U);
 }
 
 TEST(TableCountersTest, CountsKeysAndRowsOfStepsSinceItBegan) {

@@ -26,6 +26,7 @@ Manifest Specimen(bool is_delta) {
   SimFiles files;
   EXPECT_TRUE(MakeCheckpointFolder(files).ok());
   TableOfTest adam{.id = 3, .options = OptionsOf(OptimizerKind::kAdam, 2), .type = DataType::kFloat16};
+  adam.options.ttl_seconds = 3600;
   adam.rows = RowsOf(0, 50, 1, WidthOf(adam.options));
   adam.rows[KeyAt(7)][0] = 0.1F;  // which float16 does not hold
   adam.options.optimizer.schedule.end_learning_rate = 1e-7F;
@@ -38,6 +39,7 @@ Manifest Specimen(bool is_delta) {
     checkpoint.tables[0].erased = {KeyAt(100), KeyAt(101), KeyAt(102)};
   }
   Manifest manifest = MustSave(files, checkpoint);
+  manifest.tables[0].expiry = {.swept_steps = 3, .marks = {{1000, 5}, {1000, 6}, {2000, 6}}};
   if (!is_delta) manifest.folds = {.id = "tip", .checksum = 0xf000000000000001};
   EXPECT_TRUE(SerializeManifest(manifest).ok());
   return manifest;

@@ -105,6 +105,7 @@ def requests(protocol: Protocol) -> dict[str, Any]:
         "Rows/Erase": p.EraseRequest(table="ads", keys=KEY),
         "Admin/CreateTable": p.CreateTableRequest(options=options),
         "Admin/DropTable": p.DropTableRequest(table="made"),
+        "Admin/EvictRows": p.EvictRowsRequest(table="ads", keep_rows=5),
         "Admin/ListTables": p.ListTablesRequest(),
         "Admin/DescribeTable": p.DescribeTableRequest(table="ads"),
         "Admin/SetLearningRate": p.SetLearningRateRequest(table="ads", learning_rate=0.25),

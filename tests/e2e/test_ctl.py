@@ -205,6 +205,44 @@ def test_an_eviction_without_a_score_is_refused() -> None:
     assert ended.returncode == 2 and ended.stderr.startswith("--eviction: needs a score"), ended
 
 
+def test_rows_are_evicted(cluster: Cluster) -> None:
+    with without_tables(cluster) as ps:
+        timed = ["--ttl-steps", 100, "--ttl-seconds", 3600, "--max-rows", 10]
+        ctl(cluster, "create", "ads", "--dim", 1, "--learning-rate", 1, *timed)
+        ps.push("ads", range(9), None, np.ones((9, 1), np.float32))
+        assert ctl(cluster, "evict", "ads", "--keep", 7) == {"evicted_rows": 2}
+        assert ctl(cluster, "evict", "ads", "--expired") == {"evicted_rows": 0}
+        assert ctl(cluster, "evict", "ads", "--below-score", 2) == {"evicted_rows": 7}
+        described = ctl(cluster, "describe", "ads")
+        assert described["evicted_rows"] == 9 and described["expired_rows"] == 0
+        text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
+        says = "rows expire 100 steps or 3,600 s after a push touched them; 0 rows expired, 9 rows evicted"
+        assert says in text, text
+    for which in ("", "--keep 1 --expired", "--keep -1", "--keep 010", f"--keep {2**64}"):
+        assert run("evict", "ads", *which.split()).returncode == 2, which
+
+
+def test_an_import_says_which_scores_it_left_out_and_what_went(cluster: Cluster, tmp_path: Path) -> None:
+    with without_tables(cluster) as ps:
+        counted, step = slotwise.Eviction("lfu"), slotwise.Eviction(to=0.5)
+        ps.create_table("lfu", dim=1, optimizer=slotwise.AdaGrad(1.0), eviction=counted)
+        ps.create_table("step", dim=1, optimizer=slotwise.AdaGrad(1.0), eviction=step)
+        ps.create_table("small", dim=1, optimizer=slotwise.AdaGrad(1.0), eviction=step, max_rows=8)
+        ps.push("lfu", [1, 1, 2], None, np.ones((3, 1), np.float32))
+        ps.push("small", range(10, 17), None, np.ones((7, 1), np.float32))
+        ctl(cluster, "export", "lfu", tmp_path / "rows")
+        says = "its rows score by step, and the saved scores, by lfu, were left out"
+        assert ctl(cluster, "import", "step", tmp_path / "rows")["warning"] == f"table step: {says}"
+        found: dict[int, tuple[float, int]] = {}
+        for rows in ps.export_rows("step", with_state=True):
+            assert rows.state is not None
+            found.update(zip(rows.keys.tolist(), zip(rows.state[:, 0].tolist(), rows.scores.tolist())))
+        assert found == {1: (4.0, 2), 2: (1.0, 2)}, "AdaGrad's sums, and the scores of the next step"
+        warning = ctl(cluster, "import", "small", tmp_path / "rows")["warning"]
+        assert warning == f"table small: {says}; table small evicted 5 row(s) meanwhile"
+        assert "warning" not in ctl(cluster, "import", "lfu", tmp_path / "rows")
+
+
 def without_tables(cluster: Cluster) -> slotwise.Client:
     """A client of a server whose tables are gone."""
     for table in cluster.tables():

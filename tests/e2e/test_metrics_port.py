@@ -152,7 +152,9 @@ def test_any_rank_says_what_all_count(start_cluster: StartCluster, tmp_path: Pat
         ranks = [scrape(cluster, rank, watcher) for rank in range(3)]
         names = {name for name, _ in ranks[0]} - {"slotwise_table_hot_keys_share"}
         assert {name for name, _ in found} == names
-        alike = {"slotwise_table_steps_total", "slotwise_table_batches_total", "slotwise_table_max_rows"}
+        alike = {
+            f"slotwise_table_{name}" for name in ("steps_total", "batches_total", "max_rows", "evicts")
+        }
         for (name, labels), value in found.items():
             values = [rank[name, labels] for rank in ranks if (name, labels) in rank]
             if name in alike:

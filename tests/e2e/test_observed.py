@@ -55,6 +55,10 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
         ("slotwise_ranks", "2x120", "1x120"),
         ('slotwise_table_rows{table="a"}', "", "89x120"),
         ('slotwise_table_max_rows{table="a"}', "", "100x120"),
+        ('slotwise_table_rows{table="b",rank="0"}', "", "99x120"),
+        ('slotwise_table_max_rows{table="b",rank="0"}', "", "100x120"),
+        ('slotwise_table_evicts{table="a",rank="0"}', "0x120", "0x120"),
+        ('slotwise_table_evicts{table="b",rank="0"}', "", "1x120"),
     ],
     "SlotwiseRanksUneven": [
         # Of so few rows a share says nothing.

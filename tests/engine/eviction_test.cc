@@ -13,12 +13,14 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/body/hash.h"
 #include "server/engine/round_outcome.h"
 #include "tests/engine/running_engine.h"
+#include "tests/engine/set_clock.h"
 
 namespace slotwise::test {
 namespace {
@@ -134,7 +136,7 @@ class NoteOutcomes final : public EngineObserver {
 class Eviction : public testing::Test {
  protected:
   Eviction() {
-    ranks_ = std::make_unique<RunningEngine>(place_, Ranks(), EngineOptions(), nullptr, &outcomes_);
+    ranks_ = std::make_unique<RunningEngine>(place_, Ranks(), EngineOptions(), nullptr, &outcomes_, clock_);
   }
 
   static std::unique_ptr<Collective> Ranks() {
@@ -177,6 +179,7 @@ class Eviction : public testing::Test {
   const std::unique_ptr<Collective> tests_ = Ranks();  // not the engine's
   const EnginePlace place_{Ranks(), MakeCpuDevice(1)};
   NoteOutcomes outcomes_;
+  SetClock clock_;
   std::unique_ptr<RunningEngine> ranks_;
 };
 
@@ -317,6 +320,118 @@ TEST_F(Eviction, TakesScoresFromAnImport) {
     EXPECT_EQ(ScoreOf(&mine.records[row * 6 + 4]), mine.keys[row] == Key{1} ? 30U : 16U);
   }
   Ascending({});  // no rank ends before the others have read their rows
+}
+
+using Which = RemoveRequest::Which;
+
+// Of a table that evicts by counts too, rows expire by the step that touched them last.
+TEST_F(Eviction, RowsExpireThatNoPushTouches) {
+  for (const ScoreKind kind : {ScoreKind::kNone, ScoreKind::kStep, ScoreKind::kLfu, ScoreKind::kStepLfu}) {
+    for (const std::uint64_t ttl : {1U, 3U, 70U}) {
+      const std::string name = std::string(ToString(kind)) + std::to_string(ttl);
+      SCOPED_TRACE(name);
+      TableOptions options = Evicting(name.c_str(), kMost);
+      options.eviction.score = kind;
+      options.ttl_steps = ttl;
+      const TableId table = ranks_->Create(options);
+      std::map<std::uint64_t, std::uint64_t> touched;  // by key, the last step
+      std::uint64_t expired = 0;
+      for (std::uint64_t step = 1; step <= 2 * ttl + 6; ++step) {
+        const std::vector<std::uint64_t> keys{step, step / 2, 4000};
+        ASSERT_TRUE(Push(table, step, keys).ok());
+        for (const std::uint64_t key : keys) touched[key] = step;
+        const std::uint64_t interval = ttl < 16 ? 1 : ttl / 16;
+        if (step % interval == 0) {
+          expired += std::erase_if(touched, [&](const auto& row) { return row.second + ttl <= step; });
+        }
+        std::vector<std::uint64_t> left;
+        for (const auto& [key, last] : touched) left.push_back(key);
+        ASSERT_EQ(KeysOf(table), left) << step;
+      }
+      EXPECT_EQ(ranks_->Summarize(table).expired_rows, expired);
+      EXPECT_EQ(ranks_->Summarize(table).evicted_rows, 0U);
+      EXPECT_GT(expired, 3U);
+    }
+  }
+  Ascending({});  // no rank ends before the others have been answered
+}
+
+// A row that a lookup makes scores as the next step would, and the table sweeps by pushes alone.
+TEST_F(Eviction, LookupsTouchNoRow) {
+  TableOptions options = Evicting("looked_at", kMost);
+  options.eviction = {};
+  options.ttl_steps = 2;
+  const TableId table = ranks_->Create(options);
+  ASSERT_TRUE(LookupOfAll(table, {1, 2}).ok());
+  for (const std::uint64_t step : {1U, 2U}) {
+    ASSERT_TRUE(Push(table, step, {3}).ok());
+    ASSERT_TRUE(LookupOfAll(table, {1}).ok());
+    EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{1, 2, 3})) << step;
+  }
+  ASSERT_TRUE(Push(table, 3, {3}).ok());
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{3})) << "1 and 2 were made for step 1";
+}
+
+// The server sweeps by itself too, so the test asks what is left, and not which sweep found it.
+TEST_F(Eviction, RowsExpireByTheClock) {
+  TableOptions options = Evicting("timed", kMost);
+  options.eviction = {};
+  options.ttl_seconds = 160;  // swept every 10 s
+  const TableId table = ranks_->Create(options);
+  // Every rank sets its own clock, of which rank 0's counts.
+  const auto pass = [&](std::uint64_t seconds) {
+    clock_.seconds += seconds;
+    Ascending({});
+    EXPECT_TRUE(ranks_->Remove(table, Which::kExpired).ok());
+  };
+  pass(0);
+  ASSERT_TRUE(Push(table, 1, {1, 2}).ok());
+  pass(10);  // marks that the table has one step
+  ASSERT_TRUE(Push(table, 2, {2, 3}).ok());
+  pass(10);
+  pass(149);
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{1, 2, 3}));
+  pass(1);
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{2, 3})) << "160 s after the mark";
+  pass(~std::uint64_t{0} - 999'999);  // somebody sets the clock back
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{2, 3}));
+  clock_.seconds += 1'000'000 + 10;
+  while (!KeysOf(table).empty()) std::this_thread::yield();
+  EXPECT_EQ(ranks_->Summarize(table).expired_rows, 3U);
+  Ascending({});  // no rank ends before the others have been answered
+}
+
+TEST_F(Eviction, ByHandKeepsAsManyRowsAsWereAskedFor) {
+  TableOptions options = Evicting("by_hand", kMost);
+  options.eviction.score = ScoreKind::kLfu;
+  const TableId table = ranks_->Create(options);
+  ASSERT_TRUE(Push(table, 1, {1, 2, 2, 3, 3, 3, 4, 4, 4, 4}).ok());
+  const auto remove = [&](Which which, std::uint64_t number) {
+    std::array<std::uint64_t, 1> rows{*ranks_->Remove(table, which, number)};
+    tests_->AllReduceSum(rows);
+    return rows[0];
+  };
+  EXPECT_EQ(remove(Which::kAllBut, 4), 0U);
+  EXPECT_EQ(remove(Which::kAllBut, 3), 1U);
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{2, 3, 4}));
+  EXPECT_EQ(remove(Which::kBelow, 2 * size()), 0U);
+  EXPECT_EQ(remove(Which::kBelow, 2 * size() + 1), 1U) << "row 2 counts two a rank";
+  EXPECT_EQ(KeysOf(table), (std::vector<std::uint64_t>{3, 4}));
+  EXPECT_EQ(ranks_->Remove(table, Which::kExpired).status().message(),
+            "table by_hand has no time to live: its rows never expire");
+  EXPECT_EQ(remove(Which::kBelow, ~std::uint64_t{0}), 2U);
+  EXPECT_EQ(remove(Which::kAllBut, 0), 0U);
+  EXPECT_EQ(ranks_->Summarize(table).evicted_rows, 4U);
+
+  options = Evicting("no_scores", kMost);
+  options.eviction = {};
+  const TableId other = ranks_->Create(options);
+  const auto refused = ranks_->Remove(other, Which::kAllBut);
+  EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.status().message(),
+            "table no_scores keeps no scores: make it with an eviction or a time to live");
+  EXPECT_EQ(ranks_->Remove(other, Which::kExpired).status().code(), StatusCode::kFailedPrecondition);
+  Ascending({});  // no rank ends before the others have been answered
 }
 
 TEST_F(Eviction, SaysWhichKeysItHasRemoved) {

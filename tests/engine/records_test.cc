@@ -12,6 +12,7 @@
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
 #include "server/engine/operations/recorded_batches.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/replay.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "tests/support/status.h"
@@ -24,6 +25,7 @@ using operations::DropTable;
 using operations::LoadCheckpoint;
 using operations::Lookup;
 using operations::Push;
+using operations::RemoveRows;
 using operations::SetLearningRate;
 
 // The bytes of pieces, aligned as a recovery reads them.
@@ -277,6 +279,15 @@ TEST(Records, HaveTheBytesThatTheyHadBefore) {
   };
   EXPECT_EQ(hex(WrittenRecord<SetLearningRate>({TableId{8}, 0.03F})), "080000008fc2f53c");
   EXPECT_EQ(hex(WrittenRecord<DropTable>({TableId{3}})), "0300000000000000");
+  EXPECT_EQ(
+      hex(RemoveRows::Write({.table = TableId{3},
+                             .flags = RemoveRows::kRemoves | RemoveRows::kSweeps,
+                             .steps = 0x11,
+                             .seconds = 0x22,
+                             .last = {0x33, 0x44},
+                             .removed = {0x55, 0x66}})),
+      "0300000005000000110000000000000022000000000000003300000000000000440000000000000055000000000000006600"
+      "000000000000");
   EXPECT_EQ(hex(Lookup::Write({{TableId{1}, {Key{5}, Key{6}}}, {TableId{9}, {}}})),
             "02000000010000000200000000000000050000000000000006000000000000000900000000000000"
             "0000000000000000");

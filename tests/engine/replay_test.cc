@@ -18,6 +18,7 @@
 #include "server/engine/operations/import_rows.h"
 #include "server/engine/operations/load_checkpoint.h"
 #include "server/engine/operations/push.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "tests/durability/sim_files.h"
 #include "tests/support/test_secret.h"
@@ -155,6 +156,38 @@ TEST_F(ReplayTest, RefusesBatchesThatTheShardsWouldReadBeyond) {
               HasSubstr("a part came to rank 1 of 1"));
   EXPECT_EQ(rows(), 0U);
   EXPECT_EQ(steps(), 0U);
+}
+
+TEST_F(ReplayTest, RefusesRemovalsThatDoNotFollow) {
+  using operations::RemoveRows;
+  TableOptions options = tables_.Get(TableId{1})->info.options;
+  options.name = TableName("expiring");
+  options.ttl_steps = 3;
+  EXPECT_EQ(Create(3, options), "");
+  options.name = TableName("evicting");
+  options.ttl_steps = 0;
+  options.eviction.score = ScoreKind::kLfu;
+  EXPECT_EQ(Create(4, options), "");
+  for (const std::uint32_t table : {3U, 4U}) EXPECT_EQ(ApplyPush(NextPush(table)), "");
+  const auto removed = [&](const std::function<void(RemoveRows::Record&)>& change) {
+    RemoveRows::Record record{.table = TableId{3}, .flags = 7, .steps = 1, .last = {0, 5}, .removed = {}};
+    change(record);
+    return Apply<RemoveRows>({record});
+  };
+  EXPECT_THAT(removed([](auto& record) { record.table = TableId{9}; }), HasSubstr("there is no table 9"));
+  EXPECT_THAT(removed([](auto& record) { record.table = TableId{1}; }), HasSubstr("has no scores"));
+  EXPECT_THAT(removed([](auto& record) { record.table = TableId{4}; }), HasSubstr("rows never expire"));
+  EXPECT_THAT(removed([](auto& record) { record.steps = 2; }), HasSubstr("has taken 1 steps"));
+  for (const std::uint32_t flags : {0U, 8U})
+    EXPECT_THAT(removed([&](auto& record) { record.flags = flags; }), HasSubstr("must be 1 to 7"));
+  EXPECT_THAT(removed([](auto& record) { record.seconds = ~std::uint64_t{0}; }), HasSubstr("seconds is"));
+  EXPECT_EQ(tables_.Get(TableId{3})->shard->Usage().rows, 3U);
+  EXPECT_EQ(tables_.Get(TableId{3})->expiry.swept_steps, 0U);
+  EXPECT_EQ(removed([](auto& record) { record.last = {1, 0}; }), "");
+  EXPECT_EQ(removed([](auto& record) { record.last = {1, ~std::uint64_t{0}}; }), "");
+  EXPECT_EQ(tables_.Get(TableId{3})->shard->Usage().rows, 0U);
+  EXPECT_EQ(tables_.Get(TableId{3})->expiry.swept_steps, 1U);
+  EXPECT_EQ(context_.evicted.rows, 3U);
 }
 
 TEST_F(ReplayTest, RefusesNumbersThatARowCannotHave) {

@@ -342,6 +342,7 @@ TEST(RequestQueue, ChargesTheKeysOfRowsToRead) {
 class HandClock final : public Clock {
  public:
   TimePoint Now() override { return now; }
+  std::uint64_t UnixSeconds() override { return 0; }
   bool WaitFor(std::condition_variable&, std::unique_lock<std::mutex>&, microseconds,
                const std::function<bool()>& holds) override {
     return holds();
@@ -460,6 +461,7 @@ TEST(RequestQueue, RingsForAllThatEndsAWait) {
   EXPECT_EQ(rings, 3);
   EXPECT_TRUE(request_queue.Take(8).closed);
   request_queue.NudgeLocally();  // is no news for the others
+  EXPECT_FALSE(request_queue.HasNews());
   EXPECT_EQ(rings, 4);
 }
 

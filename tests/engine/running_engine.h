@@ -26,6 +26,7 @@
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
 #include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
 #include "server/engine/output_distributor.h"
@@ -83,10 +84,11 @@ class RunningEngine {
  public:
   // `collective` is the engine's own, of the place's ranks. Recovers first unless `durability` is null.
   RunningEngine(const EnginePlace& place, std::unique_ptr<Collective> collective, EngineOptions options = {},
-                const DurabilityOptions* durability = nullptr, EngineObserver* observer = nullptr)
+                const DurabilityOptions* durability = nullptr, EngineObserver* observer = nullptr,
+                Clock& clock = SystemClock())
       : collective_(std::move(collective)),
-        engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options),
-                SystemClock(), observer),
+        engine_(*place.device, *collective_, place.exchanges, kTestSecret, With(place.costs, options), clock,
+                observer),
         recovered_(durability != nullptr ? engine_.Recover(*durability) : Recovered()),
         thread_([this] { engine_.Run(); }) {}
   ~RunningEngine() {
@@ -153,6 +155,9 @@ class RunningEngine {
     return *Ask<std::uint64_t>([&](auto done) {
       engine_.Submit(EraseRequest{table, PartOf(UnitBags(keys)), done});
     });
+  }
+  Result<std::uint64_t> Remove(TableId table, RemoveRequest::Which which, std::uint64_t number = 0) {
+    return Ask<std::uint64_t>([&](auto done) { engine_.Submit(RemoveRequest{table, which, number, done}); });
   }
   std::vector<Key> ListKeys(TableId table) {
     return *Ask<std::vector<Key>>([&](auto done) { engine_.Submit(ListKeysRequest{table, done}); });

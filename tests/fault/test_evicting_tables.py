@@ -1,7 +1,8 @@
-"""Tables that evict: the same rows go on any number of ranks, and again when a killed server starts."""
+"""Tables whose rows go: the same ones on any number of ranks, and again when a killed server starts."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,9 @@ class Stream:
     def begin(self, ps: slotwise.Client) -> None:
         some = slotwise.Eviction(to=0.7)
         counted = slotwise.Eviction("step_lfu", half_life_steps=20, to=0.7)
-        ps.create_table("adam", dim=DIM, optimizer=slotwise.Adam(0.1), max_rows=MAX_ROWS, eviction=counted)
+        adam = slotwise.Adam(0.1)
+        ps.create_table("adam", dim=DIM, optimizer=adam, max_rows=MAX_ROWS, eviction=counted, ttl_steps=32)
+        ps.create_table("brief", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=5)
         ps.create_table("sgd", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=MAX_ROWS // 2, eviction=some)
         ps.create_table("plain", dim=DIM, optimizer=slotwise.SGD(0.1))
 
@@ -45,7 +48,8 @@ class Stream:
 
     def run(self, ps: slotwise.Client, rounds: int) -> None:
         for turn in range(rounds):
-            batches = {"adam": self.keys(60), "sgd": self.keys(30), "plain": self.keys(9)}
+            sizes = {"adam": 60, "sgd": 30, "plain": 9, "brief": 9}
+            batches = {table: self.keys(size) for table, size in sizes.items()}
             ps.lookup("adam", batches["adam"])
             ps.push_many({table: (keys, None, self.rows(len(keys))) for table, keys in batches.items()})
             ps.lookup_many({"sgd": (self.keys(40), None), "adam": (self.keys(40), None)})
@@ -53,24 +57,30 @@ class Stream:
                 ps.erase("sgd", self.keys(20))
                 imported = np.unique(self.keys(50))
                 ps.import_rows("adam", imported, self.rows(len(imported)))
+                ps.evict("sgd", keep=MAX_ROWS // 3)
+                ps.evict("brief", below_score=ps.describe_table("brief").steps - 2)
 
 
-def evicted(ps: slotwise.Client) -> dict[str, int]:
-    return {table: ps.describe_table(table).evicted_rows for table in ("adam", "sgd", "plain")}
+def gone(ps: slotwise.Client) -> dict[str, tuple[int, int]]:
+    """Returns how many rows were evicted and how many expired, by table."""
+    described = {table.name: ps.describe_table(table.name) for table in ps.list_tables()}
+    return {name: (table.evicted_rows, table.expired_rows) for name, table in described.items()}
 
 
-def test_any_number_of_ranks_evicts_the_same_rows(start_cluster: StartCluster) -> None:
+def test_the_same_rows_go_on_any_number_of_ranks(start_cluster: StartCluster) -> None:
     print("seed", SEED)
-    ends: list[tuple[State, dict[str, int]]] = []
+    ends: list[tuple[State, dict[str, tuple[int, int]]]] = []
     for ranks in (1, 2, 3):
         with start_cluster(ranks).connect() as ps:
             stream = Stream()
             stream.begin(ps)
             stream.run(ps, 40)
-            ends.append((state(ps), evicted(ps)))
+            ends.append((state(ps), gone(ps)))
             assert ps.describe_table("adam").rows <= MAX_ROWS
     assert ends[0] == ends[1] == ends[2]
-    assert ends[0][1]["adam"] > MAX_ROWS and ends[0][1]["sgd"] > MAX_ROWS and ends[0][1]["plain"] == 0
+    rows = ends[0][1]
+    assert rows["adam"][0] > MAX_ROWS and rows["sgd"][0] > MAX_ROWS and rows["plain"] == (0, 0)
+    assert rows["adam"][1] > 0 and rows["brief"][0] > 0 and rows["brief"][1] > 100 and rows["sgd"][1] == 0
 
 
 @pytest.mark.parametrize("ranks", [(1, 1), (1, 2), (3, 1), (2, 3)])
@@ -87,6 +97,27 @@ def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple
         after = state(ps)
     with lives.live(ranks[0], end=Cluster.stop) as ps:
         assert state(ps) == after
+
+
+def test_a_stop_counts_to_a_time_to_live(lives: Lives) -> None:
+    with lives.live(2) as ps:
+        ps.create_table("hourly", dim=1, optimizer=slotwise.SGD(1.0), ttl_seconds=3600)
+        ps.create_table("brief", dim=1, optimizer=slotwise.SGD(1.0), ttl_seconds=1)
+        for table in ("hourly", "brief"):
+            ps.push(table, [1, 2], None, np.ones((2, 1), np.float32))
+        while ps.describe_table("brief").rows > 0:
+            ps.push("hourly", [3], None, np.ones((1, 1), np.float32))
+        assert ps.describe_table("brief").expired_rows == 2
+        ps.push("brief", [4], None, np.ones((1, 1), np.float32))
+        ps.expire("brief")  # which says to the journal when step 2 was
+    time.sleep(1)
+    with lives.live(1) as ps:
+        while ps.describe_table("brief").rows > 0:
+            time.sleep(0.05)
+        assert ps.describe_table("hourly").rows == 3
+        ps.save()
+    with lives.live(3, end=Cluster.stop) as ps:
+        assert ps.describe_table("brief").rows == 0 and ps.describe_table("hourly").rows == 3
 
 
 def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:

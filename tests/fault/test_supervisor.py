@@ -470,7 +470,7 @@ def test_a_copy_of_the_folder_has_ranks_of_its_own(launches: Launches) -> None:
     [
         ("echo serving here; exit 3", 60, 2, 3, "the server ended after 0 s with exit code 3"),
         ("kill -9 $$", 60, 1, 137, "exit code 137, SIGKILL"),
-        ("while :; do sleep 0.05; done", 0.2, 1, 137, "does not serve after 0.20 s (--start-limit)"),
+        ("while :; do sleep 0.05; done", 2, 1, 137, "does not serve after 2.00 s (--start-limit)"),
     ],
     ids=["ends", "is_killed_as_it_starts", "never_serves"],
 )

@@ -69,7 +69,7 @@ std::string NameOf(Operation operation) {
   // By the operations' numbers.
   static const std::vector<std::string> kNames{"Lookup",  "Push",   "CreateTable", "DropTable", "Summarize",
                                                "SetRate", "Import", "Erase",       "ListKeys",  "ReadRows"};
-  return kNames.at(static_cast<std::size_t>(operation));
+  return operation == RemoveRequest::kOperation ? "Remove" : kNames.at(static_cast<std::size_t>(operation));
 }
 
 std::string Ask::Describe() const {
@@ -122,6 +122,10 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   }
   if (ask.operation == EraseRequest::kOperation)
     return of(EraseRequest{ask.table, PartOf(ask), Fill(&Reply::number, std::move(done))});
+  if (ask.operation == RemoveRequest::kOperation) {
+    return of(
+        RemoveRequest{ask.table, ask.remove.which, ask.remove.number, Fill(&Reply::number, std::move(done))});
+  }
   if (ask.operation == ListKeysRequest::kOperation)
     return of(ListKeysRequest{ask.table, Fill(&Reply::keys, std::move(done))});
   return of(
@@ -205,6 +209,14 @@ EvictionOptions DrawEviction(test::Random& random) {
   return eviction;
 }
 
+void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep) {
+  remove.operation = RemoveRequest::kOperation;
+  remove.remove.which = static_cast<RemoveRequest::Which>(may_sweep ? random.Below(3) : 1 + random.Below(2));
+  if (remove.remove.which == RemoveRequest::Which::kAllBut)
+    remove.remove.number = random.Below(std::min<std::uint64_t>(options.max_rows, 40));
+  if (remove.remove.which == RemoveRequest::Which::kBelow) remove.remove.number = random.Below(8);
+}
+
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import) {
   import.operation = ImportRequest::kOperation;
@@ -217,7 +229,7 @@ void DrawImport(test::Random& random, const TableOptions& options, const std::ve
     const std::size_t columns = RecordFloats(options);
     for (std::size_t end = columns; end <= import.values.size(); end += columns) {
       std::uint64_t score = random.OneIn(4) ? kScoreOfNew : random.Below(30);
-      if (CountsOccurrences(options.eviction.score) && score != kScoreOfNew)
+      if (CountsOccurrences(options.score()) && score != kScoreOfNew)
         score += random.Below(9) << OccurrenceScore::kStepBits;
       std::memcpy(&import.values[end - 2], &score, sizeof(score));
     }

@@ -20,6 +20,7 @@
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
 #include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
 #include "server/engine/schedule/request.h"
@@ -47,6 +48,7 @@ struct Ask {
   std::uint64_t table_steps = 0;
   float learning_rate = 0;
   std::vector<Key> keys = {};  // kReadRows alone
+  RemoveRequest::Asked remove = {};
 
   std::uint64_t answer_bytes = 0;  // kLookup alone
   bool placed = false;             // the lookup names the place of its answer
@@ -61,7 +63,7 @@ struct Ask {
 struct Reply {
   Status status = {};
   PooledValues pooled = {};
-  std::uint64_t number = 0;  // the number of rows erased
+  std::uint64_t number = 0;  // the number of rows erased or removed
   AppliedStep applied = {};
   CreatedTable created = {};
   TableSummary summary = {};
@@ -91,10 +93,12 @@ std::vector<std::uint64_t> DrawKeys(test::Random& random, std::uint64_t distinct
 // Draws small whole numbers if `whole` is set, and else thousandths from -1 to 1.
 std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whole);
 // Makes an import of these keys, with values from DrawValues and often with the optimizer's state.
-// Draws an eviction by any score.
-EvictionOptions DrawEviction(test::Random& random);
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import);
+// Draws an eviction by any score.
+EvictionOptions DrawEviction(test::Random& random);
+// Makes a request to remove rows of such a table.
+void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep = true);
 // Rounds a push's gradients to numbers that its type can represent.
 void RoundGradients(Ask& push);
 // Sets the number of bytes of a lookup's answer.

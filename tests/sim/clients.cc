@@ -214,6 +214,8 @@ Ask Clients::DrawOperator() {
   ask.table = DrawTable().first;
   if (random_.OneIn(6)) {
     ask.operation = DropTableRequest::kOperation;
+  } else if (random_.OneIn(5)) {
+    DrawRemove(random_, tables_.at(ask.table), ask);
   } else if (random_.OneIn(4)) {
     ask.operation = SetLearningRateRequest::kOperation;
     ask.learning_rate = 0.01F * static_cast<float>(1 + random_.Below(9));

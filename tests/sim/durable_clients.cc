@@ -134,7 +134,9 @@ std::size_t DurableClients::MakeOther() {
       ask.operation = EraseRequest::kOperation;
       ask.batch = test::OneKeyABag(keys);
     }
-  } else if (kind < 93) {
+  } else if (kind < 86 && options.has_scores()) {
+    DrawRemove(random_, options, ask, options.expires());  // a refusal would be taken for the disk's
+  } else if (kind < 94) {
     ask.operation = SetLearningRateRequest::kOperation;
     ask.learning_rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
   } else {

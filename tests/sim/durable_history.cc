@@ -13,6 +13,13 @@ constexpr std::size_t kMostUnknown = 10;
 // The ranks go by the clock as it was a little before a round.
 constexpr Time kSlack = 300'000;
 
+std::uint64_t Remove(ModelTable& table, const RemoveRequest::Asked& asked) {
+  using Which = RemoveRequest::Which;
+  if (asked.which == Which::kExpired) return table.Sweep(true);
+  return asked.which == Which::kAllBut ? table.oracle().EvictAllBut(asked.number)
+                                       : table.oracle().EvictBelow(asked.number);
+}
+
 }  // namespace
 
 bool Op::IsUpdate() const { return operation != LookupRequest::kOperation; }
@@ -33,6 +40,13 @@ DurableHistory::Entry* DurableHistory::FindEntry(std::size_t op) {
 std::string DurableHistory::OnRound(const Round& round, Time now,
                                     const std::function<std::optional<Asker>(Ticket)>& find) {
   if (round.number <= last_round()) return {};  // another rank told of it
+  if (round.operation == RemoveRequest::kOperation && round.waiters.empty()) {
+    Op sweep{.operation = round.operation, .parts = {Ask{}}, .names = {names_.at(round.table)}, .told = {{}}};
+    sweep.parts[0].operation = round.operation;
+    ops_.push_back(std::move(sweep));
+    entries_.push_back({.round = round.number, .op = ops_.size() - 1, .at = now, .erased = {}});
+    return {};
+  }
   std::set<std::size_t> ops;
   std::string wrong;
   round.ForEachTable([&](const Round& share) {
@@ -41,6 +55,7 @@ std::string DurableHistory::OnRound(const Round& round, Time now,
       const auto asker = find(part.ticket);
       if (!asker) continue;
       const Op& op = ops_[asker->op];
+      if (round.of_table) names_[share.table] = op.names[asker->part];
       if (!ops.insert(asker->op).second) continue;
       const Entry* const before = FindEntry(asker->op);
       if (op.operation == PushRequest::kOperation && (op.settled || before != nullptr)) {
@@ -90,9 +105,11 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
   }
   if (entry == nullptr) return {};
   entry->end = End::kApplied;
-  // A table that was there already is in the state of an earlier round.
-  entry->acknowledged = op.operation != CreateTableRequest::kOperation || reply.created.created;
-  if (op.operation == EraseRequest::kOperation) entry->erased = reply.number;
+  // A table that was there already, or of which no row went, is in the state of an earlier round.
+  entry->acknowledged = (op.operation != CreateTableRequest::kOperation || reply.created.created) &&
+                        (op.operation != RemoveRequest::kOperation || reply.number > 0);
+  if (op.operation == EraseRequest::kOperation || op.operation == RemoveRequest::kOperation)
+    entry->erased = reply.number;
   return {};
 }
 
@@ -253,9 +270,11 @@ std::string DurableHistory::Apply(const Entry& entry, State& state, bool& fits) 
     default:
       break;
   }
-  const std::uint64_t erased = table.oracle().Erase(KeysIn(ask.batch));
+  const std::uint64_t erased = op.operation == RemoveRequest::kOperation
+                                   ? Remove(table, ask.remove)
+                                   : table.oracle().Erase(KeysIn(ask.batch));
   if (!entry.erased || *entry.erased == erased) return {};
-  return ask.Describe() + " erased " + std::to_string(*entry.erased) + " keys, and not " +
+  return ask.Describe() + " removed " + std::to_string(*entry.erased) + " keys, and not " +
          std::to_string(erased);
 }
 

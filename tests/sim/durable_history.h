@@ -98,7 +98,7 @@ class DurableHistory {
     DurabilityMode mode = DurabilityMode::kNone;
     Time interval = 0;
     Time at = 0;
-    std::optional<std::uint64_t> erased;  // the number of rows erased that the client was told
+    std::optional<std::uint64_t> erased;  // the number of rows erased or removed that the client was told
   };
   using State = std::map<std::string, ModelTable>;
 
@@ -129,6 +129,7 @@ class DurableHistory {
   State settled_;
   std::vector<Entry> entries_;  // after `settled_`, ordered by round
   std::deque<Op> ops_;
+  std::map<TableId, std::string> names_;  // of tables that had a round
 };
 
 }  // namespace slotwise::sim

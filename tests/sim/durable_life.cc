@@ -320,7 +320,10 @@ void Life::OnLooked() {
   if (!wrong.empty()) return Fail((settles ? "after the recovery: " : "at the end of a life: ") + wrong);
   Trace(7, looks_, [] { return "all is as it should be"; });
   if (!settles) {
-    for (const ObservedTable& table : observed_) outcome_.evicted += table.summary.evicted_rows;
+    for (const ObservedTable& table : observed_) {
+      outcome_.evicted += table.summary.evicted_rows;
+      outcome_.expired += table.summary.expired_rows;
+    }
     phase_ = Phase::kStopping;
     return RequestStop();
   }
@@ -499,6 +502,7 @@ void LifeOutcome::Add(const LifeOutcome& other) {
              &LifeOutcome::disk_failures,
              &LifeOutcome::clean_ends,
              &LifeOutcome::evicted,
+             &LifeOutcome::expired,
              &LifeOutcome::full});
   longest_loss = std::max(longest_loss, other.longest_loss);
   trace_hash = trace_hash * 31 + other.trace_hash;

@@ -100,6 +100,12 @@ LifePlan DrawLife(Random& random, std::uint64_t seed, DurabilityMode mode, bool 
   return life;
 }
 
+// A sweep has no caller who hears whether the disk refused it, so the disk refuses nothing.
+void DrawTimesToLive(Random& random, DurablePlan& plan) {
+  for (TableOptions& table : plan.tables) table.ttl_steps = 1 + random.Below(random.OneIn(2) ? 5 : 60);
+  for (LifePlan& life : plan.lives) life.fail_at = life.full_at = 0;
+}
+
 std::string_view NameOf(DurabilityMode mode) {
   if (mode == DurabilityMode::kSync) return "sync";
   return mode == DurabilityMode::kInterval ? "interval" : "none";
@@ -123,6 +129,7 @@ DurablePlan MakeDurablePlan(std::uint64_t seed) {
   const std::size_t lives = 3 + random.Below(4);
   for (std::size_t l = 0; l < lives; ++l)
     plan.lives.push_back(DrawLife(random, seed * 100 + l, mixed ? DrawMode(random) : mode, l + 1 == lives));
+  if (!mixed && mode != DurabilityMode::kInterval && random.OneIn(2)) DrawTimesToLive(random, plan);
   return plan;
 }
 

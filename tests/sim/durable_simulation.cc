@@ -76,8 +76,8 @@ std::string Describe(const LifeOutcome& outcome) {
          ", of them deltas " + number(outcome.deltas) + "\n  kills " + number(outcome.kills) +
          ", broken devices " + number(outcome.breaks) + ", power failures " + number(outcome.power_failures) +
          ", ended by the disk " + number(outcome.disk_failures) + ", clean ends " +
-         number(outcome.clean_ends) + "\n  rows evicted " + number(outcome.evicted) +
-         ", refused by tables that evict " + number(outcome.full) + "\n";
+         number(outcome.clean_ends) + "\n  rows evicted " + number(outcome.evicted) + ", expired " +
+         number(outcome.expired) + ", refused by tables that evict " + number(outcome.full) + "\n";
 }
 
 }  // namespace slotwise::sim

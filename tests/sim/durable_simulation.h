@@ -42,6 +42,7 @@ struct LifeOutcome {
   std::uint64_t disk_failures = 0;  // disk errors that ended a rank
   std::uint64_t clean_ends = 0;
   std::uint64_t evicted = 0;  // rows, of lives that were compared at their end
+  std::uint64_t expired = 0;  // the same
   std::uint64_t full = 0;     // operations refused, because a table that evicts had no room
   std::uint64_t trace_hash = 0;
 

@@ -42,6 +42,18 @@ bool ModelTable::Push(const test::Batch& batch, const std::vector<float>& gradie
   return applied;
 }
 
+bool ModelTable::IsDue() const {
+  const std::uint64_t ttl = options_.ttl_steps;
+  if (ttl == 0) return false;
+  const std::uint64_t interval = ttl < 16 ? 1 : ttl / 16;
+  return steps() / interval != swept_ / interval;
+}
+
+std::uint64_t ModelTable::Sweep(bool has_memory) {
+  swept_ = steps();
+  return has_memory ? oracle_.Sweep() : 0;
+}
+
 int ModelTable::OwnerOf(std::uint64_t key) const {
   return static_cast<int>(test::OracleBucket(key) * static_cast<std::uint32_t>(ranks_) / kBuckets);
 }

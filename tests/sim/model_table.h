@@ -23,6 +23,12 @@ class ModelTable {
   test::Oracle& oracle() { return oracle_; }
   std::uint64_t steps() const { return oracle_.step(); }
   std::uint64_t evicted_rows() const { return oracle_.evicted_rows(); }
+  std::uint64_t expired_rows() const { return oracle_.expired_rows(); }
+  // Returns whether the table has taken as many steps since its last sweep that it is swept before the next
+  // round: a 16th of the time to live, and at least one.
+  bool IsDue() const;
+  // Sweeps the table; a rank that has no memory keeps all rows.
+  std::uint64_t Sweep(bool has_memory);
 
   void SetLearningRate(float rate);
   float NextLearningRate() const;
@@ -39,6 +45,7 @@ class ModelTable {
   TableOptions options_;
   int ranks_;
   test::Oracle oracle_;
+  std::uint64_t swept_ = 0;  // the steps at the last sweep
 };
 
 }  // namespace slotwise::sim

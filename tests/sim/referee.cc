@@ -140,7 +140,10 @@ void Referee::Judge(const Decision& decision) {
        StatusCode::kDeadlineExceeded);
   const bool drained = all_closed && all_empty;
   if (drained) Drop([](const Step&, std::uint64_t) { return true; }, 0, StatusCode::kUnavailable);
-  if (decision.round) {
+  const auto due = std::ranges::find_if(tables_, [](const auto& entry) { return entry.second.IsDue(); });
+  if (due != tables_.end()) {
+    CheckSweep(decision.round, due->first, due->second);
+  } else if (decision.round) {
     CheckRound(*decision.round);
   } else if (!ready_.empty()) {
     Fail("no round is decided, though one is ready: " + ready_.front().first->Describe());
@@ -333,6 +336,23 @@ void Referee::CheckPromises(const Decision& decision, bool drained) {
   if (decision.finished != (drained && ready_.empty())) Fail("finished is wrong");
 }
 
+// A table is swept before all else, although nobody asks for that.
+void Referee::CheckSweep(const std::optional<Round>& round, TableId due, ModelTable& table) {
+  const std::string wanted = "table " + std::to_string(Value(due)) + " is due to be swept, and ";
+  if (!round) return Fail(wanted + "no round is decided");
+  if (round->operation != RemoveRequest::kOperation || round->table != due || !round->waiters.empty() ||
+      !round->parts.empty() || round->payload != Payload())
+    return Fail(wanted + "round " + std::to_string(round->number) + " is another");
+  if (round->number != ++rounds_) return Fail("a sweep has number " + std::to_string(round->number));
+  DrawShortRanks();
+  table.Sweep(decided_.back().short_ranks == 0 || table.steps() < table.options().ttl_steps);
+}
+
+void Referee::DrawShortRanks() {
+  if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause))
+    decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
+}
+
 void Referee::CheckRound(const Round& round) {
   if (round.number != ++rounds_)
     return Fail("round " + std::to_string(rounds_) + " says that it is " + std::to_string(round.number));
@@ -361,9 +381,7 @@ void Referee::CheckRound(const Round& round) {
   const std::vector<Sent*> waiters = TakeWaiters(round);
   if (scheduler_.failure()) return;
   decided_.back().batch_round = ask.has_batch();
-  if (plan_.short_pause > 0 && random_.OneIn(plan_.short_pause)) {
-    decided_.back().short_ranks = random_.Below(std::uint64_t{1} << plan_.ranks);
-  }
+  DrawShortRanks();
   for (Sent* waiter : waiters) {
     waiter->released = std::min<std::uint64_t>(waiter->released, decided_.size() - 1);
     if (!waiter->by_call || waiter->ask.operation != LookupRequest::kOperation) continue;

@@ -108,6 +108,8 @@ class Referee {
   void Drop(bool (*doomed)(const Step&, std::uint64_t), std::uint64_t value, StatusCode code);
   void CheckAnswers(const Decision& decision);
   void CheckRound(const Round& round);
+  void CheckSweep(const std::optional<Round>& round, TableId due, ModelTable& table);
+  void DrawShortRanks();
   void CheckParts(const Round& share);
   void CheckStep(const Round& round, const Ready& front);
   std::vector<Sent*> TakeWaiters(const Round& round);
@@ -121,6 +123,7 @@ class Referee {
   void RunCreate(Sent& sent);
   void RunDrop(TableId table, Sent& sent);
   void RunRows(Sent& sent, ModelTable& table);
+  void RunRemove(Sent& sent, ModelTable& table);
   Expected Summary(const ModelTable& table, bool with_digest) const;
   void CompareReplies(const Sent& sent, const Reply& reply);
   // Checks that a table keeps its generation and that no other table has it.

@@ -74,6 +74,8 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
     case SetLearningRateRequest::kOperation:
       table.SetLearningRate(first->ask.learning_rate);
       return Expect(*first, StatusCode::kOk);
+    case RemoveRequest::kOperation:
+      return RunRemove(*first, table);
     default:
       return RunRows(*first, table);
   }
@@ -192,12 +194,37 @@ Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
   summary.base_learning_rate = table.options().optimizer.learning_rate;
   if (with_digest) summary.digest = table.Digest();
   summary.evicted_rows = table.evicted_rows();
+  summary.expired_rows = table.expired_rows();
   for (int r = 0; r < plan_.ranks; ++r) {
     ShardUsage usage;
     usage.rows = table.KeysOf(r).size();
     summary.shards.push_back(usage);
   }
   return {StatusCode::kOk, {.summary = summary}, {}};
+}
+
+void Referee::RunRemove(Sent& sent, ModelTable& table) {
+  using Which = RemoveRequest::Which;
+  const auto [which, number] = sent.ask.remove;
+  const TableOptions& options = table.options();
+  const bool sweeps = which == Which::kExpired;
+  if (sweeps ? options.ttl_steps == 0 : !options.has_scores())
+    return Expect(sent, StatusCode::kFailedPrecondition);
+  // A rank without memory cannot list rows, and need not if none can go.
+  const std::uint64_t rows = table.oracle().rows().size();
+  const bool lists = sweeps                    ? table.steps() >= options.ttl_steps
+                     : which == Which::kAllBut ? rows > number
+                                               : number > 0;
+  const bool has_memory = !lists || decided_.back().short_ranks == 0;
+  Expected expected;
+  if (!has_memory) expected.code = StatusCode::kResourceExhausted;
+  if (sweeps) {
+    expected.reply.number = table.Sweep(has_memory);
+  } else if (has_memory) {
+    expected.reply.number =
+        which == Which::kAllBut ? table.oracle().EvictAllBut(number) : table.oracle().EvictBelow(number);
+  }
+  Expect(sent, std::move(expected));
 }
 
 void Referee::RunRows(Sent& sent, ModelTable& table) {
@@ -254,6 +281,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.applied.now.step == expected.applied.now.step, "version");
       return compare(reply.applied.table_step == expected.applied.table_step, "step");
     case EraseRequest::kOperation:
+    case RemoveRequest::kOperation:
       return compare(reply.number == expected.number, "number");
     case CreateTableRequest::kOperation:
       return compare(
@@ -266,6 +294,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.summary.base_learning_rate == expected.summary.base_learning_rate, "base learning rate");
       compare(reply.summary.digest == expected.summary.digest, "digest");
       compare(reply.summary.evicted_rows == expected.summary.evicted_rows, "count of evicted rows");
+      compare(reply.summary.expired_rows == expected.summary.expired_rows, "count of expired rows");
       return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
                                         &ShardUsage::rows),
                      "count of rows");

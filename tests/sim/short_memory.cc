@@ -1,5 +1,6 @@
 #include "tests/sim/short_memory.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,9 @@ class ShortShard final : public Shard {
                    std::span<std::uint64_t> counts) override {
     shard_->CountPlaces(order, prefix, counts);
   }
-  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
-    return shard_->ProtectedUpTo(order, last);
+  std::vector<Key> EndProtection(const EvictionOrder& order,
+                                 const std::optional<EvictionPlace>& last) override {
+    return shard_->EndProtection(order, last);
   }
   Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
                                 EvictedSums& sums) override {
@@ -48,7 +50,6 @@ class ShortShard final : public Shard {
     reserved_ = room.ok();
     return room;
   }
-  void EndProtection() override { shard_->EndProtection(); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }

@@ -19,6 +19,10 @@ class SimClock final : public Clock {
       : scheduler_(scheduler), rank_(rank), ahead_(ahead) {}
 
   TimePoint Now() override { return TimePoint(ahead_ + std::chrono::microseconds(scheduler_.now())); }
+  std::uint64_t UnixSeconds() override {
+    return static_cast<std::uint64_t>(
+        std::chrono::floor<std::chrono::seconds>(Now()).time_since_epoch().count());
+  }
 
   bool WaitFor(std::condition_variable& /*changed*/, std::unique_lock<std::mutex>& lock,
                std::chrono::microseconds most, const std::function<bool()>& holds) override {

@@ -94,7 +94,8 @@ TEST_P(DurableServers, KeepTheirPromises) {
   EXPECT_GT(sum.recoveries, seeds / kDurableShards);
   for (const std::uint64_t count :
        {sum.from_checkpoints, sum.replayed, sum.deltas, sum.power_failures, sum.disk_failures, sum.refused,
-        sum.lost, sum.damages, sum.journal_damages, sum.refused_damages, sum.evicted, sum.full}) {
+        sum.lost, sum.damages, sum.journal_damages, sum.refused_damages, sum.evicted, sum.expired,
+        sum.full}) {
     EXPECT_GT(count, 0U) << Describe(sum);
   }
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -280,8 +281,9 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
                    std::span<std::uint64_t> counts) override {
     Now().CountPlaces(order, prefix, counts);
   }
-  std::vector<Key> ProtectedUpTo(const EvictionOrder& order, const EvictionPlace& last) override {
-    return Now().ProtectedUpTo(order, last);
+  std::vector<Key> EndProtection(const EvictionOrder& order,
+                                 const std::optional<EvictionPlace>& last) override {
+    return Now().EndProtection(order, last);
   }
   Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
                                 EvictedSums& sums) override {
@@ -292,9 +294,6 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
   }
   Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
     return Now().ReserveBehind(evicted, more);
-  }
-  void EndProtection() override {
-    Later([this] { shard_->EndProtection(); });
   }
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.

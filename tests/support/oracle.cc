@@ -195,7 +195,7 @@ std::uint64_t Oracle::CountNow(std::uint64_t score, std::uint64_t now) const {
 }
 
 void Oracle::Touch(Row& row, std::uint64_t occurrences) const {
-  if (!options_.has_scores() || options_.eviction.score == ScoreKind::kStep) return SetScore(row, step_);
+  if (!Counts()) return SetScore(row, step_);
   const std::uint64_t count = CountNow(ScoreIn(row), step_) + occurrences;
   SetScore(row, std::min<std::uint64_t>(count, (1 << 27) - 1) * kStepsOfScore + step_);
 }
@@ -210,15 +210,14 @@ std::uint64_t Oracle::ScoreIn(const Row& row) {
 // Returns what orders a row before the tie.
 std::uint64_t Oracle::OrderOf(const Row& row) const {
   const std::uint64_t score = ScoreIn(row);
-  if (options_.eviction.score == ScoreKind::kStep) return score;
+  if (!Counts()) return score;
   const std::uint64_t step = score % kStepsOfScore;
   const std::uint64_t count = CountNow(score < kStepsOfScore ? score + kStepsOfScore : score, step_ + 1);
   return count * kStepsOfScore + (options_.eviction.score == ScoreKind::kStepLfu ? step : 0);
 }
 
 std::vector<std::uint64_t> Oracle::RowsToEvict(const Batch& batch, std::uint64_t absent) const {
-  if (!options_.has_scores() || absent == 0 || rows_.size() + absent <= MostRows(options_.eviction.at))
-    return {};
+  if (!options_.evicts() || absent == 0 || rows_.size() + absent <= MostRows(options_.eviction.at)) return {};
   std::set<std::uint64_t> own;
   for (const Key key : batch.keys) own.insert(Value(key));
   std::vector<std::array<std::uint64_t, 3>> places;  // score, tie, key
@@ -241,7 +240,7 @@ bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
     }
   }
   const std::vector<std::uint64_t> evicted = RowsToEvict(batch, absent.size());
-  const std::uint64_t most = options_.has_scores() ? MostRows(options_.eviction.at) : options_.max_rows;
+  const std::uint64_t most = options_.evicts() ? MostRows(options_.eviction.at) : options_.max_rows;
   if (!absent.empty() && rows_.size() - evicted.size() + absent.size() > most) {
     return false;
   }
@@ -361,6 +360,35 @@ bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<fl
     }
   }
   return true;
+}
+
+std::uint64_t Oracle::Sweep() {
+  if (options_.ttl_steps == 0 || step_ < options_.ttl_steps) return 0;
+  const std::uint64_t gone = std::erase_if(rows_, [&](const auto& entry) {
+    const std::uint64_t score = ScoreIn(entry.second);
+    return (Counts() ? score % kStepsOfScore : score) + options_.ttl_steps <= step_;
+  });
+  expired_rows_ += gone;
+  return gone;
+}
+
+std::uint64_t Oracle::EvictAllBut(std::uint64_t keep) {
+  std::vector<std::array<std::uint64_t, 3>> places;  // score, tie, key
+  for (const auto& [key, row] : rows_) places.push_back({OrderOf(row), OracleMix64(OracleMix64(key)), key});
+  std::ranges::sort(places);
+  places.resize(places.size() - std::min<std::size_t>(places.size(), keep));
+  for (const auto& place : places) rows_.erase(place[2]);
+  evicted_rows_ += places.size();
+  return places.size();
+}
+
+std::uint64_t Oracle::EvictBelow(std::uint64_t number) {
+  const std::uint64_t gone = std::erase_if(rows_, [&](const auto& entry) {
+    const std::uint64_t order = OrderOf(entry.second);
+    return (Counts() ? order / kStepsOfScore : order) < number;
+  });
+  evicted_rows_ += gone;
+  return gone;
 }
 
 std::uint64_t Oracle::Erase(const std::vector<std::uint64_t>& keys) {

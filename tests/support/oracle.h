@@ -84,12 +84,19 @@ class Oracle {
   // Sets the learning rate of later steps; a schedule, if there is one, starts from it.
   void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
 
+  // Remove rows by their scores, and return how many. Sweep removes those that have expired by ttl_steps,
+  // EvictAllBut those that go first until `keep` are left, and EvictBelow those with a score below `number`.
+  std::uint64_t Sweep();
+  std::uint64_t EvictAllBut(std::uint64_t keep);
+  std::uint64_t EvictBelow(std::uint64_t number);
+
   // Erases `keys`. Returns how many had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys);
 
   const std::map<std::uint64_t, Row>& rows() const { return rows_; }
   std::uint64_t step() const { return step_; }
   std::uint64_t evicted_rows() const { return evicted_rows_; }
+  std::uint64_t expired_rows() const { return expired_rows_; }
 
  private:
   // Makes rows that score as the step behind `steps`.
@@ -103,6 +110,7 @@ class Oracle {
   // Returns the count of occurrences in a score, halved until step `now`.
   std::uint64_t CountNow(std::uint64_t score, std::uint64_t now) const;
   std::uint64_t OrderOf(const Row& row) const;
+  bool Counts() const { return CountsOccurrences(options_.score()); }
   std::uint64_t MostRows(float share) const;
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
   // Returns the combiner's divisor of bag b.
@@ -121,6 +129,7 @@ class Oracle {
   std::map<std::uint64_t, std::vector<float>> given_first_values_;
   std::uint64_t step_ = 0;
   std::uint64_t evicted_rows_ = 0;
+  std::uint64_t expired_rows_ = 0;
 };
 
 }  // namespace slotwise::test

@@ -169,6 +169,8 @@ TEST(TableOptions, ComeBackFromMessagesAndFromJson) {
                                     .end_learning_rate = 1e-7F};
       options.initializer.kind = initializer;
       options.eviction = {.score = ScoreKind::kStepLfu, .half_life_steps = 7, .at = 0.9F, .to = 0.3F};
+      options.ttl_steps = 9;
+      options.ttl_seconds = std::uint64_t{1} << 32;
       options.initializer.seed = ~std::uint64_t{0};
       float next = 0.1F;
       const auto set = [&next]<class T>(const Option<T>& option, T& value) {

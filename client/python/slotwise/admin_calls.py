@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from slotwise._messages import read
 from slotwise._pushes import Pushes
 from slotwise.core import CallOptions, Core, Handle, TableShape, text
@@ -52,6 +54,8 @@ class AdminCalls:
         max_rows: int = 0,
         max_load: float = 0.0,
         eviction: Eviction | None = None,
+        ttl_steps: int = 0,
+        ttl_seconds: int = 0,
     ) -> TableOptions:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
@@ -70,7 +74,7 @@ class AdminCalls:
             )
         options = TableOptions(
             name, dim, slots, combiner, optimizer, initializer, seed,
-            initial_rows, max_rows, max_load, eviction,
+            initial_rows, max_rows, max_load, eviction, ttl_steps, ttl_seconds,
         )
         reply = self._ask("CreateTable", {"options": options_to_json(options)})
         return options_from_json(reply.get("options", {}))
@@ -106,6 +110,57 @@ class AdminCalls:
         """
         self._settled()
         self._ask("SetLearningRate", {"table": name, "learning_rate": float(lr)})
+
+    def evict(
+        self,
+        name: str,
+        *,
+        keep: int | None = None,
+        share: float | None = None,
+        below_score: int | None = None,
+    ) -> int:
+        """Removes the rows of a table that have the lowest scores, and returns how many went.
+
+        Args:
+            name: the table's name.
+            keep: until so many rows are left, over all ranks.
+            share: until this share of the table's max_rows is left, 0 to 1.
+            below_score: those with a lower score. In a table that evicts by "step", or that only has a time
+                to live: rows that no push has touched since that step. With "lfu" and "step_lfu": rows with
+                a lower count, halved as it will be at the table's next step.
+
+        Raises:
+            InvalidArgument: not exactly one of `keep`, `share` and `below_score` is given.
+            FailedPrecondition: the table keeps no scores: it neither evicts nor has a time to live.
+            NotFound: no such table.
+            ResourceExhausted: there is no memory to list the rows, or no room in the journal; none went.
+        """
+        given = [value for value in (keep, share, below_score) if value is not None]
+        if len(given) != 1:
+            raise InvalidArgument(
+                f"evict() got {len(given)} of keep, share and below_score: give exactly one"
+            )
+        if share is not None:
+            if not (isinstance(share, (int, float, np.number)) and 0 <= share <= 1):
+                raise InvalidArgument(f"share is {share!r}: must be 0 to 1")
+            keep = int(share * self.describe_table(name).options.max_rows)
+        number = below_score if keep is None else keep
+        if not isinstance(number, (int, np.integer)) or isinstance(number, bool) or not 0 <= number < 1 << 64:
+            which = "below_score" if keep is None else "keep"
+            raise InvalidArgument(f"{which} is {number!r}: must be an integer of 0 to 2**64 - 1")
+        return self._evict(name, {"below_score" if keep is None else "keep_rows": int(number)})
+
+    def expire(self, name: str) -> int:
+        """Removes the rows of a table that have expired by now, and returns how many went.
+
+        The server does so by itself every 16th of the time to live. Raises NotFound, FailedPrecondition if
+        the table has no time to live, and ResourceExhausted as `evict` does.
+        """
+        return self._evict(name, {"expired": True})
+
+    def _evict(self, name: str, which: Json) -> int:
+        self._settled()
+        return int(self._ask("EvictRows", {"table": name, **which}).get("rows", 0))
 
     def topology(self) -> Topology:
         """Returns the server's ranks, as they are now."""

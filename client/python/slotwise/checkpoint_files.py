@@ -412,7 +412,7 @@ class _Link:
             name: self._map(files[f"rank-{rank}.{name}.npy"], f"rank-{rank}.{name}.npy", *shape)
             for name, shape in wanted.items()
         }
-        if options.eviction is not None:
+        if options.has_scores:
             arrays["score"] = arrays["score"].view("<f4").reshape(rows, 2)
         return arrays
 

@@ -72,6 +72,9 @@ class TableOptions:
         max_load: the largest share of a hash table's cells that is taken, 0.0625 .. 0.9375. A lower share is
             faster, and a higher share needs less memory. 0: the server's default, 0.5.
         eviction: which rows go when the table gets full. None: no row goes, and new keys are refused.
+        ttl_steps: a row expires when no push has touched it for so many of the table's steps. 0: never.
+        ttl_seconds: the same, by rank 0's clock. An expired row stays until a sweep; sweeps come every 16th
+            of these, rounded down, and at least every step or second.
     """
 
     name: str
@@ -85,6 +88,13 @@ class TableOptions:
     max_rows: int = 0
     max_load: float = 0.0
     eviction: Eviction | None = None
+    ttl_steps: int = 0
+    ttl_seconds: int = 0
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether rows have scores: the table evicts, or rows expire."""
+        return self.eviction is not None or self.ttl_steps > 0 or self.ttl_seconds > 0
 
     @property
     def width(self) -> int:
@@ -94,7 +104,7 @@ class TableOptions:
     @property
     def state_arrays(self) -> dict[str, int]:
         """The arrays of a row's state (`Rows.state`) in their order, and how many floats a row each has."""
-        return states_of(self.optimizer, self.dim) | ({} if self.eviction is None else {"score": 2})
+        return states_of(self.optimizer, self.dim) | ({"score": 2} if self.has_scores else {})
 
     @property
     def pools(self) -> bool:
@@ -144,8 +154,9 @@ class TableInfo(OlderNames):
             by `set_learning_rate`.
         rounds: rounds of lookups and steps, since the table was made.
         generation: drawn when the table was made; `lineage` is its older name.
-        evicted_rows: rows that batches have evicted, on all ranks, since the server's start or the table's
-            load.
+        evicted_rows: rows that batches or `evict` have evicted, on all ranks, since the server's start or the
+            table's load.
+        expired_rows: rows that have expired and gone, since the same.
     """
 
     options: TableOptions
@@ -156,6 +167,7 @@ class TableInfo(OlderNames):
     rounds: TravelledRounds
     generation: int = named("lineage", default=0)
     evicted_rows: int = 0
+    expired_rows: int = 0
 
     @property
     def rows(self) -> int:

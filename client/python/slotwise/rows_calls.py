@@ -20,8 +20,8 @@ class Rows(NamedTuple):
     """Some rows of a table.
 
     `state` is what the optimizer keeps beside a row, in the order of docs/semantics.md: nothing for
-    SGD, one float for row-wise AdaGrad, dim or 2 * dim floats for the others. If the table evicts, a row's
-    score comes last, in the place of two floats.
+    SGD, one float for row-wise AdaGrad, dim or 2 * dim floats for the others. If the table evicts, or
+    its rows expire, a row's score comes last, in the place of two floats.
     """
 
     keys: NDArray[np.uint64]  # [rows]
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
     @property
     def scores(self) -> NDArray[np.uint64]:
-        """The rows' scores, uint64 [rows]; only for rows of a table that evicts, with their state."""
+        """The rows' scores, uint64 [rows]; only for rows that have scores, with their state."""
         if self.state is None or self.state.shape[1] < 2:
             raise InvalidArgument("scores are in state, which these rows do not have")
         scores: NDArray[np.uint64] = np.ascontiguousarray(self.state[:, -2:]).view("<u8")[:, 0]

@@ -49,7 +49,8 @@ def test_a_table_that_keeps_no_scores_says_so(real_ps: slotwise.Client) -> None:
     rows = joined(list(real_ps.export_rows("ads", with_state=True)))
     real_ps.drop_table("ads")
     make(real_ps, 8)
-    with pytest.raises(slotwise.InvalidArgument, match="state ends with scores, and table ads keeps none"):
+    what = "state ends with scores, and table ads keeps none: it neither evicts nor has a time to live"
+    with pytest.raises(slotwise.InvalidArgument, match=what):
         real_ps.import_rows("ads", rows.keys, rows.values, rows.state)
     assert rows.state is not None
     real_ps.import_rows("ads", rows.keys, rows.values, rows.state[:, :-2])
@@ -142,3 +143,50 @@ def test_evictions_are_options_of_tables(real_ps: slotwise.Client) -> None:
     ]:
         with pytest.raises(slotwise.InvalidArgument, match=what):
             real_ps.create_table("other", dim=2, optimizer=slotwise.SGD(1.0), max_rows=8, eviction=eviction)
+
+
+def test_rows_expire_that_no_push_touches(real_ps: slotwise.Client) -> None:
+    make(real_ps, 8, ttl_steps=3)
+    for key in range(5):
+        real_ps.push("ads", [key, 100], None, ones(2))
+    described = real_ps.describe_table("ads")
+    assert keys_of(real_ps) == [2, 3, 4, 100] and described.expired_rows == 2 and described.evicted_rows == 0
+    assert described.options.ttl_steps == 3 and described.options.ttl_seconds == 0
+    assert described.options.state_arrays["score"] == 2
+    assert scores_of(real_ps) == {2: 3, 3: 4, 4: 5, 100: 5}
+    real_ps.push("ads", range(200, 204), None, ones(4))
+    with pytest.raises(slotwise.ResourceExhausted, match="is full: it has 7 of at most 8 rows"):
+        real_ps.push("ads", range(300, 302), None, ones(2))
+    assert real_ps.expire("ads") == 0
+
+
+def test_rows_are_evicted_by_hand(real_ps: slotwise.Client) -> None:
+    make(real_ps, 10, eviction=slotwise.Eviction("lfu"))
+    real_ps.push("ads", [1, 1, 1, 2, 2, 3], None, ones(6))
+    assert real_ps.evict("ads", below_score=2) == 1
+    assert real_ps.evict("ads", keep=1) == 1
+    assert keys_of(real_ps) == [1]
+    real_ps.push("ads", range(10, 15), None, ones(5))
+    assert real_ps.evict("ads", share=0.5) == 1
+    assert real_ps.describe_table("ads").evicted_rows == 3
+    with pytest.raises(slotwise.FailedPrecondition, match="table ads has no time to live"):
+        real_ps.expire("ads")
+    for which in ({}, {"keep": 1, "share": 0.5}):
+        with pytest.raises(slotwise.InvalidArgument, match="keep, share and below_score: give exactly one"):
+            real_ps.evict("ads", **which)
+    for which, what in [
+        ({"keep": -1}, "keep is -1: must be an integer of 0"),
+        ({"below_score": 0.5}, "below_score is 0.5: must be an integer of 0"),
+        ({"share": 1.5}, "share is 1.5: must be 0 to 1"),
+        ({"share": "half"}, "share is 'half': must be 0 to 1"),
+        ({"keep": True}, "keep is True: must be an integer of 0"),
+    ]:
+        with pytest.raises(slotwise.InvalidArgument, match=what):
+            real_ps.evict("ads", **which)
+    assert real_ps.evict("ads", keep=0) == 5
+    with pytest.raises(slotwise.NotFound):
+        real_ps.evict("none", keep=0)
+    real_ps.drop_table("ads")
+    make(real_ps, 10)
+    with pytest.raises(slotwise.FailedPrecondition, match="table ads keeps no scores: make it with"):
+        real_ps.evict("ads", keep=0)

@@ -13,6 +13,7 @@
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
 #include "server/engine/operations/read_rows.h"
+#include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/save_checkpoint.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
@@ -30,6 +31,7 @@ constexpr std::array kAll{
     TraitsOf<ListKeys>(),       TraitsOf<ReadRows>(),
     TraitsOf<SaveCheckpoint>(), TraitsOf<ReportCheckpoint>(),
     TraitsOf<LoadCheckpoint>(), TraitsOf<DescribeSession>(),
+    TraitsOf<RemoveRows>(),
 };
 
 }  // namespace

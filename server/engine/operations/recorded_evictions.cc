@@ -52,7 +52,8 @@ Status ReplayEvictions(ReplayContext& context, std::span<const std::span<const R
       if (!batch.ok()) return batch.status();
       batch->Protect();
     }
-    if (Status again = Evictor::Replay(table, first.last, context.evicted,
+    const EvictionOrder order = EvictionOrder::Of(table.info.options, table.steps + 1);
+    if (Status again = Evictor::Replay(table, order, first.last, context.evicted,
                                        RemovedFrom(context.round_outcome, first.table));
         !again.ok())
       return again;

@@ -19,6 +19,7 @@
 #include "server/engine/batch_gather.h"
 #include "server/engine/carried_batches.h"
 #include "server/engine/checkpointing.h"
+#include "server/engine/clock.h"
 #include "server/engine/operations/record_bytes.h"
 #include "server/engine/operations/recorded_batches.h"
 #include "server/engine/round_log.h"
@@ -45,7 +46,8 @@ struct RoundContext {
   // most `max_round_bytes`. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
                std::uint64_t max_round_bytes, const DistributionOptions& distribution, ArrayPool& arrays,
-               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing);
+               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
+               Clock& clock);
 
   // Called before and after a round of the operation; `with` may have batches of the round. Every rank runs
   // the same rounds. After End, the device may still have work of the round, and a later round, the stages or
@@ -127,6 +129,7 @@ struct RoundContext {
   PendingRequests& tickets;
   RoundLog& log;
   Checkpointing& checkpointing;
+  Clock& clock;
   TableWork work;
   Stages stages;
   std::uint64_t round = 0;                // the number of the current round

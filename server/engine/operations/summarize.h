@@ -22,6 +22,7 @@ struct TableSummary {
   TravelledRounds rounds;
   std::uint64_t generation = 0;
   std::uint64_t evicted_rows = 0;  // on all ranks, since the server's start or the table's load
+  std::uint64_t expired_rows = 0;  // the same
 };
 
 struct SummarizeRequest {
@@ -50,6 +51,7 @@ struct Summarize {
     summary.learning_rate = LearningRateOfStep(table.optimizer(), table.steps + 1);
     summary.base_learning_rate = table.learning_rate;
     summary.evicted_rows = table.evicted_rows;
+    summary.expired_rows = table.expired_rows;
     summary.shards = AllGatherValues(context.collective, table.shard->Usage());
     summary.rounds = table.rounds;
     if (round.payload.As<bool>()) {

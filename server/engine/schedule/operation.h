@@ -16,6 +16,10 @@ namespace slotwise {
 // An operation's number, the same on all ranks; each operation's file defines its own.
 enum class Operation : std::uint8_t {};
 
+// Rounds of this operation sweep a table: they remove expired rows. The scheduler decides on such a round by
+// itself, with no payload, when a table's steps make it due (expiry.h).
+inline constexpr Operation kSweep{14};
+
 // How requests of an operation become rounds.
 enum class OperationClass : std::uint8_t {
   kAlone,     // each has a round of its own

@@ -292,6 +292,14 @@ std::string RoundScheduler::WhatIsMissing(const StepKey& key, const IncompleteSt
 }
 
 std::optional<Round> RoundScheduler::NextRound() {
+  if (const TableId due = tables_.DueBySteps(); due != TableId{0}) {
+    Round sweep;
+    sweep.number = ++rounds_;
+    sweep.operation = kSweep;
+    sweep.of_table = true;
+    sweep.table = due;
+    return sweep;
+  }
   std::optional<Round> round = ready_.TakeNext(
       limits_.max_round_bytes,
       [this](TableId table, const RoundPart& part) { return BytesOf(*tables_.Get(table), part); });

@@ -8,7 +8,8 @@
 // other ready lookups of its table and mode, with or without weights like itself, as far as a round can hold
 // them; the lookups of one call on several tables share a round. All waiting summaries of a table with a
 // digest share a round, and so do those without. A step is ready when all parts of all its tables have come;
-// it has a round of its own, because it is one optimizer update.
+// it has a round of its own, because it is one optimizer update. A table that is due to be swept by its steps
+// is swept before any of these.
 // Cost: a decision takes time in proportion to the proposals in its headers, the requests that it answers or
 // serves, the ranks, and the logarithm of the number of requests, steps and tables.
 // Thread-safety: one thread at a time.
@@ -68,6 +69,8 @@ class RoundScheduler {
   // requests that waited for them.
   std::vector<EarlyAnswer> TablesWereReplaced(std::span<const TableId> tables);
 
+  // Returns whether the next round sweeps a table.
+  bool sweeps_next() const { return tables_.DueBySteps() != TableId{0}; }
   // Returns whether the step waits for parts.
   bool Awaits(const StepKey& step) const { return incomplete_.Has(step); }
   // Returns how many rounds are ready, without lookups, because all lookups of a kind may share a round.
