@@ -256,9 +256,8 @@ void Commands::AddEvict() {
   };
   add("--keep", Which::kAllBut, "until so many rows are left");
   add("--below-score", Which::kBelow,
-      "those with a lower score: of tables that score by step, rows that no push has touched since that "
-      "step; "
-      "of lfu and step_lfu, rows with a lower count");
+      "those with a lower score: rows that no push has touched since that step; with lfu and step_lfu, rows "
+      "with a lower count");
   which->add_flag("--expired")->description("those that have expired");
   which->require_option(1);
   BindToServer(evict, [this](Client& client) { return ctl::Evict(client, flags_.table, flags_.evict); });

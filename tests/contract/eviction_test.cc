@@ -146,7 +146,7 @@ class Eviction : public ContractTest {
     EXPECT_EQ(ScoresNow(), before) << "nothing has changed until the rows are erased";
     evicted = shard_->PrepareEvict(Order(), exact, sums);
     EXPECT_GE(sums.rows, count) << "the protection has ended";
-    // As a replay does, which knows the last place and counts nothing.
+    // A replay does the following: it knows the last place, and counts nothing.
     std::move(*shard_->PrepareFind(batch.View())).Protect();
     evicted = shard_->PrepareEvict(Order(), *last, sums);
     EXPECT_TRUE(shard_->EndProtection(Order(), {}).empty());

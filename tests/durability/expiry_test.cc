@@ -1,4 +1,4 @@
-// Which steps' rows have expired, by the steps and by the times at which a table was swept.
+// An Expiry knows which steps' rows have expired, by the steps and the times at which a table was swept.
 #include "server/durability/expiry.h"
 
 #include <gtest/gtest.h>

@@ -324,7 +324,7 @@ TEST_F(Eviction, TakesScoresFromAnImport) {
 
 using Which = RemoveRequest::Which;
 
-// Of a table that evicts by counts too, rows expire by the step that touched them last.
+// Rows expire by the step that touched them last, also where the table evicts by counts.
 TEST_F(Eviction, RowsExpireThatNoPushTouches) {
   for (const ScoreKind kind : {ScoreKind::kNone, ScoreKind::kStep, ScoreKind::kLfu, ScoreKind::kStepLfu}) {
     for (const std::uint64_t ttl : {1U, 3U, 70U}) {

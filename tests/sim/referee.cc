@@ -336,7 +336,7 @@ void Referee::CheckPromises(const Decision& decision, bool drained) {
   if (decision.finished != (drained && ready_.empty())) Fail("finished is wrong");
 }
 
-// A table is swept before all else, although nobody asks for that.
+// A table is swept before all else, without a request.
 void Referee::CheckSweep(const std::optional<Round>& round, TableId due, ModelTable& table) {
   const std::string wanted = "table " + std::to_string(Value(due)) + " is due to be swept, and ";
   if (!round) return Fail(wanted + "no round is decided");

@@ -186,6 +186,10 @@ def test_rows_are_evicted_by_hand(real_ps: slotwise.Client) -> None:
     assert real_ps.evict("ads", keep=0) == 5
     with pytest.raises(slotwise.NotFound):
         real_ps.evict("none", keep=0)
+    with pytest.raises(slotwise.InvalidArgument, match="does not say which rows go"):
+        real_ps._ask("EvictRows", {"table": "ads"})
+    with pytest.raises(slotwise.InvalidArgument, match="expired is false: must be true"):
+        real_ps._ask("EvictRows", {"table": "ads", "expired": False})
     real_ps.drop_table("ads")
     make(real_ps, 10)
     with pytest.raises(slotwise.FailedPrecondition, match="table ads keeps no scores: make it with"):

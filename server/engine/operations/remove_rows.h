@@ -25,11 +25,9 @@ struct RemoveRequest {
   static constexpr OperationClass kClass = OperationClass::kAlone;
 
   enum class Which : std::uint64_t {
-    kExpired,  // of a table with a time to live
-    kAllBut,   // those with the first places in the order of eviction, until `number` rows are left
-    // Those with a score below `number`: of tables that score by step, rows that no push has touched since
-    // that step; of the others, rows with a lower count.
-    kBelow,
+    kExpired,  // rows that have expired; the table has a time to live
+    kAllBut,   // rows with the first places in the order of eviction, until `number` rows are left
+    kBelow,    // rows with a score below `number`: a lower step, or, where scores count, a lower count
   };
 
   TableId table{0};
