@@ -76,7 +76,8 @@ class EvictionOn {
   // and sets `sums` to those of the rows. Waits. Throws std::bad_alloc.
   KeptKeys List(Queue& queue, RowStore<B>& store, const EvictionOrder& order, const EvictionPlace& last,
                 EvictedSums& sums) {
-    const SomeRows rows = first_.Or(store.rows_used());
+    // What was counted holds for this list alone, even if there is no memory for it.
+    const SomeRows rows = std::exchange(first_, {}).Or(store.rows_used());
     body::ListUpTo list{.scored = Scored(store), .rows = {rows.listed}, .order = order, .last = last};
     const std::uint32_t most =
         rows.listed != nullptr ? rows.size : B::ForEachNumbered(queue, rows.size, list);
@@ -87,7 +88,6 @@ class EvictionOn {
     listed.most = listed.size;
     listed.keys = keys_.data();
     sums = {listed.size, B::Sum(queue, listed.size, body::MixKeys{listed.keys}).low};
-    ForgetCounts();
     return listed;
   }
 

@@ -284,6 +284,21 @@ TEST_P(Eviction, ScoresAreInSnapshotsLoadsAndDigests) {
   }
 }
 
+// The rows that were counted are listed once, and only for the list that comes next.
+TEST_P(Eviction, ListsAllRowsAgainIfNoneWereCounted) {
+  Make(OptimizerKind::kSgd);
+  for (std::uint64_t step = 1; step <= 100; ++step) Push({step, 1000 + step}, step);
+  now_ = 101;
+  const auto last = LastOf(20);
+  ASSERT_TRUE(last.has_value());
+  EvictedSums sums;
+  ASSERT_TRUE(shard_->PrepareEvict(Order(), *last, sums).ok());
+  EXPECT_EQ(sums.rows, 20U);
+  const EvictionPlace of_step_60{60, ~std::uint64_t{0}};
+  ASSERT_TRUE(shard_->PrepareEvict(Order().ByStep(), of_step_60, sums).ok());
+  EXPECT_EQ(sums.rows, 120U) << "the rows that could go before were fewer";
+}
+
 TEST_P(Eviction, TakesTheLowestPlacesAndSparesTheBatch) {
   constexpr std::uint64_t kSeed = 20261128;
   SCOPED_TRACE(SeedNote(Seed(kSeed)));
