@@ -225,17 +225,23 @@ Status RankTableReader::ReadColumns(std::size_t place, std::uint64_t begin, std:
 
 namespace {
 
-Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners& owners, std::uint32_t rank,
-                std::uint64_t chunk_bytes, const RowSink& sink) {
-  const std::uint64_t most_rows = std::max<std::uint64_t>(1, chunk_bytes / (width * sizeof(float)));
-  const std::uint64_t most_keys = std::max<std::uint64_t>(1, chunk_bytes / sizeof(Key));
+Status ReadErasedOf(RankTableReader& reader, const BucketOwners& owners, std::uint32_t rank,
+                    std::uint64_t chunk_bytes, const RowSink& sink) {
   std::vector<Key> keys;
-  std::vector<float> records;
   const auto erase = [&](std::uint64_t begin, std::uint64_t count) -> Status {
     keys.resize(count);
     if (Status status = reader.ReadErased(begin, keys); !status.ok()) return status;
     return sink.erase(keys);
   };
+  const std::uint64_t most_keys = std::max<std::uint64_t>(1, chunk_bytes / sizeof(Key));
+  return EachPiece(RunsOf(reader.erased_starts(), owners, rank), most_keys, erase);
+}
+
+Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners& owners, std::uint32_t rank,
+                std::uint64_t chunk_bytes, const RowSink& sink) {
+  const std::uint64_t most_rows = std::max<std::uint64_t>(1, chunk_bytes / (width * sizeof(float)));
+  std::vector<Key> keys;
+  std::vector<float> records;
   const auto assign = [&](std::uint64_t begin, std::uint64_t count) -> Status {
     keys.resize(count);
     records.resize(count * width);
@@ -243,8 +249,7 @@ Status ReadRank(RankTableReader& reader, std::uint32_t width, const BucketOwners
     if (Status status = reader.ReadRecordsOn(begin, records); !status.ok()) return status;
     return sink.rows(keys, records);
   };
-  const auto erased = RunsOf(reader.erased_starts(), owners, rank);
-  if (Status status = EachPiece(erased, most_keys, erase); !status.ok()) return status;
+  if (Status status = ReadErasedOf(reader, owners, rank, chunk_bytes, sink); !status.ok()) return status;
   if (Status status = EachPiece(RunsOf(reader.starts(), owners, rank), most_rows, assign); !status.ok())
     return status;
   return reader.Settle();
@@ -260,7 +265,13 @@ Status ReadTable(FileSystem& files, const std::string& folder, const Chain& chai
   for (const Manifest& link : chain) {
     const TableEntry* const entry = link.Find(table);
     if (entry == nullptr) continue;  // The table was made later.
-    // A bucket's keys lie in one old rank's files alone, so the order of old ranks does not matter.
+    // A bucket's keys lie in one old rank's files alone, so the order of old ranks does not matter to the
+    // rows. But a full table has room for what came only where something went, perhaps on another old rank.
+    for (std::uint32_t old_rank = 0; link.is_delta() && link.ranks > 1 && old_rank < link.ranks; ++old_rank) {
+      auto reader = RankTableReader::Open(files, folder + "/" + link.id, *entry, old_rank, bucket_of);
+      if (!reader.ok()) return reader.status();
+      if (Status status = ReadErasedOf(*reader, owners, rank, chunk_bytes, sink); !status.ok()) return status;
+    }
     for (std::uint32_t old_rank = 0; old_rank < link.ranks; ++old_rank) {
       auto reader = RankTableReader::Open(files, folder + "/" + link.id, *entry, old_rank, bucket_of);
       if (!reader.ok()) return reader.status();
