@@ -176,9 +176,12 @@ class LivingBench {
     report.random_lines_per_second = place_.memory->LinesPerSecond();
     Churn(report);
     WithoutEviction(report);
+    Admission(report);
     report.notes.emplace_back(
         "Churn: find-or-insert in a table that is full all the time, every eviction and rehash included. "
-        "An eviction: the batch of 100 new keys that a full table has no room for.");
+        "An eviction: the batch of 100 new keys that a full table has no room for. Admission: each push "
+        "brings "
+        "new keys, which are counted and get no rows; its peer's keys all have rows.");
     return report;
   }
 
@@ -319,6 +322,52 @@ class LivingBench {
     }
   }
 
+  // A push of which a tenth of the keys are unknown, to a table that admits by frequency; and one of known
+  // keys alone, to a table without an admission.
+  void Admission(Report& report) {
+    constexpr std::uint32_t kHot = 4;
+    const std::uint32_t bags = o_.batch / kHot;
+    const std::uint32_t n = bags * kHot;
+    const auto rows = static_cast<std::uint32_t>(o_.rows / 2);
+    const std::vector<Key> known = KeysOf(DrawRows(n, rows, o_.alpha, o_.seed));
+    const std::vector<float> gradients(std::size_t{bags} * o_.dim, 0.5F);
+    TableOptions options = OptionsOf(o_, false);
+    options.initial_rows = rows;
+    ShardedTable without(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    options.admission = {.kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = o_.rows};
+    ShardedTable with(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    std::uint64_t next = std::uint64_t{1} << 41, step = 0;
+    const auto push = [&](ShardedTable& table, bool with_unknown) {
+      std::vector<Key> keys = known;
+      for (std::size_t i = 0; with_unknown && i < keys.size(); i += 10) keys[i] = KeysOfRange(next++, 1)[0];
+      table.SetBatch(keys, bags, kHot, gradients);
+      const std::uint64_t before = table.Usage().rows, counted = table.candidates();
+      const double seconds = SecondsOf([&] {
+        table.Push({.step = ++step, .learning_rate = 1e-9F});
+        table.Wait();
+      });
+      Must(table.Usage().rows == before && table.candidates() == counted + (with_unknown ? (n + 9) / 10 : 0),
+           "wrong result: other keys than the unknown ones were counted");
+      return seconds;
+    };
+    for (ShardedTable* const table : {&without, &with}) table->Insert(KeysOfRange(0, rows));
+    with.ReserveCandidates(std::uint64_t{n} / 5 * static_cast<std::uint64_t>(o_.repeats + 10));
+    std::vector<Contender> contenders{{"with admission", [&] { return push(with, true); }, {}},
+                                      {"without admission", [&] { return push(without, false); }, {}}};
+    TakeTurns(o_.repeats, contenders);
+    const double row = 4.0 * o_.dim;
+    const double streamed = 8.0 * n + bags * row, gathered = 0.9 * n * row * 3;
+    report.lines.push_back(
+        {"push, SGD, a tenth unknown",
+         static_cast<double>(n),
+         contenders[0].seconds,
+         streamed + gathered + 64.0 * n,
+         n / report.random_lines_per_second + (streamed + gathered) / report.copy_bytes_per_second,
+         {{"without admission", place_.threads, contenders[1].seconds}}});
+    report.figures.push_back({"push, of the time without admission",
+                              MedianRatio(contenders[0].seconds, contenders[1].seconds), 0, 0});
+  }
+
   const LivingOptions& o_;
   Collective& collective_;
   Place place_;
@@ -332,8 +381,9 @@ Subcommand AddLiving(CLI::App& parent) {
   LivingOptions& o = *options;
   CLI::App* app = parent.add_subcommand(
       "living",
-      "a table that evicts: find-or-insert while it is full, one eviction, and what scores cost\n"
-      "Peer of lookup and step: the same table without scores.");
+      "a table that evicts: find-or-insert while it is full, one eviction, and what scores and an admission "
+      "cost\n"
+      "Peer of lookup, step and push: a table without scores or admission.");
   app->option_defaults()->always_capture_default();
   app->add_option("--rows", o.rows, "rows in the full table")->check(CLI::Range(1000U, 2'000'000'000U));
   app->add_option("--dim", o.dim, "elements a row")->check(CLI::Range(1U, TableOptions::kMaxDim));

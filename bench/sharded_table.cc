@@ -18,6 +18,14 @@ void Upload(Device& device, DeviceArray<T>& array, std::span<const T> values) {
   device.Upload(array.Reserve(values.size()), values.data(), values.size_bytes());
 }
 
+Table TableOf(Device& device, const Collective& collective, TableId id, const TableOptions& options) {
+  const ShardPlace place{collective.rank(), collective.size(), EvenBucketMap(collective.size()),
+                         kBenchSecret};
+  return {.info = {id, options},
+          .shard = Must(device.MakeShard(options, place), "no shard"),
+          .learning_rate = options.optimizer.learning_rate};
+}
+
 }  // namespace
 
 ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exchange,
@@ -26,17 +34,20 @@ ShardedTable::ShardedTable(Device& device, Collective& collective, Exchange& exc
       collective_(collective),
       exchange_(exchange),
       me_(static_cast<std::size_t>(Value(collective.rank()))),
-      table_{.info = {TableId{1}, options},
-             .shard = Must(device.MakeShard(options, {collective.rank(), collective.size(),
-                                                      EvenBucketMap(collective.size()), kBenchSecret}),
-                           "no shard"),
-             .learning_rate = options.optimizer.learning_rate},
+      table_(TableOf(device, collective, TableId{1}, options)),
       keys_(device),
       offsets_(device),
       gradients_(device),
       pooled_(device),
       work_(device, collective, exchange, travel),
-      arrays_(device) {}
+      arrays_(device) {
+  if (!options.has_candidates()) return;
+  candidates_.emplace(TableOf(device, collective, IdOfCandidates(TableId{1}), CandidatesOf(options)));
+}
+
+void ShardedTable::ReserveCandidates(std::uint64_t keys) {
+  Must(candidates_->shard->Reserve(keys), "no room for keys to count");
+}
 
 void ShardedTable::Insert(std::span<const Key> keys) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -73,6 +84,17 @@ void ShardedTable::Lookup() {
 void ShardedTable::TrainStep(const StepScalars& scalars) {
   InsertedBatch& batch = PrepareAndInsert(Gather());
   Pool(batch);
+  Update(std::move(batch), scalars);
+}
+
+void ShardedTable::Push(const StepScalars& scalars) {
+  const std::array<TableWork::Share, 1> share{ShareOf(Gather())};
+  Update(std::move(Must(work_.PrepareAndInsert(share, PrepareFor::kPush), "no room for rows").front()),
+         scalars);
+  work_.CountCandidates(share);
+}
+
+void ShardedTable::Update(InsertedBatch batch, const StepScalars& scalars) {
   if (work_.TakesMineAlone(bags_, true)) {
     const float* const mine = gradients_.data() + first_bag_ * dim();
     return work_.UpdateByMine(table_, std::move(batch), bags_, mine, scalars, arrays_);
@@ -102,6 +124,10 @@ BatchView ShardedTable::Gather() {
 const float* ShardedTable::GatherGradients() {
   exchange_.AllGatherBlocks(Shares(dim() * sizeof(float)), gradients_.data());
   return gradients_.data();
+}
+
+TableWork::Share ShardedTable::ShareOf(const BatchView& batch) {
+  return {.table = &table_, .batch = batch, .candidates = candidates_ ? &*candidates_ : nullptr};
 }
 
 InsertedBatch& ShardedTable::PrepareAndInsert(const BatchView& batch) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,7 @@ class ShardedTable {
   // finished.
   void Lookup();                               // as EVAL does
   void TrainStep(const StepScalars& scalars);  // lookup as TRAIN does, then the gradients' optimizer step
+  void Push(const StepScalars& scalars);       // the optimizer step alone
   std::vector<float> Pooled();                 // float[my_bags()][dim]
 
   // REQUIRES: SetBatch.
@@ -54,6 +56,10 @@ class ShardedTable {
   void Wait() { device_.Wait(); }  // until the device has finished
 
   ShardUsage Usage() const { return table_.shard->Usage(); }
+  // Makes room for so many keys that are counted before they get rows. REQUIRES: the table has candidates.
+  void ReserveCandidates(std::uint64_t keys);
+  // Returns the number of this rank's keys that are counted so.
+  std::uint64_t candidates() const { return candidates_ ? candidates_->shard->Usage().rows : 0; }
   const DistributionCosts& costs() const { return work_.distributor().costs(); }
   DataType partials() const { return work_.distributor().partials(); }
   std::uint64_t RowsOfAllRanks();
@@ -62,7 +68,9 @@ class ShardedTable {
   std::uint32_t dim() const { return table_.info.options.dim; }
   BatchView Gather();
   const float* GatherGradients();
+  TableWork::Share ShareOf(const BatchView& batch);
   InsertedBatch& PrepareAndInsert(const BatchView& batch);
+  void Update(InsertedBatch batch, const StepScalars& scalars);
   void Pool(FoundBatch& batch);
   // Returns the ranks' shares of an array with `a_bag` elements for each bag.
   std::vector<std::size_t> Shares(std::size_t a_bag) const;
@@ -72,6 +80,7 @@ class ShardedTable {
   Exchange& exchange_;
   std::size_t me_;
   Table table_;
+  std::optional<Table> candidates_;
 
   // The batch of all ranks. Every call gathers this rank's share with the shares of the others, and
   // overwrites the others' shares of the call before.

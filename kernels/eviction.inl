@@ -76,7 +76,7 @@ class EvictionOn {
   // and sets `sums` to those of the rows. Waits. Throws std::bad_alloc.
   KeptKeys List(Queue& queue, RowStore<B>& store, const EvictionOrder& order, const EvictionPlace& last,
                 EvictedSums& sums) {
-    // What was counted holds for this list alone, even if there is no memory for it.
+    // The counts hold for this list alone, even if there is no memory for the list.
     const SomeRows rows = std::exchange(first_, {}).Or(store.rows_used());
     body::ListUpTo list{.scored = Scored(store), .rows = {rows.listed}, .order = order, .last = last};
     const std::uint32_t most =

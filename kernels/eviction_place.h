@@ -39,7 +39,7 @@ struct EvictionOrder {
   bool by_step = false;  // whatever the scores are, rows go by the step in which they were touched last
 
   static constexpr EvictionOrder Of(const TableOptions& options, std::uint64_t now) {
-    return {options.score(), options.eviction.half_life_steps, now};
+    return {options.score(), options.eviction.half_life_steps, now, IsOfCandidates(options.name.view())};
   }
   constexpr EvictionOrder ByStep() const { return {score, half_life, now, true}; }
 

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/admission.inl"
 #include "kernels/backend/concept.h"
 #include "kernels/body/hash_table.h"
 #include "kernels/body/keep_mine.h"
@@ -133,10 +135,13 @@ class PreparedBatch {
     absent_ = {};
   }
 
-  // REQUIRES: the arrays of `kept` stay as they are until the next Begin. Throws std::bad_alloc.
-  void Begin(const KeptKeys& kept) {
+  // REQUIRES: the arrays of `kept` stay as they are until the next Begin. With an `admission`, only the
+  // absent keys that it admits get rows. Throws std::bad_alloc.
+  void Begin(const KeptKeys& kept, AdmissionOn<B>* admission = nullptr) {
     static std::atomic<std::uint64_t> batches = 0;
     kept_ = kept;
+    admission_ = admission;
+    refused_ = 0;
     rows_.Reserve(queue_, kept.most);
     absent_size_ = 0;
     absent_is_asked_ = false;
@@ -197,13 +202,14 @@ class PreparedBatch {
   // REQUIRES: MakeRoom. Returns the number of distinct keys without a row. Waits. Throws std::bad_alloc.
   std::uint64_t ExactNewRows() {
     if (!absent_is_listed_) ListAbsent();
-    return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, absent_.data(), absent_size_);
+    return absent_size_ == 0 ? 0 : store_.CountDistinct(queue_, kept_.keys, new_places_, absent_size_);
   }
 
-  // REQUIRES: MakeRoom. Gives every absent key a row. Does not wait; FinishInsert comes next.
+  // REQUIRES: MakeRoom. Gives every absent key a row, or every one that is admitted. Does not wait;
+  // FinishInsert comes next.
   void BeginInsert() {
     if (absent_size_ > 0) {
-      const body::Chosen absent{absent_is_listed_ ? absent_.data() : nullptr};
+      const body::Chosen absent{absent_is_listed_ ? new_places_ : nullptr};
       store_.BeginAdd(queue_, kept_.keys, absent, absent_size_, rows_.data());
     }
   }
@@ -222,14 +228,12 @@ class PreparedBatch {
   // bags.last) to `out`, at the bag's place in `places` (body::PoolBags), or in the order of the bags if that
   // is null. Does not wait.
   void Pool(Numbers out, const BagRange& bags, const std::uint32_t* places) {
-    const std::uint32_t count = std::min(bags.last, kept_.bags) - bags.first;
-    const std::uint32_t* const offsets = kept_.offsets + bags.first;
-    const body::RowsRef rows = store_.values();
-    WithElements(out, [&]<class T>(const T*) {
-      B::ForEachRun(
-          queue_, count, rows.dim,
-          body::PoolBags<T>{rows, rows_.data(), offsets, kept_.weights, places, static_cast<T*>(out.data)});
-    });
+    PoolWith(out, bags, places, body::AddsNothing{});
+  }
+  // Does the same, except that a key without a row counts as initial values of a row.
+  void PoolOrInitial(Numbers out, const BagRange& bags, const std::uint32_t* places,
+                     const InitializerOptions& initializer) {
+    PoolWith(out, bags, places, body::AddsInitialValues{initializer, kept_.keys});
   }
 
   // Tells the host how many keys were kept; waits if the host does not know yet. Lookups that insert no keys
@@ -241,6 +245,9 @@ class PreparedBatch {
   }
 
   const KeptKeys& kept() const { return kept_; }
+  // Returns how many kept keys have no row after an insertion, because they are not admitted. REQUIRES:
+  // MakeRoom.
+  std::uint32_t refused() const { return refused_; }
   // Returns the batch's number among all batches of this process, from 1.
   std::uint64_t number() const { return number_; }
   // Returns the rows of the kept keys, which the call that spends the batch overwrites. REQUIRES: FindRows or
@@ -248,12 +255,24 @@ class PreparedBatch {
   RowIndex* rows() { return rows_.data(); }
 
  private:
+  template <class Absent>
+  void PoolWith(Numbers out, const BagRange& bags, const std::uint32_t* places, const Absent& absent) {
+    const std::uint32_t count = std::min(bags.last, kept_.bags) - bags.first;
+    const std::uint32_t* const offsets = kept_.offsets + bags.first;
+    const body::RowsRef rows = store_.values();
+    WithElements(out, [&]<class T>(const T*) {
+      B::ForEachRun(queue_, count, rows.dim,
+                    body::PoolBags<T, float, Absent>{rows, rows_.data(), offsets, kept_.weights, places,
+                                                     static_cast<T*>(out.data), absent});
+    });
+  }
+
   body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }
 
   // Returns whether the search for absent keys can be left out, because most keys of the last batch were new.
   // If the host does not know yet how many keys there are, they may turn out too many.
   bool MayTakeAllForNew() const {
-    if (!mostly_new_) return false;
+    if (!mostly_new_ || admission_ != nullptr) return false;
     if (kept_.size_on_device != nullptr) return true;  // MakeRoom asks again, when the size is known
     return kept_.size > 0 && store_.HasRoomFor(kept_.size);
   }
@@ -268,12 +287,19 @@ class PreparedBatch {
     absent_is_asked_ = true;
   }
 
-  // Waits until the keys' rows are found, and the keys without a row are listed.
+  // Waits until the keys' rows are found, and the keys without a row, or those that are admitted, are listed.
   void ListAbsent() {
     LearnSize();
     if (!absent_is_asked_) AskForAbsent();
     absent_size_ = absent_answer_.Get(queue_);
     absent_is_listed_ = true;
+    new_places_ = absent_.data();
+    if (admission_ == nullptr) return;
+    const std::span<std::uint32_t> admitted =
+        admission_->Admit(queue_, store_, kept_.keys, {absent_.data(), absent_size_});
+    refused_ = absent_size_ - static_cast<std::uint32_t>(admitted.size());
+    absent_size_ = static_cast<std::uint32_t>(admitted.size());
+    new_places_ = admitted.data();
   }
 
   Queue& queue_;
@@ -285,7 +311,10 @@ class PreparedBatch {
   typename B::template Answer<std::uint32_t> size_;     // the number of kept keys, where a device counts them
   typename B::template Answer<std::uint32_t> absent_answer_;  // the number of absent keys
   std::uint32_t added_ = 0;                                   // keys that got rows
-  std::uint32_t absent_size_ = 0;  // the number of absent keys; of all keys, if they were not searched for
+  std::uint32_t absent_size_ = 0;        // the number of new keys; of all keys, if they were not searched for
+  std::uint32_t* new_places_ = nullptr;  // [absent_size_] places of kept keys that are to get rows
+  AdmissionOn<B>* admission_ = nullptr;
+  std::uint32_t refused_ = 0;
   bool size_is_asked_ = false;
   bool absent_is_asked_ = false;
   bool absent_is_listed_ = false;

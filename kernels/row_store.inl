@@ -205,11 +205,18 @@ class RowStore {
 
   // Returns how many distinct keys there are among keys[absent[0 .. n)]. Throws std::bad_alloc.
   std::uint32_t CountDistinct(Queue& queue, const Key* keys, const std::uint32_t* absent, std::uint32_t n) {
+    typename B::template Scratch<body::Cell> memory;
+    const body::HashTableRef scratch = ScratchTable(queue, memory, n);
+    return B::ForEachNumbered(queue, n, body::CountKeys<Atomics>{scratch, keys, absent});
+  }
+
+  // Returns a hash table without keys for n keys of a batch, in `memory`; each row in it is 0. Throws
+  // std::bad_alloc.
+  body::HashTableRef ScratchTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
+                                  std::uint32_t n) const {
     // An emptier table would be searched faster, but take up to 8 times as much memory beside a full table.
     constexpr float kLoad = 0.9375F;
-    typename B::template Scratch<body::Cell> memory;
-    const body::HashTableRef scratch = FreeTable(queue, memory, sizing::CellsFor(n, kLoad));
-    return B::ForEachNumbered(queue, n, body::CountKeys<Atomics>{scratch, keys, absent});
+    return FreeTable(queue, memory, sizing::CellsFor(n, kLoad));
   }
 
  private:

@@ -36,10 +36,12 @@ class RowGroups {
   using Queue = typename B::Queue;
   using Words = typename B::template Scratch<std::uint32_t>;
 
-  // Rows to be sorted: `rows` is overwritten. All are below `rows_used`.
+  // Rows to be sorted: `rows` is overwritten. All are below `rows_used`, but for those of `rowless`
+  // occurrences, which have none and are in no segment.
   struct RowsToSort {
     RowIndex* rows;  // [kept keys]
     std::uint32_t rows_used;
+    std::uint32_t rowless;
   };
 
   // Returns segments whose items are each occurrence's bag, or that bag's place in `places` if it is not
@@ -77,7 +79,9 @@ class RowGroups {
     PairBuffers pairs{{reinterpret_cast<std::uint32_t*>(rows.rows), sorted_rows_.Reserve(queue, n)},
                       {items, sorted_items_.Reserve(queue, n)}};
     std::uint32_t* const begin = segment_begin_.Reserve(queue, n);
+    if (rows.rowless > 0) B::ForEach(queue, n, body::PutRowlessLast{rows.rows, RowIndex{rows.rows_used}});
     B::SortPairs(queue, pairs, n, static_cast<std::uint32_t>(std::bit_width(rows.rows_used)));
+    n -= rows.rowless;
     const body::Segments segments{pairs.keys[pairs.current], pairs.values[pairs.current], begin, 0, n};
     std::uint32_t* const size = size_.Reserve(queue, 1);
     B::SelectIndices(queue, n, begin, size, body::BeginsSegment{segments.rows});
@@ -210,9 +214,9 @@ class RowUpdates {
   // std::bad_alloc.
   void Group(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const std::uint32_t* places,
              Words& spare) {
-    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used(), batch.refused()};
     const KeptKeys& kept = batch.kept();
-    if (kept.size > 0) {
+    if (HasRows(batch)) {
       const Groups groups = ItemsAreBags(kept) ? groups_.GroupBags(queue, kept, rows, places, spare)
                                                : groups_.GroupPlaces(queue, kept, rows, spare);
       long_sums_.Begin(queue, groups);
@@ -227,7 +231,7 @@ class RowUpdates {
   // REQUIRES: Group of this batch. Waits, and begins to plan the sums of long groups; does nothing the second
   // time. Throws std::bad_alloc.
   void Plan(Queue& queue, const PreparedBatch<B>& batch) {
-    if (!planned_ && batch.kept().size > 0) long_sums_.Plan(queue);
+    if (!planned_ && HasRows(batch)) long_sums_.Plan(queue);
     planned_ = true;
   }
 
@@ -236,8 +240,9 @@ class RowUpdates {
              const StepScalars& scalars) {
     grouped_ = 0;
     const KeptKeys& kept = batch.kept();
-    if (kept.size == 0) return;
-    step_keys_ += kept.size;
+    refused_keys_ += batch.refused();
+    if (!HasRows(batch)) return;
+    step_keys_ += kept.size - batch.refused();
     if (ItemsAreBags(kept)) {
       return ApplyOptimizer(queue, body::BagGradients{gradients.rows, items_, dim_}, scalars, store);
     }
@@ -251,12 +256,14 @@ class RowUpdates {
   // Count, over all steps, keys, each as often as it occurred, and rows that a step updated.
   std::uint64_t step_keys() const { return step_keys_; }
   std::uint64_t step_rows() const { return step_rows_; }
+  // Counts keys, over all steps, each as often as it occurred, that got no row because of the admission.
+  std::uint64_t refused_keys() const { return refused_keys_; }
 
   // See InsertedBatch::Assign. Rows without a score get `score`. Spends the batch. Overwrites `spare`, as
   // Group does.
   void Assign(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const float* values,
               std::uint32_t columns, std::uint64_t score, Words& spare) {
-    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used()};
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used(), 0};
     const KeptKeys& kept = batch.kept();
     if (kept.size == 0) return;
     const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
@@ -264,6 +271,15 @@ class RowUpdates {
     B::ForEachTile(queue, segments.segments, dim_,
                    body::AssignRows{segments, values, columns, store.initial_state(), score, store.values()});
     if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
+  }
+
+  // See InsertedBatch::Touch. Spends the batch. Overwrites `spare`, as Group does.
+  void Touch(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, std::uint64_t step, Words& spare) {
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used(), 0};
+    const KeptKeys& kept = batch.kept();
+    if (kept.size == 0) return;
+    const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
+    TouchRows(queue, groups.segments.Of(B::Get(queue, groups.size)), step, store);
   }
 
   // Frees the scratch of updates. REQUIRES: no update is under way.
@@ -275,6 +291,19 @@ class RowUpdates {
   }
 
  private:
+  static bool HasRows(const PreparedBatch<B>& batch) { return batch.kept().size > batch.refused(); }
+
+  // Gives the segments' rows the scores of a step that touches them, and marks them as changed.
+  void TouchRows(Queue& queue, const body::Segments& segments, std::uint64_t step, RowStore<B>& store) {
+    body::ScoredKey* const scored = store.values().scored;
+    if (scored != nullptr) {
+      EvictionOrder order = order_;
+      order.now = step;
+      B::ForEach(queue, segments.segments, body::TouchRows{segments, scored, order});
+    }
+    if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
+  }
+
   // Returns whether each occurrence's gradient is that of its bag.
   bool ItemsAreBags(const KeptKeys& kept) const { return !Divides(combiner_) && kept.weights == nullptr; }
 
@@ -302,12 +331,7 @@ class RowUpdates {
           queue, sums.count, dim_,
           body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
     });
-    if (rows.scored != nullptr) {
-      EvictionOrder order = order_;
-      order.now = scalars.step;
-      B::ForEach(queue, segments.segments, body::TouchRows{segments, rows.scored, order});
-    }
-    if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
+    TouchRows(queue, segments, scalars.step, store);
   }
 
   const OptimizerOptions optimizer_;
@@ -321,6 +345,7 @@ class RowUpdates {
   bool planned_ = false;                  // whether its long sums are planned
   std::uint64_t step_keys_ = 0;
   std::uint64_t step_rows_ = 0;
+  std::uint64_t refused_keys_ = 0;
   typename B::template Scratch<float> divisors_;  // [bags of all ranks]
 };
 

@@ -98,6 +98,8 @@ struct ShardUsage {
   // occurred, and the rows that a step updated.
   std::uint64_t step_keys = 0;
   std::uint64_t step_rows = 0;
+  // Keys of pushes that got no row because of the table's admission, each as often as it occurred.
+  std::uint64_t refused_keys = 0;
 };
 
 // Rows as they are stored, in host memory: RecordFloats(options) floats each.
@@ -116,11 +118,12 @@ class Shard {
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
-  // Takes the keys of `batch` that this rank owns and finds their rows; keys without a row get none. The
-  // batch's arrays lie in device memory and must stay there as long as the prepared batch is used. Does not
-  // wait. RESOURCE_EXHAUSTED: no memory for the batch.
-  Result<FoundBatch> PrepareFind(const BatchView& batch) {
-    return Prepare<FoundBatch>(batch, PrepareFor::kFind);
+  // Takes the keys of `batch` that this rank owns and finds their rows; keys without a row get none, and
+  // count as zeros, or as the initial values of their rows. The batch's arrays lie in device memory and
+  // must stay there as long as the prepared batch is used. Does not wait. RESOURCE_EXHAUSTED: no memory
+  // for the batch.
+  Result<FoundBatch> PrepareFind(const BatchView& batch, bool or_initial = false) {
+    return Prepare<FoundBatch>(batch, or_initial ? PrepareFor::kFindOrInitial : PrepareFor::kFind);
   }
 
   // Works as PrepareFind, and also makes room for rows of the keys that have none. Waits only for the weights
@@ -128,8 +131,12 @@ class Shard {
   Preparing PrepareInsert(const BatchView& batch) { return Begin(batch, PrepareFor::kInsert); }
 
   // Works as PrepareInsert, but leaves out the keys of zero-divisor bags (docs/semantics.md). Such a bag
-  // counts as empty in all calls that follow, pooling included.
-  Preparing PreparePush(const BatchView& batch) { return Begin(batch, PrepareFor::kPush); }
+  // counts as empty in all calls that follow, pooling included. In a table with an admission, only admitted
+  // keys get rows, and the step leaves out the others; Finish waits. `admitting` is for such a table, and its
+  // candidates stay as they are until Finish.
+  Preparing PreparePush(const BatchView& batch, const Admitting& admitting = {}) {
+    return Begin(batch, PrepareFor::kPush, admitting);
+  }
 
   // Works as PrepareFind, and also makes room to remember the rows that ErasableBatch::Erase frees. Waits.
   // RESOURCE_EXHAUSTED: no memory for the batch, or for the rows to remember.
@@ -223,11 +230,13 @@ class Shard {
   // These are the two halves of the calls above that prepare a batch, for a Shard that wraps another one.
   // BeginPrepare waits only for what PrepareInsert waits for. FinishPrepare comes next, and waits unless the
   // purpose is kFind.
-  virtual void BeginPrepare(const BatchView& batch, PrepareFor purpose) = 0;
+  virtual void BeginPrepare(const BatchView& batch, PrepareFor purpose, const Admitting& admitting) = 0;
   virtual Result<PreparedRows> FinishPrepare() = 0;
   // Does the work of PrepareEvict, for such a Shard.
   virtual Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
                                         EvictedSums& sums) = 0;
+  // Returns the shard that such a Shard wraps; else this one.
+  virtual Shard& Wrapped() { return *this; }
 
  protected:
   Shard() = default;
@@ -239,9 +248,9 @@ class Shard {
  private:
   friend class Preparing;
 
-  Preparing Begin(const BatchView& batch, PrepareFor purpose) {
+  Preparing Begin(const BatchView& batch, PrepareFor purpose, const Admitting& admitting = {}) {
     ++newest_;
-    BeginPrepare(batch, purpose);
+    BeginPrepare(batch, purpose, admitting);
     return {*this, newest_};
   }
   template <class Batch>

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/admission.inl"
 #include "kernels/all_to_all_plan.inl"
 #include "kernels/backend/concept.h"
 #include "kernels/body/pool.h"
@@ -42,21 +43,26 @@ class ShardOn final : public Shard, private ShardBatch {
       : queue_(queue),
         combiner_(options.combiner),
         dim_(options.dim),
+        initializer_(options.initializer),
         store_(queue, options, place.secret, options.initial_rows / static_cast<std::uint64_t>(place.ranks),
                place.max_rows),
         snapshot_(queue, store_),
         sharder_(queue, place),
         probes_(queue),
+        admission_(options.admission),
         batch_(queue, store_),
         updates_(options) {}
 
-  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose, const Admitting& admitting) override {
     purpose_ = purpose;
     keys_of_batch_ = batch.keys.size();
     has_memory_ = true;
     try {
       const bool push = purpose == PrepareFor::kPush;
-      batch_.Begin(sharder_.SelectLocal(queue_, push ? WithoutZeroDivisorBags(batch) : batch, spare_));
+      const bool admits = push && admission_.on();
+      if (admits) admission_.BeginPush(admitting.step, StoreOf(admitting.candidates));
+      batch_.Begin(sharder_.SelectLocal(queue_, push ? WithoutZeroDivisorBags(batch) : batch, spare_),
+                   admits ? &admission_ : nullptr);
       probes_.OnBatch(queue_, store_.hash_table(), store_.rehashes(), batch_.kept());
       inserts() ? batch_.AskForNew() : batch_.FindRows();
     } catch (const std::bad_alloc&) {
@@ -124,6 +130,7 @@ class ShardOn final : public Shard, private ShardBatch {
     ShardUsage usage = store_.Usage();
     usage.step_keys = updates_.step_keys();
     usage.step_rows = updates_.step_rows();
+    usage.refused_keys = updates_.refused_keys();
     return usage;
   }
   const ProbeLengths& SampledProbes() override { return probes_.Read(); }
@@ -161,6 +168,7 @@ class ShardOn final : public Shard, private ShardBatch {
  private:
   // These calls are about the prepared batch.
   std::uint64_t ExactNewRows() override { return batch_.ExactNewRows(); }
+  CandidateKeys Candidates() override { return admission_.Candidates(); }
   void Protect() override { eviction_.Protect(queue_, store_, batch_.kept()); }
   void BeginInsert(std::uint64_t score) override {
     score_ = score;
@@ -169,7 +177,7 @@ class ShardOn final : public Shard, private ShardBatch {
   void FinishInsert() override { batch_.FinishInsert(score_); }
   std::vector<Key> InsertedKeys() override { return batch_.InsertedKeys(); }
 
-  void Pool(Numbers partial, const BagRange& bags) override { batch_.Pool(partial, bags, nullptr); }
+  void Pool(Numbers partial, const BagRange& bags) override { PoolTo(partial, bags, nullptr); }
 
   static_assert(AllToAllPlan::kMostRanks == body::kMostRanks);
   void PlanAllToAll(std::span<const std::size_t> bags_of, AllToAllPlan& plan) override {
@@ -178,7 +186,7 @@ class ShardOn final : public Shard, private ShardBatch {
     if (!mine.IsOf(number)) mine.Plan(queue_, number, batch_.kept(), sharder_, bags_of, dim_);
   }
   void PoolToSend(AllToAllPlan& plan, Numbers partial) override {
-    batch_.Pool(partial, {}, PlanOfThisBatch(plan).sent_places());
+    PoolTo(partial, {}, PlanOfThisBatch(plan).sent_places());
   }
   void GradientsToSend(AllToAllPlan& plan, const float* gradients, float* sent) override {
     PlanOfThisBatch(plan).CopyGradients(queue_, gradients, sent);
@@ -192,6 +200,10 @@ class ShardOn final : public Shard, private ShardBatch {
     if (!updates_.IsGrouped(batch_)) Group(places);
     updates_.Plan(queue_, batch_);
     updates_.Apply(queue_, batch_, store_, {gradients, places}, scalars);
+  }
+  void Touch(std::uint64_t step) override {
+    SaveBeforeChange();
+    updates_.Touch(queue_, batch_, store_, step, spare_);
   }
   void Assign(const float* values, std::uint32_t columns) override {
     SaveBeforeChange();
@@ -216,12 +228,22 @@ class ShardOn final : public Shard, private ShardBatch {
   }
   void FreeMemoryOfBatches() override {
     eviction_.FreeScratch();
+    admission_.FreeScratch();
     batch_.FreeScratch();
     store_.FreeScratch();
     sharder_.FreeScratch();
     updates_.FreeScratch();
     zero_divisor_bags_ = {};
     spare_ = {};
+  }
+
+  void PoolTo(Numbers partial, const BagRange& bags, const std::uint32_t* places) {
+    if (purpose_ != PrepareFor::kFindOrInitial) return batch_.Pool(partial, bags, places);
+    batch_.PoolOrInitial(partial, bags, places, initializer_);
+  }
+
+  static RowStore<B>* StoreOf(Shard* candidates) {
+    return candidates == nullptr ? nullptr : &static_cast<ShardOn&>(candidates->Wrapped()).store_;
   }
 
   bool inserts() const { return purpose_ == PrepareFor::kInsert || purpose_ == PrepareFor::kPush; }
@@ -279,12 +301,14 @@ class ShardOn final : public Shard, private ShardBatch {
   Queue& queue_;
   const Combiner combiner_;
   const std::uint32_t dim_;
+  const InitializerOptions initializer_;
   RowStore<B> store_;
   ShardSnapshotOn<B> snapshot_;
   ZeroDivisorBags<B> zero_divisor_bags_;
   Sharder<B> sharder_;
   ProbeSample<B> probes_;
   EvictionOn<B> eviction_;
+  AdmissionOn<B> admission_;
   PreparedBatch<B> batch_;
   PrepareFor purpose_ = PrepareFor::kFind;  // of the batch, as are the next three
   std::size_t keys_of_batch_ = 0;           // of all ranks

@@ -34,6 +34,7 @@
 #include "kernels/all_to_all_plan.h"
 #include "kernels/step_scalars.h"
 #include "kernels/stream.h"
+#include "slotwise/batch.h"
 #include "slotwise/status.h"
 #include "slotwise/types.h"
 
@@ -48,8 +49,23 @@ struct LetBe {
 template <class T>
 using Lent = std::unique_ptr<T, LetBe>;
 
-// Says what a batch is prepared for: to find rows, to insert missing ones, for a push, or to erase keys.
-enum class PrepareFor : std::uint8_t { kFind, kInsert, kPush, kErase };
+// Says what a batch is prepared for: to find rows, where a missing row counts as zeros or as its initial
+// values; to insert missing ones; for a push; or to erase keys.
+enum class PrepareFor : std::uint8_t { kFind, kFindOrInitial, kInsert, kPush, kErase };
+
+// Admitting says what a table with an admission has to know for a push.
+struct Admitting {
+  std::uint64_t step = 0;       // the push's, among the table's
+  Shard* candidates = nullptr;  // the candidates' table; null: the table has none
+};
+
+// The keys without a row that this rank has in a push to a table with candidates, each as often as it
+// occurred and in a bag of its own, in device memory: all, and those that are admitted. They last until the
+// table's shard prepares another batch.
+struct CandidateKeys {
+  BatchView absent;
+  BatchView admitted;
+};
 
 // Says how many rows an insert would add: exactly, or at most.
 struct NewRows {
@@ -72,6 +88,7 @@ class ShardBatch {
   ShardBatch& operator=(const ShardBatch&) = delete;
 
   virtual std::uint64_t ExactNewRows() = 0;
+  virtual CandidateKeys Candidates() = 0;
   virtual void Protect() = 0;
   virtual void BeginInsert(std::uint64_t score) = 0;
   virtual void FinishInsert() = 0;
@@ -84,6 +101,7 @@ class ShardBatch {
   virtual void GroupRows() = 0;
   virtual void PlanSums() = 0;
   virtual void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) = 0;
+  virtual void Touch(std::uint64_t step) = 0;
   virtual void Assign(const float* values, std::uint32_t columns) = 0;
   virtual std::uint64_t Erase(std::vector<Key>* removed) = 0;
 
@@ -126,7 +144,7 @@ class BatchHandle {
   std::uint64_t number_;
 };
 
-// A batch whose rows are found. A key without a row counts as zeros.
+// A batch whose rows are found. A key without a row counts as zeros, unless PrepareFind says otherwise.
 class FoundBatch : protected BatchHandle {
  public:
   explicit FoundBatch(BatchHandle&& prepared) : BatchHandle(std::move(prepared)) {}
@@ -187,7 +205,7 @@ class GroupedBatch : protected BatchHandle {
   }
 };
 
-// A batch whose keys all have rows.
+// A batch whose keys all have rows, but for keys that a push to a table with an admission does not admit.
 class InsertedBatch : public FoundBatch {
  public:
   using FoundBatch::FoundBatch;
@@ -216,6 +234,10 @@ class InsertedBatch : public FoundBatch {
   void UpdateFromReceived(AllToAllPlan& plan, const float* received, const StepScalars& scalars) && {
     Take().Update(received, &plan, scalars);
   }
+
+  // REQUIRES: the table keeps scores, and has no admission. Gives rows the scores that a push at this step of
+  // the table would give them, and changes nothing else. Waits. Throws std::bad_alloc.
+  void Touch(std::uint64_t step) && { Take().Touch(step); }
 
   // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is the whole
   // record's length, or dim: then the rows' state becomes that of new rows. Of repeated keys the last one
@@ -251,6 +273,9 @@ class NewBatch : protected BatchHandle {
     new_rows_ = {batch().ExactNewRows(), true};
     return new_rows_.count;
   }
+
+  // REQUIRES: PreparePush prepared the batch, of a table with candidates.
+  CandidateKeys Candidates() const { return batch().Candidates(); }
 
   // See FoundBatch::Protect.
   void Protect() { batch().Protect(); }

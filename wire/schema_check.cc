@@ -37,14 +37,17 @@ class Check {
 
   bool Run() {
     TableOptions table;
-    Compare(table, *v1::TableOptions::descriptor(), {"name", "optimizer", "initializer", "eviction"},
+    Compare(table, *v1::TableOptions::descriptor(),
+            {"name", "optimizer", "initializer", "eviction", "admission"},
             ClassIn(options_, "options.py", "TableOptions"));
     Compare(table.eviction, *v1::Eviction::descriptor(), {}, ClassIn(options_, "options.py", "Eviction"));
+    Compare(table.admission, *v1::Admission::descriptor(), {}, "");
     Compare(table.optimizer.schedule, *v1::Schedule::descriptor(), {}, "");
     Compare(table.optimizer, *v1::Optimizer::descriptor(), {"schedule"}, "");
     Compare(table.initializer, *v1::Initializer::descriptor(), {}, "");
     CompareKinds<OptimizerOptions>("optimizer", *v1::Optimizer::descriptor());
     CompareKinds<InitializerOptions>("initializer", *v1::Initializer::descriptor());
+    for (const AdmissionKind kind : EveryKind<AdmissionKind>()) CompareAdmission(kind);
     for (const Combiner combiner : EveryKind<Combiner>()) CompareCombiner(combiner);
     Expect(v1::Combiner_descriptor()->value_count() == static_cast<int>(EveryKind<Combiner>().size()) + 1,
            std::string(kMessages) + ": enum Combiner has a value that no Combiner of " + std::string(kLists) +
@@ -134,6 +137,24 @@ class Check {
       Expect(names.contains(kinds.field(i)->name()),
              std::string(kLists) + ": no " + what + " is " + kinds.field(i)->name());
     }
+  }
+
+  // A table without an admission has no message that says so.
+  void CompareAdmission(AdmissionKind kind) {
+    if (kind == AdmissionKind::kNone) return;
+    const std::string name(ToString(kind));
+    const FieldDescriptor* const field = v1::Admission::descriptor()->FindFieldByName(name);
+    Expect(field != nullptr && field->containing_oneof() != nullptr,
+           std::string(kMessages) + ": message Admission has no kind " + name);
+    if (field == nullptr) return;
+    const Descriptor& message = *field->message_type();
+    const AdmissionOptions options{.kind = kind};
+    const std::string python = ClassIn(options_, "options.py", message.name());
+    std::set<std::string> seen;
+    ForEachConstant(options, Visitor{*this, message, python, false, seen});
+    ForEachOption(options, Visitor{*this, *v1::Admission::descriptor(), python, false, seen});
+    seen.erase("absent");
+    ExpectSeen(message, seen);
   }
 
   // optimizers.py names the state's arrays: `"adam": ("m", "v"),`.

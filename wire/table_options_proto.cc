@@ -37,6 +37,7 @@ const OneofDescriptor& KindOf(const Message& message) {
 // have their own numbers: a table without scores has no message that says so.
 int NumberOf(Combiner combiner) { return static_cast<int>(combiner) + 1; }
 int NumberOf(ScoreKind score) { return static_cast<int>(score); }
+int NumberOf(AbsentRows absent) { return static_cast<int>(absent) + 1; }
 
 // Returns the kind that has a number in messages, or `otherwise` if none has.
 template <class T>
@@ -127,6 +128,7 @@ template void OptionWriter::operator()(const Option<std::uint32_t>&, const std::
 template void OptionWriter::operator()(const Option<std::uint64_t>&, const std::uint64_t&) const;
 template void OptionWriter::operator()(const Option<Combiner>&, const Combiner&) const;
 template void OptionWriter::operator()(const Option<ScoreKind>&, const ScoreKind&) const;
+template void OptionWriter::operator()(const Option<AbsentRows>&, const AbsentRows&) const;
 
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors) {
   TableOptions options;
@@ -140,12 +142,21 @@ TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors
     std::erase(scores, ScoreKind::kNone);
     errors.push_back(NoSuchKind("eviction.score", wire.eviction().score(), scores));
   }
+  ForEachOption(options.admission, Reader(wire.admission()));
+  ReadKind(wire.admission(), options.admission);
+  if (!v1::AbsentRows_IsValid(wire.admission().absent())) {
+    errors.push_back(NoSuchKind("admission.absent", wire.admission().absent(), EveryKind<AbsentRows>()));
+  }
+  if (wire.has_admission() && !options.admits())
+    errors.push_back(InvalidArgument("admission has no kind: must be frequency or probability"));
   ForEachOption(options.optimizer, Reader(wire.optimizer()));
   ForEachOption(options.optimizer.schedule, Reader(wire.optimizer().schedule()));
   ReadKind(wire.optimizer(), options.optimizer);
   ForEachOption(options.initializer, Reader(wire.initializer()));
   ReadKind(wire.initializer(), options.initializer);
   for (Status& error : ErrorsIn(options)) errors.push_back(std::move(error));
+  // Candidates' tables have such names, and clients' have not.
+  if (IsOfCandidates(wire.name())) errors.push_back(ValidateTableName(wire.name()));
   return options;
 }
 
@@ -161,6 +172,10 @@ v1::TableOptions ToProto(const TableOptions& options) {
   wire.set_name(options.name.str());
   ForEachOption(options, OptionWriter(wire));
   if (options.evicts()) ForEachOption(options.eviction, OptionWriter(*wire.mutable_eviction()));
+  if (options.admits()) {
+    ForEachOption(options.admission, OptionWriter(*wire.mutable_admission()));
+    WriteKind(options.admission, *wire.mutable_admission());
+  }
   ForEachOption(options.optimizer, OptionWriter(*wire.mutable_optimizer()));
   const ScheduleOptions& schedule = options.optimizer.schedule;
   if (schedule != ScheduleOptions{})

@@ -167,7 +167,9 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .base_learning_rate = reply.base_learning_rate(),
       .generation = reply.lineage(),
       .evicted_rows = reply.evicted_rows(),
-      .expired_rows = reply.expired_rows()};
+      .expired_rows = reply.expired_rows(),
+      .refused_keys = reply.refused_keys(),
+      .candidates = reply.candidates()};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }

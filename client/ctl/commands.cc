@@ -45,6 +45,17 @@ std::string EvictionText(const TableOptions& options) {
          CountText(RowsOfShare(options.max_rows, eviction.to));
 }
 
+// "admits keys that occurred 3 times, of up to 1,000 counted keys", or "admits keys with probability 0.1".
+std::string AdmissionText(const TableOptions& options) {
+  const AdmissionOptions& admission = options.admission;
+  std::string text = options.has_candidates()
+                         ? "admits keys that occurred " + Counted(admission.threshold, "time") +
+                               ", of up to " + Counted(CandidatesOf(options).max_rows, "counted key")
+                         : "admits keys with probability " + FloatText(admission.probability);
+  if (admission.absent == AbsentRows::kZeros) text += ", and looks others up as zeros";
+  return text;
+}
+
 // "100 steps", "3,600 s", or "100 steps or 3,600 s".
 std::string TimeToLiveText(const TableOptions& options) {
   std::string text;
@@ -141,6 +152,8 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                {"rows", info->rows()},
                {"evicted_rows", info->evicted_rows},
                {"expired_rows", info->expired_rows},
+               {"refused_keys", info->refused_keys},
+               {"candidates", info->candidates},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},
       .text = {}};
@@ -161,6 +174,11 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                    RowsText(info->expired_rows) + " expired, ";
   }
   if (options.has_scores()) answer.text += RowsText(info->evicted_rows) + " evicted\n";
+  if (options.admits()) {
+    answer.text += AdmissionText(options) + "; " + Counted(info->refused_keys, "occurrence") + " refused";
+    if (options.has_candidates()) answer.text += ", " + Counted(info->candidates, "key") + " counted";
+    answer.text += '\n';
+  }
   if (info->shards.size() > 1) {
     answer.text += "all bags travelled in " + Counted(info->rounds.all_bags, "round") +
                    ", owned ones alone in " + Counted(info->rounds.owned_bags, "round") + "\n";

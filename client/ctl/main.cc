@@ -211,6 +211,11 @@ void Commands::AddCreate() {
                    "step, lfu or step_lfu, or as 'lfu { half_life_steps: 1000 at: 1 to: 0.9 }': a full table "
                    "evicts rows (it refuses new keys)")
       ->check([](const std::string& text) { return text.empty() ? "needs a score" : std::string(); });
+  create
+      ->add_option("--admission", options.admission,
+                   "as 'frequency { threshold: 3 }' or 'probability { p: 0.1 }': which keys get rows (all); "
+                   "with 'absent: ABSENT_ROWS_ZEROS', lookups of the others return zeros, not initial values")
+      ->check([](const std::string& text) { return text.empty() ? "needs a kind" : std::string(); });
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
   ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
     std::string flag = "--" + std::string(option.name);

@@ -112,6 +112,9 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
     status = SetKind("--optimizer", flags.optimizer, *options.mutable_optimizer());
   }
   if (status.ok() && !flags.eviction.empty()) status = SetEviction(flags.eviction, options);
+  if (status.ok() && !flags.admission.empty()) {
+    status = SetKind("--admission", flags.admission, *options.mutable_admission());
+  }
   if (status.ok() && !flags.initializer.empty()) {
     status = SetKind("--initializer", flags.initializer, *options.mutable_initializer());
   }

@@ -24,6 +24,7 @@ struct CreateFlags {
   std::string combiner = {};     // "sum"
   std::string optimizer = {};    // "adam", or "adam { beta1: 0.8 }"
   std::string eviction = {};     // "step", or "step { to: 0.9 }"
+  std::string admission = {};    // "frequency { threshold: 3 }"
   std::string initializer = {};  // "uniform { low: -0.1 high: 0.1 }"
   // One function for each other flag. It sets an option of the table, of its optimizer or of its initializer.
   std::vector<std::function<void(v1::TableOptions&)>> set = {};

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from curves import Point, draw
 from drift import FIELDS, DriftingClicks
 
-# Of examples/synthetic, whose folder drift.py adds to the path.
+# These are modules of examples/synthetic, whose folder drift.py adds to the path.
 from clicks import Clicks, auc, best_auc
 from clicks.hashing import Words
 from model import FactorizationMachine

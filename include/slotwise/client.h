@@ -160,6 +160,10 @@ struct TableDescription {
   // EvictRows have evicted, and those that have expired.
   std::uint64_t evicted_rows = 0;
   std::uint64_t expired_rows = 0;
+  // A table with an admission says how many occurrences of keys in pushes got no row, since then, and how
+  // many keys without a row it counts now.
+  std::uint64_t refused_keys = 0;
+  std::uint64_t candidates = 0;
 
   std::uint64_t rows() const;
 };

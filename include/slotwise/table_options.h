@@ -1,7 +1,7 @@
 // TableOptions say what a table is: its shape, how it pools bags, how it learns, and how a new row begins.
 //
-// The lists below (ForEachOption, ForEachConstant, StatesOf) are the only ones of options, of optimizers' and
-// initializers' constants and of optimizers' state. Messages, checks, checkpoints and errors go by the lists,
+// The lists below (ForEachOption, ForEachConstant, StatesOf) are the only ones of options, of constants of
+// kinds and of optimizers' state. Messages, checks, checkpoints and errors go by the lists,
 // under the names of proto/slotwise/v1/admin.proto. wire/schema_check.cc fails the build if the lists and the
 // messages differ. CONTRIBUTING.md has the recipes for another optimizer and another option.
 //
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "slotwise/status.h"
+#include "slotwise/types.h"
 
 // A kind that one of the switches below leaves out does not compile.
 #pragma GCC diagnostic push
@@ -43,7 +44,7 @@ class TableName {
   // Keeps the first kMaxLength + 1 characters of `name`; Validate() refuses a name that is too long.
   explicit TableName(std::string_view name);
 
-  std::string_view view() const { return {text_.data(), length_}; }
+  constexpr std::string_view view() const { return {text_.data(), length_}; }
   std::string str() const { return std::string(view()); }
 
   friend bool operator==(const TableName&, const TableName&) = default;
@@ -52,6 +53,11 @@ class TableName {
   std::array<char, kMaxLength + 1> text_{};
   std::uint16_t length_ = 0;
 };
+
+// A table that counts how often keys occur before they get rows keeps the counts in a table beside it, which
+// clients do not see: the candidates' table. Its name ends with this, which no table of a client has.
+inline constexpr std::string_view kCandidatesSuffix = "/.candidates";
+constexpr bool IsOfCandidates(std::string_view name) { return name.ends_with(kCandidatesSuffix); }
 
 // Says how the rows of one bag become one vector. n is the number of all keys in the bag, repeated and absent
 // keys too. With weights w, each row counts w · row, and n is Σ w for the mean and Σ w² for sqrtn.
@@ -156,6 +162,33 @@ struct EvictionOptions {
   friend bool operator==(const EvictionOptions& one, const EvictionOptions& other);
 };
 
+enum class AdmissionKind : std::uint8_t {
+  kNone,         // every key that comes gets a row
+  kFrequency,    // a key gets a row in the push in which it has occurred `threshold` times
+  kProbability,  // a key gets a row in a push with probability `probability`
+};
+
+// Says what a TRAIN lookup returns for a key without a row in a table with an admission.
+enum class AbsentRows : std::uint8_t {
+  kInitial,  // the initial values that the key's row would have
+  kZeros,
+};
+
+// Says which keys get a row. With kNone every key does, and the other options are ignored.
+struct AdmissionOptions {
+  static constexpr std::uint64_t kMaxThreshold = (std::uint64_t{1} << 27) - 1;
+  static constexpr float kLeastProbability = 1e-9F;
+
+  AdmissionKind kind = AdmissionKind::kNone;
+  std::uint64_t threshold = 0;  // kFrequency: occurrences, 1 .. kMaxThreshold
+  std::uint64_t max_keys = 0;   // kFrequency: the most keys that are counted, over all ranks; 0: max_rows
+  float probability = 0.0F;     // kProbability: kLeastProbability .. 1
+  AbsentRows absent = AbsentRows::kInitial;
+
+  // Returns whether two are the same, whatever options are of another kind.
+  friend bool operator==(const AdmissionOptions& one, const AdmissionOptions& other);
+};
+
 struct TableOptions {
   static constexpr std::uint32_t kMaxDim = 4096;
   static constexpr std::uint32_t kMaxSlots = 4096;
@@ -182,12 +215,15 @@ struct TableOptions {
   // A row expires when no push has touched it for so many of the table's steps, or seconds. 0: never.
   std::uint64_t ttl_steps = 0;
   std::uint64_t ttl_seconds = 0;
+  AdmissionOptions admission;
 
   constexpr bool evicts() const { return eviction.score != ScoreKind::kNone; }
   constexpr bool expires() const { return ttl_steps > 0 || ttl_seconds > 0; }
   // Returns the score that rows have. Every score says in which step a push touched the row last.
   constexpr ScoreKind score() const { return evicts() || !expires() ? eviction.score : ScoreKind::kStep; }
   constexpr bool has_scores() const { return score() != ScoreKind::kNone; }
+  constexpr bool admits() const { return admission.kind != AdmissionKind::kNone; }
+  constexpr bool has_candidates() const { return admission.kind == AdmissionKind::kFrequency; }
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
@@ -199,6 +235,13 @@ Status Validate(const TableOptions& options);
 
 // Returns INVALID_ARGUMENT unless `name` is a legal name of a table.
 Status ValidateTableName(std::string_view name);
+
+// Returns the id of the candidates' table of a table: the next one.
+constexpr TableId IdOfCandidates(TableId of) { return TableId{Value(of) + 1}; }
+
+// Returns the options of the candidates' table: its rows have nothing but a score, which counts. The rows
+// that no push has touched for longest go first. REQUIRES: options.has_candidates().
+TableOptions CandidatesOf(const TableOptions& options);
 
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
@@ -272,6 +315,30 @@ constexpr std::string_view ToString(ScoreKind kind) {
       return "lfu";
     case ScoreKind::kStepLfu:
       return "step_lfu";
+  }
+  return kUnknown;
+}
+
+// Returns "none", "frequency" or "probability".
+constexpr std::string_view ToString(AdmissionKind kind) {
+  switch (kind) {
+    case AdmissionKind::kNone:
+      return "none";
+    case AdmissionKind::kFrequency:
+      return "frequency";
+    case AdmissionKind::kProbability:
+      return "probability";
+  }
+  return kUnknown;
+}
+
+// Returns "initial" or "zeros".
+constexpr std::string_view ToString(AbsentRows kind) {
+  switch (kind) {
+    case AbsentRows::kInitial:
+      return "initial";
+    case AbsentRows::kZeros:
+      return "zeros";
   }
   return kUnknown;
 }
@@ -362,6 +429,11 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
   visit(Option<float>{"at", 1.0F, kShare, "a full table evicts at this share of max_rows (1)"}, o.at);
   visit(Option<float>{"to", 0.95F, kShare, "and keeps at most this share (0.95)"}, o.to);
 }
+// ... of a table that admits keys, ...
+template <MaybeConst<AdmissionOptions> T, class Visit>
+constexpr void ForEachOption(T& o, const Visit& visit) {
+  visit(Option<AbsentRows>{"absent", AbsentRows::kInitial}, o.absent);
+}
 // ... for those of every optimizer, ...
 template <MaybeConst<OptimizerOptions> T, class Visit>
 constexpr void ForEachOption(T& o, const Visit& visit) {
@@ -412,6 +484,20 @@ constexpr void ForEachConstant(T& o, const Visit& visit) {
       visit(Option<float>{"lambda1", 0, kNotNegative}, o.lambda1);
       visit(Option<float>{"lambda2", 0, kNotNegative}, o.lambda2);
       return visit(Option<float>{"beta", 1.0F, kAbove0}, o.ftrl_beta);
+  }
+}
+
+// Does the same for the constants of the admission's kind.
+template <MaybeConst<AdmissionOptions> T, class Visit>
+constexpr void ForEachConstant(T& o, const Visit& visit) {
+  switch (o.kind) {
+    case AdmissionKind::kNone:
+      return;
+    case AdmissionKind::kFrequency:
+      visit(Option<std::uint64_t>{"threshold", 0, {1, AdmissionOptions::kMaxThreshold}}, o.threshold);
+      return visit(Option<std::uint64_t>{"max_keys", 0, {.most = TableOptions::kMaxMaxRows}}, o.max_keys);
+    case AdmissionKind::kProbability:
+      return visit(Option<float>{"p", 0, {AdmissionOptions::kLeastProbability, 1}}, o.probability);
   }
 }
 

@@ -126,10 +126,18 @@ void AddTexts(const EvictionOptions& options, OptionTexts& texts) {
   texts.emplace_back("eviction.score", ToString(options.score));
 }
 
+void AddTexts(const AdmissionOptions& options, OptionTexts& texts) {
+  texts.emplace_back("admission", ToString(options.kind));
+  if (options.kind == AdmissionKind::kNone) return;
+  ForEachConstant(options, AddTo(texts, "admission."));
+  ForEachOption(options, AddTo(texts, "admission."));
+}
+
 OptionTexts TextsOf(const TableOptions& options) {
   OptionTexts texts;
   ForEachOption(options, AddTo(texts, ""));
   AddTexts(options.eviction, texts);
+  AddTexts(options.admission, texts);
   AddTexts(options.optimizer, texts);
   AddTexts(options.initializer, texts);
   return texts;
@@ -183,6 +191,20 @@ Status ValidateEviction(const TableOptions& options) {
                 "must leave room for a row, and max_rows is " + std::to_string(options.max_rows));
 }
 
+Status ValidateAdmission(const TableOptions& options) {
+  const AdmissionOptions& admission = options.admission;
+  if (ToString(admission.kind) == kUnknown) return NoKind<AdmissionKind>("admission.kind", admission.kind);
+  if (ToString(admission.absent) == kUnknown) return NoKind<AbsentRows>("admission.absent", admission.absent);
+  Status first;
+  ForEachConstant(admission, NoteFirst("admission.", first));
+  if (!first.ok() || !options.has_candidates()) return first;
+  constexpr std::size_t kMost = TableName::kMaxLength - kCandidatesSuffix.size();
+  if (options.name.view().size() <= kMost) return {};
+  return Refuse("name", Quoted(options.name.view()),
+                "must have at most " + std::to_string(kMost) +
+                    " characters in a table whose admission counts, because the counts have a name too");
+}
+
 // A row's initial values are rows like others, so all of them must be finite.
 Status ValidateInitializer(const InitializerOptions& o) {
   if (ToString(o.kind) == kUnknown) return NoKind<InitializerKind>("initializer.kind", o.kind);
@@ -213,6 +235,7 @@ Status ValidateInitializer(const InitializerOptions& o) {
 
 bool operator==(const OptimizerOptions& one, const OptimizerOptions& other) { return SayTheSame(one, other); }
 bool operator==(const EvictionOptions& one, const EvictionOptions& other) { return SayTheSame(one, other); }
+bool operator==(const AdmissionOptions& one, const AdmissionOptions& other) { return SayTheSame(one, other); }
 bool operator==(const InitializerOptions& one, const InitializerOptions& other) {
   return SayTheSame(one, other);
 }
@@ -246,6 +269,17 @@ Status ValidateTableName(std::string_view name) {
   return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
 }
 
+TableOptions CandidatesOf(const TableOptions& options) {
+  TableOptions candidates;
+  candidates.name = TableName(options.name.str().append(kCandidatesSuffix));
+  candidates.dim = 1;
+  candidates.initializer = {.low = 0, .high = 0, .kind = InitializerKind::kConstant};
+  candidates.max_rows = options.admission.max_keys == 0 ? options.max_rows : options.admission.max_keys;
+  candidates.max_load = options.max_load;
+  candidates.eviction = {.score = ScoreKind::kLfu};
+  return candidates;
+}
+
 TableName::TableName(std::string_view name) {
   length_ = static_cast<std::uint16_t>(std::min(name.size(), text_.size()));
   std::copy_n(name.begin(), length_, text_.begin());
@@ -256,7 +290,8 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   const auto add = [&errors](Status status) {
     if (!status.ok()) errors.push_back(std::move(status));
   };
-  add(ValidateTableName(options.name.view()));
+  const std::string_view name = options.name.view();
+  add(ValidateTableName(name.substr(0, name.size() - (IsOfCandidates(name) ? kCandidatesSuffix.size() : 0))));
   ForEachOption(options, [&add]<class T>(const Option<T>& option, const T& value) {
     add(CheckRange("", option, value));
   });
@@ -267,6 +302,7 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   add(ValidateOptimizer(options.optimizer));
   add(ValidateInitializer(options.initializer));
   if (options.evicts()) add(ValidateEviction(options));
+  if (options.admits()) add(ValidateAdmission(options));
   if (options.initial_rows > options.max_rows) {
     add(Refuse("initial_rows", std::to_string(options.initial_rows),
                "must not be above max_rows, which is " + std::to_string(options.max_rows)));

@@ -5,6 +5,7 @@
 #ifndef SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 #define SLOTWISE_KERNELS_BACKEND_CPU_TILE_H_
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -76,6 +77,15 @@ struct VectorChunk {
     using Halves = HalvesIn<Vector>;
     const auto halves = __builtin_convertvector(Halves::Of(value, Half{}), typename Halves::Narrow);
     std::memcpy(row + Element(vector), &halves, sizeof(halves));
+  }
+  template <class ValueOf>
+  Vector Make(std::uint32_t vector, ValueOf value) const {
+    std::array<float, kVectorFloats> floats;
+    for (std::uint32_t k = 0; k < kVectorFloats; ++k)
+      floats[k] = value(static_cast<std::uint32_t>(Element(vector)) + k);
+    Vector made;
+    std::memcpy(&made, floats.data(), sizeof(made));
+    return made;
   }
   template <class Visit>
   void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {

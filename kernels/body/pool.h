@@ -1,5 +1,5 @@
 // Pooling adds the rows of a bag, times their weights if there are any, in key order from +0. A key without a
-// row adds nothing.
+// row adds nothing, or the initial values that its row would have.
 #ifndef SLOTWISE_KERNELS_BODY_POOL_H_
 #define SLOTWISE_KERNELS_BODY_POOL_H_
 
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/body/initial_value.h"
 #include "kernels/body/portable.h"
 #include "kernels/body/rows.h"
 #include "slotwise/table_options.h"
@@ -14,9 +15,26 @@
 
 namespace slotwise::body {
 
+// The two types below say what a key without a row adds.
+struct AddsNothing {
+  static constexpr bool kAdds = false;
+};
+struct AddsInitialValues {
+  static constexpr bool kAdds = true;
+  InitializerOptions first;
+  const Key* keys;
+
+  // Returns a vector of key i's initial values.
+  template <class Chunk>
+  SLOTWISE_HD typename Chunk::Vector Values(Chunk chunk, std::uint32_t i, std::uint32_t vector) const {
+    return chunk.Make(
+        vector, [this, key = keys[i]](std::uint32_t element) { return InitialValue(first, key, element); });
+  }
+};
+
 // Pools the bags of a run, which one tile works on. T is the type that sums are rounded to as they are
 // stored; Element is that of the rows' values, each of which is widened before it is added.
-template <class T, class Element = float>
+template <class T, class Element = float, class Absent = AddsNothing>
 struct PoolBags {
   RowsOf<Element> rows;
   const RowIndex* row_of;        // [keys]
@@ -26,6 +44,7 @@ struct PoolBags {
   // goes to place b.
   const std::uint32_t* places;
   T* out;  // [bags][dim]
+  Absent absent = {};
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
@@ -63,7 +82,12 @@ struct PoolBags {
   SLOTWISE_HD void PoolBag(Chunk chunk, std::uint32_t bag, Weigh weigh) const {
     typename Chunk::Vector sum[Chunk::kVectors] = {};
     for (std::uint32_t i = offsets[bag], end = offsets[bag + 1]; i < end; ++i) {
-      if (row_of[i] == kNoRow) continue;
+      if (row_of[i] == kNoRow) {
+        if constexpr (Absent::kAdds) {
+          for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(absent.Values(chunk, i, v), i);
+        }
+        continue;
+      }
       const Element* row = rows.Record(row_of[i]);
       for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(chunk.Load(row, v), i);
     }
@@ -87,6 +111,14 @@ struct PoolBags {
       SLOTWISE_UNROLL
       for (std::uint32_t r = 0; r < kRows; ++r) {
         there[r] = next[r] != kNoRow;
+        if constexpr (Absent::kAdds) {
+          if (!there[r] && i + r < end) {
+            there[r] = true;
+            SLOTWISE_UNROLL
+            for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = absent.Values(chunk, i + r, v);
+            continue;
+          }
+        }
         if (!there[r]) continue;
         const Element* row = rows.Record(next[r]);
         SLOTWISE_UNROLL

@@ -194,6 +194,17 @@ struct TileChunk {
     if (Has(vector)) StoreVector(row + Element(vector), value);
   }
 
+  // Returns a vector of the chunk whose elements are value(element).
+  template <class ValueOf>
+  SLOTWISE_HD Vector Make(std::uint32_t vector, ValueOf value) const {
+    Vector made{};
+    if (!Has(vector)) return made;
+    float floats[kVectorFloats];
+    for (std::uint32_t k = 0; k < kVectorFloats; ++k) floats[k] = value(Element(vector) + k);
+    Pack(floats, made);
+    return made;
+  }
+
   // Calls visit(element, its value) for this lane's elements, in order.
   template <class Visit>
   SLOTWISE_HD void ForEachElement(const Vector (&values)[kVectors], Visit visit) const {

@@ -36,6 +36,15 @@ struct ExpandBags {
   }
 };
 
+// Gives occurrences without a row the number behind the last row, so that a sort puts them at the end.
+struct PutRowlessLast {
+  RowIndex* rows;
+  RowIndex last;
+  SLOTWISE_HD void operator()(std::uint32_t i) const {
+    if (rows[i] == kNoRow) rows[i] = last;
+  }
+};
+
 // Writes every occurrence's place in the batch.
 struct CountUp {
   std::uint32_t* places;

@@ -21,6 +21,7 @@ void TableCounters::Begin(const TableState& state) {
   rows_.store(state.rows, kRelaxed);
   step_keys_before_ = state.step_keys;
   step_rows_before_ = state.step_rows;
+  refused_keys_before_ = state.refused_keys;
   probes_before_ = state.probes;
   Note(state);
 }
@@ -38,6 +39,7 @@ void TableCounters::Note(const TableState& state) {
   owned_bags_.store(state.owned_bags, kRelaxed);
   step_keys_.store(state.step_keys - step_keys_before_, kRelaxed);
   step_rows_.store(state.step_rows - step_rows_before_, kRelaxed);
+  refused_keys_.store(state.refused_keys - refused_keys_before_, kRelaxed);
   const ProbeLengths probes = state.probes.Since(probes_before_);
   for (std::size_t b = 0; b < probes_.size(); ++b) probes_[b].store(probes.buckets[b], kRelaxed);
   probes_sum_.store(probes.sum, kRelaxed);
@@ -84,6 +86,7 @@ TableStats TableCounters::Read() const {
                     .owned_bags = owned_bags_.load(kRelaxed),
                     .step_keys = step_keys_.load(kRelaxed),
                     .step_rows = step_rows_.load(kRelaxed),
+                    .refused_keys = refused_keys_.load(kRelaxed),
                     .probes = ReadProbes()},
           .new_rows = new_rows_.load(kRelaxed),
           .erased_rows = erased_rows_.load(kRelaxed),

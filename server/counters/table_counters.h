@@ -32,7 +32,8 @@ struct TableState {
   // The steps' keys in the slice, counted as often as they occurred, and the rows that the steps updated.
   std::uint64_t step_keys = 0;
   std::uint64_t step_rows = 0;
-  ProbeLengths probes = {};  // of sampled searches in the hash table
+  std::uint64_t refused_keys = 0;  // keys of steps in the slice that got no row, counted likewise
+  ProbeLengths probes = {};        // of sampled searches in the hash table
 };
 
 // Counts of the requests that came to this rank and got a round.
@@ -117,12 +118,12 @@ class TableCounters {
   const bool evicts_;
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
   Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0, expired_rows_ = 0;
-  std::uint64_t gone_since_ = 0;                               // evicted or expired since the last Note
-  std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0;  // set by Begin
-  Count step_keys_ = 0, step_rows_ = 0;                        // since Begin
-  ProbeLengths probes_before_;                                 // set by Begin
-  std::array<Count, ProbeLengths::kBuckets> probes_ = {};      // since Begin
-  Count probes_sum_ = 0;                                       // since Begin
+  std::uint64_t gone_since_ = 0;  // evicted or expired since the last Note
+  std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0, refused_keys_before_ = 0;  // set by Begin
+  Count step_keys_ = 0, step_rows_ = 0, refused_keys_ = 0;                               // since Begin
+  ProbeLengths probes_before_;                                                           // set by Begin
+  std::array<Count, ProbeLengths::kBuckets> probes_ = {};                                // since Begin
+  Count probes_sum_ = 0;                                                                 // since Begin
   Count non_finite_pushes_ = 0;
   HotKeys hot_keys_;
   Batches lookups_, pushes_;

@@ -117,10 +117,14 @@ void ListOwners(CheckedFields& fields, BucketOwners& owners, std::uint32_t ranks
 void ListOptions(CheckedFields& fields, TableOptions& options, std::uint64_t format_version) {
   if (format_version == 1) return fields.Object("flat_options", options, ListFlatOptions);
   if (fields.writes()) return fields.Written("options").CopyFrom(ToProto(options));
-  const auto& wire = dynamic_cast<const v1::TableOptions&>(fields.Found("options"));
+  auto wire = dynamic_cast<const v1::TableOptions&>(fields.Found("options"));
+  const TableName name(wire.name());
+  // A candidates' table has a name that is no client's.
+  if (IsOfCandidates(name.view())) wire.mutable_name()->resize(wire.name().size() - kCandidatesSuffix.size());
   const Result<TableOptions> read = FromProto(wire);
   if (!read.ok()) return fields.Complain("options", "cannot make a table: " + read.status().message());
   options = *read;
+  options.name = name;
 }
 
 void ListExpiry(CheckedFields& fields, Expiry& expiry) {
@@ -226,8 +230,20 @@ void ListManifest(CheckedFields& fields, Manifest& manifest) {
       of.Complain("id", "is not above the id before it");
     if (!names.insert(table.options.name.str()).second)
       of.Complain("options.name", "is that of a table before it");
+    if (!of.reads()) return;
+    const auto at = static_cast<std::size_t>(&table - manifest.tables.data());
+    const TableEntry* const before = at == 0 ? nullptr : &manifest.tables[at - 1];
+    const bool is_due = before != nullptr && before->options.has_candidates();
+    const bool is_there =
+        is_due && table.id == IdOfCandidates(before->id) && table.options == CandidatesOf(before->options);
+    if (is_due != is_there || is_there != IsOfCandidates(table.options.name.view()))
+      of.Complain("options.name",
+                  "is not in its place: a table that counts candidates, and no other, is "
+                  "followed by theirs");
   };
   fields.Objects("tables", manifest.tables, list_table, kMaxTablesInCheckpoint);
+  if (fields.reads() && !manifest.tables.empty() && manifest.tables.back().options.has_candidates())
+    fields.Complain("tables", "lacks that of the last table's candidates");
 }
 
 // Returns the text of a manifest of an earlier version with the fields of later ones.
@@ -292,6 +308,7 @@ std::uint64_t Manifest::Bytes() const {
 std::uint64_t Manifest::Rows() const {
   std::uint64_t rows = 0;
   for (const TableEntry& table : tables) {
+    if (IsOfCandidates(table.options.name.view())) continue;
     for (const RankEntry& rank : table.ranks) rows += rank.rows;
   }
   return rows;

@@ -47,7 +47,9 @@ Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& 
                                                                 std::span<const TableId> only) const {
   std::vector<const TableEntry*> entries;
   if (only.empty()) {
-    for (const TableEntry& entry : checkpoint.tables) entries.push_back(&entry);
+    for (const TableEntry& entry : checkpoint.tables) {
+      if (!IsOfCandidates(entry.options.name.view())) entries.push_back(&entry);
+    }
   }
   std::set<TableId> displaced;
   for (const TableId id : only) {
@@ -58,10 +60,21 @@ Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& 
     }
     entries.push_back(entry);
     const auto here = tables_.Displaced(id, entry->options.name.view());
-    displaced.insert(here.begin(), here.end());
+    for (const TableId displaced_id : here) {
+      if (!IsOfCandidates(tables_.Get(displaced_id)->info.options.name.view()))
+        displaced.insert(displaced_id);
+    }
   }
   const std::size_t others = only.empty() ? 0 : tables_.size() - displaced.size();
-  if (entries.size() + others <= tables_.most()) return entries;
+  if (entries.size() + others <= tables_.most()) {
+    // Each of those with candidates is followed by its candidates' table.
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (!entries[i]->options.has_candidates()) continue;
+      const TableEntry* const candidates = checkpoint.Find(IdOfCandidates(entries[i]->id));
+      entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(i) + 1, candidates);
+    }
+    return entries;
+  }
   std::string message =
       "checkpoint " + checkpoint.id + " has " + std::to_string(entries.size()) + " tables, ";
   if (others > 0) message += "beside which " + std::to_string(others) + " stay, ";

@@ -4,6 +4,7 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/engine/refusals.h"
@@ -12,6 +13,13 @@ namespace slotwise {
 namespace {
 
 Status OwnKeysDoNotFit(const TableOptions& options, std::uint64_t rows, std::uint64_t new_rows) {
+  if (const std::string_view name = options.name.view(); IsOfCandidates(name)) {
+    return ResourceExhausted("table " + std::string(name.substr(0, name.size() - kCandidatesSuffix.size())) +
+                             " counts at most " + std::to_string(Evictor::MostRows(options)) +
+                             " keys that have no row, which is its admission.max_keys, and the batch has " +
+                             std::to_string(rows + new_rows) + " such keys")
+        .Because(Reason::kTableFull);
+  }
   return ResourceExhausted("table " + options.name.str() + " is full of the batch's own keys: " +
                            std::to_string(rows) + " of its rows are of keys that the batch has, the batch " +
                            "brings " + std::to_string(new_rows) + " new keys, and max_rows and eviction.at " +

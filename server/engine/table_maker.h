@@ -36,7 +36,7 @@ class TableMaker {
 
   // Returns an empty table. RESOURCE_EXHAUSTED: no memory for `initial_rows`.
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation) const {
-    return Make(id, options, generation, rank_limit_.RowsOf(options.max_rows, ranks_));
+    return Make(id, options, generation, MostRowsOf(options));
   }
   // Makes a table for recovered rows, which another number of ranks may have held: this rank takes all of its
   // own rows, even beyond its bound for new rows.
@@ -45,6 +45,11 @@ class TableMaker {
   }
 
  private:
+  // Counts of keys are small, and their bound is that of all ranks: the same keys are counted on any ranks.
+  std::uint64_t MostRowsOf(const TableOptions& options) const {
+    return IsOfCandidates(options.name.view()) ? kMaxRowsPerShard
+                                               : rank_limit_.RowsOf(options.max_rows, ranks_);
+  }
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation,
                      std::uint64_t most_rows) const {
     const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, most_rows};
@@ -57,7 +62,8 @@ class TableMaker {
                  .shard = std::move(*shard),
                  .generation = generation,
                  .learning_rate = options.optimizer.learning_rate,
-                 .max_rows_of_rank = rank_limit_.RowsOf(options.max_rows, ranks_)};
+                 .max_rows_of_rank = MostRowsOf(options),
+                 .candidates = options.has_candidates() ? IdOfCandidates(id) : TableId{0}};
   }
 
   Device& device_;

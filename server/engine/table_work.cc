@@ -8,18 +8,20 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/candidates.h"
 #include "server/engine/refusals.h"
 
 namespace slotwise {
 
 TableWork::TableWork(Device& device, Collective& collective, Exchange& exchange,
                      const DistributionOptions& distribution, std::uint64_t max_new_bytes,
-                     Evictor::BeforeChange before_eviction)
+                     Evictor::BeforeChange before_change)
     : device_(device),
       collective_(collective),
       distributor_(device, collective, exchange, distribution),
       max_new_bytes_(max_new_bytes),
-      evictor_(collective, std::move(before_eviction)) {}
+      before_change_(std::move(before_change)),
+      evictor_(collective, before_change_) {}
 
 Status TableWork::Agree(const Status& mine) {
   Refusals refusals = Refusals::Of(mine);
@@ -32,7 +34,7 @@ Result<std::span<FoundBatch>> TableWork::Prepare(std::span<const Share> shares) 
   found_.clear();
   Status mine;
   for (const Share& share : shares) {
-    Result<FoundBatch> batch = share.table->shard->PrepareFind(share.batch);
+    Result<FoundBatch> batch = share.table->shard->PrepareFind(share.batch, share.or_initial);
     if (batch.ok()) found_.push_back(std::move(*batch));
     if (mine.ok()) mine = batch.status();
   }
@@ -58,7 +60,9 @@ Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Sha
       };
     }
     if (Status evicted = evictor_.Evict(too_full_, room_for_spared, refused); !evicted.ok()) {
-      refused_ = too_full_[refused].table;
+      const Table* const full = too_full_[refused].table;
+      const auto same = std::ranges::find(prepared_, full, &Prepared::table);
+      refused_ = same->of != nullptr ? same->of : full;
       return evicted;
     }
     PrepareNew(shares, purpose);
@@ -74,18 +78,41 @@ Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Sha
     inserting_.push_back(std::move(*prepared.batch).BeginInsert(order.OfNew()));
   }
   for (Inserting& inserting : inserting_) inserted_.push_back(std::move(inserting).Finish());
-  return std::span(inserted_);
+  return std::span(inserted_).first(shares.size());
 }
 
 void TableWork::PrepareNew(std::span<const Share> shares, PrepareFor purpose) {
   preparing_.clear();
   prepared_.clear();
-  for (const auto& [table, batch] : shares) {
-    preparing_.push_back(purpose == PrepareFor::kPush ? table->shard->PreparePush(batch)
-                                                      : table->shard->PrepareInsert(batch));
+  admitted_.clear();
+  for (const Share& share : shares) {
+    Shard& shard = *share.table->shard;
+    preparing_.push_back(purpose == PrepareFor::kPush
+                             ? shard.PreparePush(share.batch, Candidates::For(*share.table, share.candidates))
+                             : shard.PrepareInsert(share.batch));
   }
   for (std::size_t t = 0; t < shares.size(); ++t)
-    prepared_.push_back({shares[t].table, std::move(preparing_[t]).Finish()});
+    prepared_.push_back({.table = shares[t].table, .batch = std::move(preparing_[t]).Finish()});
+  for (std::size_t t = 0; t < shares.size(); ++t) {
+    if (shares[t].candidates == nullptr) continue;
+    CandidateKeys keys;
+    if (prepared_[t].batch.ok()) keys = prepared_[t].batch->Candidates();
+    admitted_.push_back(keys.admitted);
+    prepared_.push_back({shares[t].candidates,
+                         prepared_[t].batch.ok() ? Candidates::Prepare(*shares[t].candidates, keys)
+                                                 : prepared_[t].batch.status(),
+                         shares[t].table});
+  }
+}
+
+void TableWork::CountCandidates(std::span<const Share> shares) {
+  std::size_t c = 0;
+  for (const Share& share : shares) {
+    if (share.candidates == nullptr) continue;
+    InsertedBatch& counted = inserted_[shares.size() + c];
+    Candidates::Count(*share.candidates, std::move(counted), admitted_[c], before_change_);
+    ++c;
+  }
 }
 
 std::uint64_t TableWork::NewRowsOf(std::span<const Prepared> tables) {
@@ -137,13 +164,16 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room)
   too_full_.clear();
   const bool has_room = !room || AskForRoom(tables, room);
   std::vector<Sums> sums(tables.size());
+  const auto blame = [&](std::size_t t) {
+    refused_ = tables[t].of != nullptr ? tables[t].of : tables[t].table;
+  };
   const auto refuse = [&](std::size_t t, Status why) {
-    refused_ = tables[t].table;
+    blame(t);
     return why;
   };
   const auto agree = [&] {
     for (std::size_t t = 0; t < tables.size(); ++t) {
-      const auto& [table, prepared] = tables[t];
+      const auto& [table, prepared, of] = tables[t];
       const NewRows added = prepared.ok() ? prepared->new_rows() : NewRows{};
       const std::uint64_t mine = table->shard->Usage().rows;
       // A rank that got more rows from a checkpoint keeps them.
@@ -163,7 +193,7 @@ Status TableWork::AgreeToInsert(std::span<Prepared> tables, const RoomFor& room)
   agree();
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (sums[t].refusals.all == 0) continue;
-    if (sums.front().without_room == 0) refused_ = tables[t].table;
+    if (sums.front().without_room == 0) blame(t);
     if (const Result<NewBatch>& mine = tables[t].batch; !mine.ok()) return mine.status();
     return OnAnotherRank(sums[t].refusals, sums.front().without_room > 0
                                                ? "another rank's journal has no room for the round"

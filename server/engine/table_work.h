@@ -33,7 +33,7 @@ class TableWork {
   TableWork(Device& device, Collective& collective, Exchange& exchange,
             const DistributionOptions& distribution,
             std::uint64_t max_new_bytes = std::numeric_limits<std::uint64_t>::max(),
-            Evictor::BeforeChange before_eviction = {});
+            Evictor::BeforeChange before_change = {});
 
   // Returns OK if every rank's status is OK; otherwise this rank's own error, or one that gives another
   // rank's reason (refusals.h).
@@ -52,6 +52,8 @@ class TableWork {
   struct Share {
     Table* table = nullptr;
     BatchView batch;
+    Table* candidates = nullptr;  // of a push: the table's, or null if it has none
+    bool or_initial = false;      // of Prepare: keys without a row count as their initial values
   };
   // Finds the rows of the batches' keys; a key without a row gets none. Here and below, the batches of
   // several tables wait for the device and the other ranks as often as one batch does. Returns the batches in
@@ -65,6 +67,10 @@ class TableWork {
   Result<std::span<InsertedBatch>> PrepareAndInsert(std::span<const Share> shares,
                                                     PrepareFor purpose = PrepareFor::kInsert,
                                                     const RoomFor& room = {}, std::uint64_t steps = 0);
+  // Counts, in the candidates' tables, the occurrences of the keys that had no row when PrepareAndInsert
+  // prepared these shares for a push, and removes those that were admitted. Comes before the shards prepare
+  // other batches.
+  void CountCandidates(std::span<const Share> shares);
   // Returns what the last PrepareAndInsert has evicted, by table; empty if it was refused.
   std::span<const Eviction> evictions() const { return evictor_.evictions(); }
   Evictor& evictor() { return evictor_; }
@@ -98,8 +104,9 @@ class TableWork {
   struct Prepared {
     Table* table;
     Result<NewBatch> batch;
+    Table* of = nullptr;  // if this is a table of candidates: the table whose they are
   };
-  // Fills prepared_.
+  // Fills prepared_: the shares' batches, and behind them those of the shares' candidates.
   void PrepareNew(std::span<const Share> shares, PrepareFor purpose);
   // Lets the ranks agree whether the prepared batches' new keys get rows, in all tables and on all ranks, or
   // none do. Fills too_full_ with the tables that have to evict first.
@@ -119,6 +126,7 @@ class TableWork {
   Collective& collective_;
   OutputDistributor distributor_;
   const std::uint64_t max_new_bytes_;
+  const Evictor::BeforeChange before_change_;
   Evictor evictor_;
   bool inserted_new_keys_ = false;
   const Table* refused_ = nullptr;
@@ -129,6 +137,7 @@ class TableWork {
   std::vector<Evictor::Full> too_full_;
   std::vector<Inserting> inserting_;
   std::vector<InsertedBatch> inserted_;
+  std::vector<BatchView> admitted_;  // of the shares with candidates, in their order
 };
 
 }  // namespace slotwise

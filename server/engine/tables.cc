@@ -38,7 +38,13 @@ void Tables::Record(const Ledger::Sequence& sequence, const StepId& step,
   epoch_.store(ledger_.epoch(), std::memory_order_relaxed);
 }
 
+std::size_t Tables::size() const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      tables_, [](const auto& entry) { return !IsOfCandidates(entry.second.info.options.name.view()); }));
+}
+
 std::optional<TableInfo> Tables::Find(std::string_view name) const {
+  if (IsOfCandidates(name)) return std::nullopt;
   const std::shared_lock lock(mutex_);
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return std::nullopt;
@@ -56,7 +62,9 @@ std::vector<TableInfo> Tables::All() const {
   const std::shared_lock lock(mutex_);
   std::vector<TableInfo> all;
   all.reserve(by_name_.size());
-  for (const auto& [name, id] : by_name_) all.push_back(InfoOf(tables_.at(id)));
+  for (const auto& [name, id] : by_name_) {
+    if (!IsOfCandidates(name)) all.push_back(InfoOf(tables_.at(id)));
+  }
   return all;
 }
 
@@ -69,7 +77,10 @@ std::vector<TableStats> Tables::Stats() const {
 }
 
 void Tables::BeginCounting() {
-  for (auto& [id, table] : tables_) table.counters->Begin(table.state());
+  for (auto& [id, table] : tables_) {
+    table.counters->Begin(table.state());
+    table.refused_before = table.state().refused_keys;
+  }
 }
 
 Table* Tables::Get(TableId id) {
@@ -93,6 +104,7 @@ TableState Table::state() const {
           .owned_bags = rounds.owned_bags,
           .step_keys = usage.step_keys,
           .step_rows = usage.step_rows,
+          .refused_keys = usage.refused_keys,
           .probes = shard ? shard->SampledProbes() : ProbeLengths{}};
 }
 
@@ -120,8 +132,16 @@ void Tables::ListExpiring() {
   }
 }
 
-std::unique_ptr<Shard> Tables::Remove(TableId id) {
+std::vector<std::unique_ptr<Shard>> Tables::Remove(TableId id) {
   const std::scoped_lock lock(mutex_);
+  std::vector<TableId> ids{id};
+  WithCandidates(ids);
+  std::vector<std::unique_ptr<Shard>> shards;
+  for (const TableId gone : ids) shards.push_back(RemoveOne(gone));
+  return shards;
+}
+
+std::unique_ptr<Shard> Tables::RemoveOne(TableId id) {
   const auto found = tables_.find(id);
   if (found == tables_.end()) return nullptr;
   scratch_.Forget(id);
@@ -147,7 +167,15 @@ std::vector<TableId> Tables::Displaced(TableId id, std::string_view name) const 
   // Only this thread changes the maps.
   if (const auto found = by_name_.find(name); found != by_name_.end() && found->second != id)
     displaced.push_back(found->second);
+  WithCandidates(displaced);
   return displaced;
+}
+
+void Tables::WithCandidates(std::vector<TableId>& ids) const {
+  for (std::size_t i = 0, count = ids.size(); i < count; ++i) {
+    const Table* const table = Get(ids[i]);
+    if (table != nullptr && tables_.contains(table->candidates)) ids.push_back(table->candidates);
+  }
 }
 
 std::vector<TableId> Tables::Displaced(const SavedTables& saved) const {

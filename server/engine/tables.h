@@ -69,8 +69,10 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or a later SetLearningRate's
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // bound of rows on a rank (rank_limit.h)
   Expiry expiry = {};
-  std::uint64_t evicted_rows = 0;  // by batches or by hand, on all ranks, since the server's start
-  std::uint64_t expired_rows = 0;  // the same
+  TableId candidates{0};             // the id of the candidates' table (candidates.h); 0: there is none
+  std::uint64_t evicted_rows = 0;    // by batches or by hand, on all ranks, since the server's start
+  std::uint64_t expired_rows = 0;    // the same
+  std::uint64_t refused_before = 0;  // keys that pushes before the server's start refused, on this rank
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
 
@@ -100,7 +102,7 @@ class Tables {
   explicit Tables(std::size_t most, std::uint64_t instance = 1, const LedgerLimits& ledger = {})
       : most_(most), instance_(instance), ledger_limits_(ledger), ledger_(ledger) {}
 
-  // For any thread.
+  // For any thread. Tables of candidates are found by their ids alone.
   std::optional<TableInfo> Find(std::string_view name) const;
   std::optional<TableInfo> Find(TableId id) const;
   std::vector<TableInfo> All() const;  // by name
@@ -112,8 +114,11 @@ class Tables {
   // For the engine's thread.
   Table* Get(TableId id);  // null if there is none
   const Table* Get(TableId id) const;
+  // Returns a table's candidates, or null if it has none.
+  Table* CandidatesOf(const Table& table) { return Get(table.candidates); }
   std::size_t most() const { return most_; }
-  std::size_t size() const { return tables_.size(); }
+  // Returns the number of tables, without those of candidates.
+  std::size_t size() const;
   bool full() const { return size() >= most_; }
   // Returns the first table that is due to be swept by its steps; 0, no table's id: there is none.
   TableId DueBySteps() const;
@@ -128,8 +133,9 @@ class Tables {
   void Add(Table table);
   // Lets counters begin with the tables' current state, so that the rows that are there do not count as new.
   void BeginCounting();
-  // Removes a table. Returns its shard, because a snapshot may still have to read the shard's rows.
-  std::unique_ptr<Shard> Remove(TableId id);
+  // Removes a table, and its candidates. Returns their shards, because a snapshot may still have to read the
+  // shards' rows.
+  std::vector<std::unique_ptr<Shard>> Remove(TableId id);
   // Calls f(Table&) for each table, by id.
   template <class F>
   void ForEach(const F& f) {
@@ -159,6 +165,9 @@ class Tables {
 
  private:
   void ListExpiring();
+  // Adds the tables' candidates to the ids.
+  void WithCandidates(std::vector<TableId>& ids) const;
+  std::unique_ptr<Shard> RemoveOne(TableId id);
 
   mutable std::shared_mutex mutex_;
   const std::size_t most_;

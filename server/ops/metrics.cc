@@ -196,6 +196,9 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.state.step_keys; });
   add("step_rows_total", MetricType::Counter, "Rows of this rank that the table's steps updated",
       [](const TableStats& table) { return table.state.step_rows; });
+  add("refused_keys_total", MetricType::Counter,
+      "Keys of the table's steps that are this rank's, and got no row because of the table's admission",
+      [](const TableStats& table) { return table.state.refused_keys; });
   add("non_finite_pushes_total", MetricType::Counter,
       "Pushes that this rank refused because a gradient was NaN or infinite",
       [](const TableStats& table) { return table.non_finite_pushes; });

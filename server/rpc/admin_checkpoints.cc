@@ -27,6 +27,7 @@ void Describe(const Manifest& manifest, v1::CheckpointInfo& info) {
   info.set_round(manifest.round);
   info.set_ranks(manifest.ranks);
   for (const TableEntry& entry : manifest.tables) {
+    if (IsOfCandidates(entry.options.name.view())) continue;
     std::uint64_t rows = 0;
     for (const RankEntry& rank : entry.ranks) rows += rank.rows;
     v1::CheckpointTable& table = *info.add_tables();
@@ -53,7 +54,9 @@ v1::CheckpointInfo InfoOf(const ListedCheckpoint& listed) {
 template <class Names>
 Result<std::vector<TableId>> IdsOf(const Manifest& manifest, const Names& names) {
   std::map<std::string, TableId> tables;
-  for (const TableEntry& entry : manifest.tables) tables.emplace(entry.options.name.str(), entry.id);
+  for (const TableEntry& entry : manifest.tables) {
+    if (!IsOfCandidates(entry.options.name.view())) tables.emplace(entry.options.name.str(), entry.id);
+  }
   std::set<TableId> ids;
   for (const std::string& name : names) {
     const auto table = tables.find(name);

@@ -138,7 +138,9 @@ void AdminService::HandleDescribeTable(
       info.set_rows(shard.rows);
       info.set_cells(shard.cells);
       info.set_bytes(shard.bytes);
+      answer.set_refused_keys(answer.refused_keys() + shard.refused_keys);
     }
+    answer.set_candidates(summary->candidates);
     answer.set_evicted_rows(summary->evicted_rows);
     answer.set_expired_rows(summary->expired_rows);
     answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);

@@ -222,6 +222,22 @@ def test_rows_are_evicted(cluster: Cluster) -> None:
         assert run("evict", "ads", *which.split()).returncode == 2, which
 
 
+def test_keys_earn_their_rows(cluster: Cluster) -> None:
+    with without_tables(cluster) as ps:
+        earned = "frequency { threshold: 2 } absent: ABSENT_ROWS_ZEROS"
+        ctl(cluster, "create", "ads", "--dim", 1, "--learning-rate", 1, "--admission", earned)
+        assert ps.describe_table("ads").options.admission == slotwise.Frequency(2, max_keys=0, absent="zeros")
+        ps.push("ads", [1, 1, 2], None, np.ones((3, 1), np.float32))
+        described = ctl(cluster, "describe", "ads")
+        assert (described["rows"], described["refused_keys"], described["candidates"]) == (1, 1, 1)
+        text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
+        says = "admits keys that occurred 2 times, of up to 1,073,741,824 counted keys, and looks others"
+        assert f"{says} up as zeros; 1 occurrence refused, 1 key counted" in text, text
+    ended = run("create", "ads", "--dim", "1", "--admission", "often")
+    says = '--admission: there is no "often": must be frequency or probability'
+    assert ended.returncode != 0 and says in ended.stderr, ended
+
+
 def test_an_import_says_which_scores_it_left_out_and_what_went(cluster: Cluster, tmp_path: Path) -> None:
     with without_tables(cluster) as ps:
         counted, step = slotwise.Eviction("lfu"), slotwise.Eviction(to=0.5)

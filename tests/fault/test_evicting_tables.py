@@ -1,4 +1,4 @@
-"""Tables whose rows go: the same ones on any number of ranks, and again when a killed server starts."""
+"""Tables whose rows come and go: the same ones on any number of ranks, and when a killed server starts."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ class Stream:
         ps.create_table("brief", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=5)
         ps.create_table("sgd", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=MAX_ROWS // 2, eviction=some)
         ps.create_table("plain", dim=DIM, optimizer=slotwise.SGD(0.1))
+        earned = slotwise.Frequency(3, max_keys=MAX_ROWS)
+        ps.create_table("earned", dim=DIM, optimizer=adam, max_rows=80, eviction=some, admission=earned)
+        drawn = slotwise.Probability(0.3)
+        ps.create_table("drawn", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=9, admission=drawn)
 
     def keys(self, count: int) -> NDArray[np.uint64]:
         self.at += 3
@@ -48,13 +52,14 @@ class Stream:
 
     def run(self, ps: slotwise.Client, rounds: int) -> None:
         for turn in range(rounds):
-            sizes = {"adam": 60, "sgd": 30, "plain": 9, "brief": 9}
+            sizes = {"adam": 60, "sgd": 30, "plain": 9, "brief": 9, "earned": 60, "drawn": 30}
             batches = {table: self.keys(size) for table, size in sizes.items()}
-            ps.lookup("adam", batches["adam"])
+            ps.lookup_many({"adam": (batches["adam"], None), "earned": (batches["earned"], None)})
             ps.push_many({table: (keys, None, self.rows(len(keys))) for table, keys in batches.items()})
             ps.lookup_many({"sgd": (self.keys(40), None), "adam": (self.keys(40), None)})
             if turn % 5 == 3:
                 ps.erase("sgd", self.keys(20))
+                ps.erase("earned", self.keys(20))
                 imported = np.unique(self.keys(50))
                 ps.import_rows("adam", imported, self.rows(len(imported)))
                 ps.evict("sgd", keep=MAX_ROWS // 3)
@@ -67,19 +72,27 @@ def gone(ps: slotwise.Client) -> dict[str, tuple[int, int]]:
     return {name: (table.evicted_rows, table.expired_rows) for name, table in described.items()}
 
 
+def refused(ps: slotwise.Client) -> tuple[int, int, int]:
+    """Returns how many keys the table "earned" counts, and how many occurrences got no row, of two tables."""
+    earned = ps.describe_table("earned")
+    return earned.candidates, earned.refused_keys, ps.describe_table("drawn").refused_keys
+
+
 def test_the_same_rows_go_on_any_number_of_ranks(start_cluster: StartCluster) -> None:
     print("seed", SEED)
-    ends: list[tuple[State, dict[str, tuple[int, int]]]] = []
+    ends: list[tuple[State, dict[str, tuple[int, int]], tuple[int, int, int]]] = []
     for ranks in (1, 2, 3):
         with start_cluster(ranks).connect() as ps:
             stream = Stream()
             stream.begin(ps)
             stream.run(ps, 40)
-            ends.append((state(ps), gone(ps)))
+            ends.append((state(ps), gone(ps), refused(ps)))
             assert ps.describe_table("adam").rows <= MAX_ROWS
     assert ends[0] == ends[1] == ends[2]
     rows = ends[0][1]
     assert rows["adam"][0] > MAX_ROWS and rows["sgd"][0] > MAX_ROWS and rows["plain"] == (0, 0)
+    assert rows["earned"][0] > 80 and rows["drawn"][1] > 50
+    assert all(count > 100 for count in ends[0][2]) and ends[0][2][0] <= MAX_ROWS
     assert rows["adam"][1] > 0 and rows["brief"][0] > 0 and rows["brief"][1] > 100 and rows["sgd"][1] == 0
 
 
@@ -90,13 +103,68 @@ def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple
     with lives.live(ranks[0]) as ps:
         stream.begin(ps)
         stream.run(ps, 30)
-        before = state(ps)
+        before = state(ps), refused(ps)[0]
     with lives.live(ranks[1]) as ps:
-        assert state(ps) == before
+        assert (state(ps), *refused(ps)) == (*before, 0, 0)
         stream.run(ps, 10)
-        after = state(ps)
+        after = state(ps), refused(ps)[0]
     with lives.live(ranks[0], end=Cluster.stop) as ps:
-        assert state(ps) == after
+        assert (state(ps), refused(ps)[0]) == after
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_full_tables_are_loaded_on_fewer_ranks(lives: Lives, counts: bool) -> None:
+    # A rank's new keys of a delta may have room only where those of another rank went.
+    half, ones = 2**63, np.ones((20, DIM), np.float32)
+    admission = slotwise.Frequency(5, max_keys=20) if counts else None
+    eviction = None if counts else slotwise.Eviction()
+    with lives.live(3, "NONE") as ps:
+        ps.create_table(
+            "full", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=20, eviction=eviction, admission=admission
+        )
+        for first in (0, half):
+            for turn in range(3):
+                ps.push("full", range(first + 20 * turn, first + 20 * turn + 20), None, ones)
+            ps.save(delta=first > 0)
+    with lives.live(1, "NONE", end=Cluster.stop) as ps:
+        described = ps.describe_table("full")
+        assert (described.candidates if counts else described.rows) in (19, 20)
+
+
+def test_all_counts_may_lie_on_one_rank(start_cluster: StartCluster) -> None:
+    keys = np.arange(1, 13_000, dtype=np.uint64)
+    mixed = keys.copy()
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
+    mine = keys[(mixed ^ (mixed >> np.uint64(33))) < 2**63][:6000]  # of the first of two ranks
+    assert len(mine) == 6000
+    with start_cluster(2).connect() as ps:
+        earned = slotwise.Frequency(2, max_keys=6000)
+        ps.create_table("ads", dim=DIM, optimizer=slotwise.SGD(0.1), admission=earned)
+        ps.push("ads", mine, None, np.ones((6000, DIM), np.float32))
+        assert ps.describe_table("ads").candidates == 6000
+
+
+def test_a_load_brings_its_tables_counts_alone(lives: Lives) -> None:
+    ones = np.ones((3, DIM), np.float32)
+    earned = slotwise.Frequency(3)
+    with lives.live(2, "NONE", end=Cluster.stop) as ps:
+        for keys in ([1], [1, 2, 3]):
+            ps.drop_table("earned", missing_ok=True)
+            ps.create_table("earned", dim=DIM, optimizer=slotwise.SGD(0.1), admission=earned)
+            ps.push("earned", keys, None, ones[: len(keys)])
+            assert ps.describe_table("earned").candidates == len(keys)
+            if len(keys) == 1:
+                first = ps.save()
+        with pytest.raises(slotwise.NotFound):
+            ps.load(first.id, tables=["earned/.candidates"])
+        assert dict(ps.checkpoints()[-1].tables) == {"earned": 0}
+        ps.load(first.id, tables=["earned"])  # another table of that name goes, and what it counted
+        assert ps.describe_table("earned").candidates == 1
+        ps.push("earned", [1, 1, 2], None, ones)
+        described = ps.describe_table("earned")
+        assert (described.rows, described.candidates) == (1, 1)
+        ps.save()
 
 
 def test_a_stop_counts_to_a_time_to_live(lives: Lives) -> None:
@@ -130,6 +198,7 @@ def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
         stream.run(ps, 5)
         delta = ps.save()
         before = state(ps)
+        counted = refused(ps)[0]
         rows = {row.tobytes() for chunk in ps.export_rows("adam", with_state=True) for row in joined(chunk)}
         table = checkpoint_files.open(lives.data / "checkpoints" / delta.id)["adam"]
         assert {row.tobytes() for row in joined(table.read())} == rows
@@ -137,6 +206,9 @@ def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
         assert len(np.unique(table.read().scores)) > 1
     with lives.live(1, "NONE", end=Cluster.stop) as ps:
         assert state(ps) == before, "the scores are in the digest"
+        assert refused(ps)[0] == counted > 0
+        ps.load(delta.id, tables=["earned"])
+        assert refused(ps)[0] == counted
 
 
 def joined(rows: slotwise.Rows) -> NDArray[np.uint8]:

@@ -181,18 +181,23 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
   reading.engine.repeated_parts = 1;
   reading.engine.incomplete_steps = 2;
   reading.engine.in_collectives = std::chrono::milliseconds(2500);
-  reading.engine.tables = {
-      {.name = "ads",
-       .max_rows = 3,
-       .evicts = true,
-       .state = {.rows = 4, .cells = 5, .bytes = 6, .steps = 7, .all_bags = 8, .owned_bags = 9},
-       .new_rows = 10,
-       .erased_rows = 11,
-       .evicted_rows = 13,
-       .expired_rows = 33,
-       .lookups = {.samples = 12, .keys = 13},
-       .pushes = {.samples = 14, .keys = 15}},
-      {.name = "b\\\"", .max_rows = 1, .state = {}, .lookups = {}, .pushes = {}}};
+  reading.engine.tables = {{.name = "ads",
+                            .max_rows = 3,
+                            .evicts = true,
+                            .state = {.rows = 4,
+                                      .cells = 5,
+                                      .bytes = 6,
+                                      .steps = 7,
+                                      .all_bags = 8,
+                                      .owned_bags = 9,
+                                      .refused_keys = 34},
+                            .new_rows = 10,
+                            .erased_rows = 11,
+                            .evicted_rows = 13,
+                            .expired_rows = 33,
+                            .lookups = {.samples = 12, .keys = 13},
+                            .pushes = {.samples = 14, .keys = 15}},
+                           {.name = "b\\\"", .max_rows = 1, .state = {}, .lookups = {}, .pushes = {}}};
   reading.engine.journal = JournalStats{.written_bytes = 16,
                                         .queued_bytes = 17,
                                         .appended_round = 18,
@@ -237,6 +242,7 @@ TEST(MetricsTest, SayWhatTheEngineHasCounted) {
            R"(slotwise_table_evicts{rank="2",table="b\\\""} 0)",
            R"(slotwise_table_evicted_rows_total{rank="2",table="ads"} 13)",
            R"(slotwise_table_expired_rows_total{rank="2",table="ads"} 33)",
+           R"(slotwise_table_refused_keys_total{rank="2",table="ads"} 34)",
            R"(slotwise_table_samples_total{rank="2",table="ads",method="lookup"} 12)",
            R"(slotwise_table_keys_total{rank="2",table="ads",method="lookup"} 13)",
            R"(slotwise_table_samples_total{rank="2",table="ads",method="push"} 14)",

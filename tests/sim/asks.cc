@@ -209,6 +209,17 @@ EvictionOptions DrawEviction(test::Random& random) {
   return eviction;
 }
 
+AdmissionOptions DrawAdmission(test::Random& random) {
+  AdmissionOptions admission;
+  admission.absent = random.OneIn(2) ? AbsentRows::kInitial : AbsentRows::kZeros;
+  admission.kind = random.OneIn(3) ? AdmissionKind::kProbability : AdmissionKind::kFrequency;
+  admission.probability = random.OneIn(2) ? 0.5F : 0.2F;
+  if (admission.kind == AdmissionKind::kProbability) return admission;
+  admission.threshold = 1 + random.Below(6);
+  admission.max_keys = random.OneIn(2) ? 0 : 8 + random.Below(30);
+  return admission;
+}
+
 void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep) {
   remove.operation = RemoveRequest::kOperation;
   remove.remove.which = static_cast<RemoveRequest::Which>(may_sweep ? random.Below(3) : 1 + random.Below(2));

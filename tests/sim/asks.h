@@ -95,6 +95,8 @@ std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whol
 // Makes an import of these keys, with values from DrawValues and often with the optimizer's state.
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import);
+// Draws an admission of any kind, with few keys to count.
+AdmissionOptions DrawAdmission(test::Random& random);
 // Draws an eviction by any score.
 EvictionOptions DrawEviction(test::Random& random);
 // Makes a request to remove rows of such a table.

@@ -283,6 +283,7 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state, bool& fits) co
   std::map<std::uint32_t, std::vector<std::size_t>> shares;  // parts by place, in part order
   for (std::size_t p = 0; p < op.parts.size(); ++p) shares[op.parts[p].step.place].push_back(p);
   State after;
+  std::string wrong;
   for (const auto& [place, parts] : shares) {
     const auto found = state.find(op.names[parts[0]]);
     if (found == state.end()) return "no table for " + op.parts[parts[0]].Describe();
@@ -296,12 +297,14 @@ std::string DurableHistory::ApplyPush(const Op& op, State& state, bool& fits) co
       return {};
     }
     for (const std::size_t p : parts) {
-      if (op.told[p] && *op.told[p] != table.steps()) {
-        return op.parts[p].Describe() + " was said to be step " + std::to_string(*op.told[p]) +
-               " of its table, and is step " + std::to_string(table.steps());
+      if (wrong.empty() && op.told[p] && *op.told[p] != table.steps()) {
+        wrong = op.parts[p].Describe() + " was said to be step " + std::to_string(*op.told[p]) +
+                " of its table, and is step " + std::to_string(table.steps());
       }
     }
   }
+  // A step that was refused first, because a table was full, was told the number of its later round.
+  if (!wrong.empty()) return wrong;
   for (auto& [name, table] : after) state.insert_or_assign(name, std::move(table));
   return {};
 }
@@ -329,6 +332,7 @@ std::string DurableHistory::Difference(const State& state, const std::vector<Obs
     };
     for (const std::string& wrong :
          {compare("steps", summary.steps, model.steps()), compare("rows", rows, model_rows),
+          compare("counted keys", summary.candidates, model.oracle().candidates().size()),
           compare("the learning rate", summary.base_learning_rate,
                   model.options().optimizer.learning_rate)}) {
       if (!wrong.empty()) return wrong;

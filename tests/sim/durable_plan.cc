@@ -21,6 +21,7 @@ TableOptions DrawTable(Random& random, std::string_view name, bool whole_numbers
     options.max_rows = 20 + random.Below(15);
     options.eviction = DrawEviction(random);
   }
+  if (random.OneIn(3)) options.admission = DrawAdmission(random);
   if (whole_numbers) {
     options.optimizer.learning_rate = 1.0F;
     options.initializer = {.low = 0.0F, .high = 0.0F};

@@ -21,6 +21,7 @@ class ModelTable {
 
   const TableOptions& options() const { return options_; }
   test::Oracle& oracle() { return oracle_; }
+  const test::Oracle& oracle() const { return oracle_; }
   std::uint64_t steps() const { return oracle_.step(); }
   std::uint64_t evicted_rows() const { return oracle_.evicted_rows(); }
   std::uint64_t expired_rows() const { return oracle_.expired_rows(); }

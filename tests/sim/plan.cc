@@ -29,6 +29,7 @@ TableOptions DrawTable(Random& random, std::string_view name) {
   options.initializer = {-1.0F, 1.0F, random.Bits()};
   options.max_rows = random.OneIn(2) ? 1000 : 8 + random.Below(30);
   if (random.OneIn(3)) options.eviction = DrawEviction(random);
+  if (random.OneIn(3)) options.admission = DrawAdmission(random);
   if (random.OneIn(3)) options.ttl_steps = 1 + random.Below(random.OneIn(2) ? 5 : 60);
   return options;
 }

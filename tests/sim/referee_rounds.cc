@@ -157,7 +157,8 @@ void Referee::RunCreate(Sent& sent) {
     if (made == options) return Expect(sent, Expected{StatusCode::kOk, {.created = {id, false}}, {}});
     return Expect(sent, StatusCode::kAlreadyExists);
   }
-  const TableId id{next_table_++};  // a table that cannot be made has one too
+  const TableId id{next_table_++};  // a table that cannot be made has one too, and so have its candidates
+  if (options.has_candidates()) ++next_table_;
   if (decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
   tables_.emplace(
       id, ModelTable(options, plan_.ranks, plan_.engine.distribution.partials, plan_.engine.rank_limit));
@@ -195,6 +196,7 @@ Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
   if (with_digest) summary.digest = table.Digest();
   summary.evicted_rows = table.evicted_rows();
   summary.expired_rows = table.expired_rows();
+  summary.candidates = table.oracle().candidates().size();
   for (int r = 0; r < plan_.ranks; ++r) {
     ShardUsage usage;
     usage.rows = table.KeysOf(r).size();
@@ -295,6 +297,7 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.summary.digest == expected.summary.digest, "digest");
       compare(reply.summary.evicted_rows == expected.summary.evicted_rows, "count of evicted rows");
       compare(reply.summary.expired_rows == expected.summary.expired_rows, "count of expired rows");
+      compare(reply.summary.candidates == expected.summary.candidates, "count of candidates");
       return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
                                         &ShardUsage::rows),
                      "count of rows");

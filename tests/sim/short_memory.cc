@@ -18,10 +18,10 @@ class ShortShard final : public Shard {
       : shard_(std::move(shard)), is_short_(std::move(is_short)) {}
 
   // Batches and snapshots that there is memory for are the shard's own.
-  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose, const Admitting& admitting) override {
     erases_ = purpose == PrepareFor::kErase;
     no_memory_ = !std::exchange(reserved_, false) && is_short_();
-    if (!no_memory_) shard_->BeginPrepare(batch, purpose);
+    if (!no_memory_) shard_->BeginPrepare(batch, purpose, admitting);
   }
   Result<PreparedRows> FinishPrepare() override {
     if (no_memory_ || (erases_ && is_short_())) return NoMemory();
@@ -50,6 +50,7 @@ class ShortShard final : public Shard {
     reserved_ = room.ok();
     return room;
   }
+  Shard& Wrapped() override { return shard_->Wrapped(); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }

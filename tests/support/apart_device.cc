@@ -215,9 +215,9 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
       : work_(work), cpu_work_(cpu_work), shard_(std::move(shard)), floats_(floats) {}
 
   // Only the number of new keys is waited for, and what is to be erased.
-  void BeginPrepare(const BatchView& batch, PrepareFor purpose) override {
-    finds_ = purpose == PrepareFor::kFind;
-    Later([=, this] { shard_->BeginPrepare(batch, purpose); });
+  void BeginPrepare(const BatchView& batch, PrepareFor purpose, const Admitting& admitting) override {
+    finds_ = purpose == PrepareFor::kFind || purpose == PrepareFor::kFindOrInitial;
+    Later([=, this] { shard_->BeginPrepare(batch, purpose, admitting); });
   }
   Result<PreparedRows> FinishPrepare() override {
     if (!finds_) {
@@ -235,6 +235,8 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     return PreparedRows{this, {}};
   }
   std::uint64_t ExactNewRows() override { return NowOfBatch().ExactNewRows(); }
+  CandidateKeys Candidates() override { return NowOfBatch().Candidates(); }
+  Shard& Wrapped() override { return shard_->Wrapped(); }
   void Protect() override {
     Later([this] { batch_->Protect(); });
   }
@@ -273,6 +275,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     AllToAllPlan* const cpu_plan = plan == nullptr ? nullptr : &CpuPlanOf(*plan);
     Later([=, this] { batch_->Update(gradients, cpu_plan, scalars); });
   }
+  void Touch(std::uint64_t step) override { NowOfBatch().Touch(step); }
   void Assign(const float* values, std::uint32_t columns) override {
     Later([=, this] { batch_->Assign(values, columns); });
   }

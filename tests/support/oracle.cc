@@ -232,6 +232,39 @@ std::vector<std::uint64_t> Oracle::RowsToEvict(const Batch& batch, std::uint64_t
   return keys;
 }
 
+// By the words of docs/semantics.md.
+bool Oracle::IsAdmitted(std::uint64_t key, std::uint64_t occurrences) const {
+  const AdmissionOptions& admission = options_.admission;
+  if (admission.kind == AdmissionKind::kProbability) {
+    const double drawn =
+        std::ldexp(static_cast<double>(OracleMix64(key + OracleMix64(step_ + 1)) >> 11), -53);
+    return drawn < static_cast<double>(admission.probability);
+  }
+  const auto counted = candidates_.find(key);
+  return occurrences + (counted == candidates_.end() ? 0 : counted->second.count) >= admission.threshold;
+}
+
+std::optional<std::vector<std::uint64_t>> Oracle::CandidatesToForget(const Occurrences& absent) const {
+  const std::uint64_t most =
+      options_.admission.max_keys == 0 ? options_.max_rows : options_.admission.max_keys;
+  std::vector<std::uint64_t> fresh, gone;
+  for (const auto& [key, occurrences] : absent) {
+    if (!candidates_.contains(key)) fresh.push_back(key);
+  }
+  const std::uint64_t all = candidates_.size() + fresh.size();
+  if (!fresh.empty() && all > most) {
+    std::vector<std::array<std::uint64_t, 3>> places;  // step, tie, key
+    for (const auto& [key, of_key] : candidates_) {
+      if (!absent.contains(key)) places.push_back({of_key.step, OracleMix64(OracleMix64(key)), key});
+    }
+    std::ranges::sort(places);
+    places.resize(std::min<std::size_t>(places.size(), all - most * 95 / 100));
+    for (const auto& place : places) gone.push_back(place[2]);
+    if (all - gone.size() > most) return std::nullopt;
+  }
+  return gone;
+}
+
 bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
   std::set<std::uint64_t> absent;
   for (const Key key : batch.keys) {
@@ -262,22 +295,25 @@ bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
   return true;
 }
 
-void Oracle::AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const {
+void Oracle::AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, bool or_initial,
+                          float* partial) const {
   for (std::uint32_t i = batch.offsets[bag]; i < batch.offsets[bag + 1]; ++i) {
     const std::uint64_t key = Value(batch.keys[i]);
     const auto found = rows_.find(key);
-    if (found == rows_.end() || OwnerOf(key) != rank) {
+    if (OwnerOf(key) != rank || (found == rows_.end() && !or_initial)) {
       continue;
     }
+    const std::vector<float> values = found == rows_.end() ? FirstValuesOf(key) : found->second.values;
     for (std::uint32_t j = 0; j < options_.dim; ++j) {
-      partial[j] +=
-          batch.weights.empty() ? found->second.values[j] : batch.weights[i] * found->second.values[j];
+      partial[j] += batch.weights.empty() ? values[j] : batch.weights[i] * values[j];
     }
   }
 }
 
 std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode mode) {
-  if (mode == LookupMode::kTrain && !InsertAbsentKeys(batch, step_)) {
+  const bool trains = mode == LookupMode::kTrain;
+  const bool or_initial = trains && options_.admits() && options_.admission.absent == AbsentRows::kInitial;
+  if (trains && !options_.admits() && !InsertAbsentKeys(batch, step_)) {
     return std::nullopt;
   }
   std::vector<float> pooled(std::size_t{batch.bags()} * options_.dim);
@@ -285,7 +321,7 @@ std::optional<std::vector<float>> Oracle::Lookup(const Batch& batch, LookupMode 
     float* sum = &pooled[std::size_t{b} * options_.dim];
     for (int rank = 0; rank < ranks_; ++rank) {
       std::vector<float> partial(options_.dim, 0.0F);
-      AddBagOfRank(batch, b, rank, partial.data());
+      AddBagOfRank(batch, b, rank, or_initial, partial.data());
       for (std::uint32_t j = 0; j < options_.dim; ++j) {
         sum[j] += OracleRounded(partial[j], partials_);
       }
@@ -307,10 +343,38 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       counted.keys.push_back(batch.keys[i]);
     }
   }
+  Occurrences absent;
+  std::set<std::uint64_t> refused;
+  std::vector<std::uint64_t> forgotten;
+  if (options_.admits()) {
+    for (const Key key : counted.keys) {
+      if (!rows_.contains(Value(key))) ++absent[Value(key)];
+    }
+    for (const auto& [key, occurrences] : absent) {
+      if (!IsAdmitted(key, occurrences)) refused.insert(key);
+    }
+    if (options_.has_candidates()) {
+      const auto forgets = CandidatesToForget(absent);
+      if (!forgets) return false;
+      forgotten = *forgets;
+    }
+    std::erase_if(counted.keys, [&](Key key) { return refused.contains(Value(key)); });
+  }
   if (!InsertAbsentKeys(counted, step_)) {
     return false;
   }
   ++step_;
+  for (const std::uint64_t key : forgotten) candidates_.erase(key);
+  for (const auto& [key, occurrences] : absent) {
+    if (refused.contains(key)) refused_keys_ += occurrences;
+    if (!options_.has_candidates()) continue;
+    if (!refused.contains(key)) {
+      candidates_.erase(key);
+    } else {
+      Candidate& candidate = candidates_[key];
+      candidate = {std::min<std::uint64_t>(candidate.count + occurrences, (1 << 27) - 1), step_};
+    }
+  }
   struct Occurrence {
     std::uint32_t bag;
     float weight;
@@ -321,6 +385,7 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       continue;  // nothing comes of such a bag, not even a row
     }
     for (std::uint32_t i = batch.offsets[b]; i < batch.offsets[b + 1]; ++i) {
+      if (refused.contains(Value(batch.keys[i]))) continue;
       occurrences[Value(batch.keys[i])].push_back({b, batch.weight(i)});
     }
   }
@@ -346,6 +411,7 @@ bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<fl
     return false;
   }
   step_ = std::max(step_, steps);
+  for (const std::uint64_t key : keys) candidates_.erase(key);
   const std::size_t columns = keys.empty() ? 0 : records.size() / keys.size();
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * columns);
@@ -395,6 +461,7 @@ std::uint64_t Oracle::Erase(const std::vector<std::uint64_t>& keys) {
   std::uint64_t erased = 0;
   for (const std::uint64_t key : keys) {
     erased += rows_.erase(key);
+    candidates_.erase(key);
   }
   return erased;
 }

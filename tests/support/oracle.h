@@ -65,8 +65,9 @@ class Oracle {
   void LimitRanks(std::uint64_t most) { most_rows_of_rank_ = most; }
 
   // Gives the keys of a batch rows, as a lookup does whose batch this is. Returns false, with nothing
-  // changed, if the table would go past max_rows. A table that evicts makes room first.
-  bool MakeRows(const Batch& batch) { return InsertAbsentKeys(batch, step_); }
+  // changed, if the table would go past max_rows. A table that evicts makes room first. A table with an
+  // admission gives none.
+  bool MakeRows(const Batch& batch) { return options_.admits() || InsertAbsentKeys(batch, step_); }
 
   // Returns the pooled bags, float[bags][dim], or nothing if TRAIN would take the table past max_rows.
   std::optional<std::vector<float>> Lookup(const Batch& batch, LookupMode mode);
@@ -98,7 +99,22 @@ class Oracle {
   std::uint64_t evicted_rows() const { return evicted_rows_; }
   std::uint64_t expired_rows() const { return expired_rows_; }
 
+  // A key without a row whose occurrences in pushes are counted, and the step of the last one.
+  struct Candidate {
+    std::uint64_t count = 0;
+    std::uint64_t step = 0;
+    friend bool operator==(const Candidate&, const Candidate&) = default;
+  };
+  const std::map<std::uint64_t, Candidate>& candidates() const { return candidates_; }
+  // Returns the occurrences of keys in pushes that got no row.
+  std::uint64_t refused_keys() const { return refused_keys_; }
+
  private:
+  using Occurrences = std::map<std::uint64_t, std::uint64_t>;  // by key
+  bool IsAdmitted(std::uint64_t key, std::uint64_t occurrences) const;
+  // Returns the candidates that are forgotten so that those of `absent` can be counted; nothing if these
+  // alone are too many.
+  std::optional<std::vector<std::uint64_t>> CandidatesToForget(const Occurrences& absent) const;
   // Makes rows that score as the step behind `steps`.
   bool InsertAbsentKeys(const Batch& batch, std::uint64_t steps);
   // Returns the rows that go so that the table, with `absent` keys more, has room again.
@@ -116,7 +132,7 @@ class Oracle {
   // Returns the combiner's divisor of bag b.
   float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;
-  void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, float* partial) const;
+  void AddBagOfRank(const Batch& batch, std::uint32_t bag, int rank, bool or_initial, float* partial) const;
 
   static constexpr std::uint64_t kStepsOfScore = std::uint64_t{1} << 36;
 
@@ -130,6 +146,8 @@ class Oracle {
   std::uint64_t step_ = 0;
   std::uint64_t evicted_rows_ = 0;
   std::uint64_t expired_rows_ = 0;
+  std::map<std::uint64_t, Candidate> candidates_;
+  std::uint64_t refused_keys_ = 0;
 };
 
 }  // namespace slotwise::test

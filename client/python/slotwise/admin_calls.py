@@ -17,6 +17,8 @@ from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound, Reaso
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
     Eviction,
+    Frequency,
+    Probability,
     TableDigest,
     TableInfo,
     TableOptions,
@@ -56,6 +58,7 @@ class AdminCalls:
         eviction: Eviction | None = None,
         ttl_steps: int = 0,
         ttl_seconds: int = 0,
+        admission: Frequency | Probability | None = None,
     ) -> TableOptions:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
@@ -74,7 +77,7 @@ class AdminCalls:
             )
         options = TableOptions(
             name, dim, slots, combiner, optimizer, initializer, seed,
-            initial_rows, max_rows, max_load, eviction, ttl_steps, ttl_seconds,
+            initial_rows, max_rows, max_load, eviction, ttl_steps, ttl_seconds, admission,
         )
         reply = self._ask("CreateTable", {"options": options_to_json(options)})
         return options_from_json(reply.get("options", {}))

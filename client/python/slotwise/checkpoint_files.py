@@ -43,6 +43,7 @@ Indices = int | Mapping[int, int]
 
 _CHUNK_BYTES = 16 << 20
 _VALUE_TYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+_CANDIDATES = "/.candidates"  # ends the names of tables that count keys before these get rows
 
 
 @contextmanager
@@ -148,6 +149,7 @@ class CheckpointFiles(Mapping[str, CheckpointTable]):
         self._tables = {
             entry["options"]["name"]: CheckpointTable(chain, entry["id"], hasher)
             for entry in self.manifest["tables"]
+            if not entry["options"]["name"].endswith(_CANDIDATES)
         }
 
     def __getitem__(self, name: str) -> CheckpointTable:

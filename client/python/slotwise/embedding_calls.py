@@ -68,7 +68,8 @@ class EmbeddingCalls(SessionCalls):
             weights: float32 of the keys' shape, finite; each key's row is multiplied by its weight. The
                 combiner "mean" then divides by a bag's sum of weights, and "sqrtn" by the root of the sum
                 of their squares; if that is 0 the result is zeros. None: all weights are 1.
-            train: True gives an absent key a row; False inserts nothing, and an absent key counts as zeros.
+            train: True gives an absent key a row, unless the table has an admission; False inserts nothing,
+                and an absent key counts as zeros.
             wire_dtype: the values' type on the wire, as for `connect`. None: the type given to `connect`.
             out: the array that receives the result, writable C-contiguous float32 of its shape.
 

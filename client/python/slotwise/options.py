@@ -54,6 +54,44 @@ class Eviction:
 
 
 @dataclass(frozen=True)
+class Frequency:
+    """An admission: a key gets a row in the push in which it has occurred `threshold` times.
+
+    Occurrences in applied pushes count. The push that reaches the threshold is applied whole; gradients of
+    earlier ones are dropped. Lookups insert no rows; imports do.
+
+    Attributes:
+        threshold: occurrences, 1 .. 2**27 - 1.
+        max_keys: the most keys without a row that are counted, over all ranks. Of more, those that no push
+            has touched for longest are forgotten, until 95 % of max_keys are left. 0: as many as max_rows.
+        absent: what a lookup with train=True returns for a key without a row: "initial", its initial
+            values, or "zeros". Other lookups return zeros.
+    """
+
+    threshold: int
+    _: KW_ONLY
+    max_keys: int = 0
+    absent: str = "initial"
+
+
+@dataclass(frozen=True)
+class Probability:
+    """An admission: each push that has a key without a row gives the key one with probability p.
+
+    The draw depends on the key and the table's step alone, so that no key is shut out for ever. The push is
+    applied whole to the keys that it admits. Lookups insert no rows; imports do.
+
+    Attributes:
+        p: 1e-9 .. 1.
+        absent: as `Frequency.absent`.
+    """
+
+    p: float
+    _: KW_ONLY
+    absent: str = "initial"
+
+
+@dataclass(frozen=True)
 class TableOptions:
     """One table.
 
@@ -75,6 +113,8 @@ class TableOptions:
         ttl_steps: a row expires when no push has touched it for so many of the table's steps. 0: never.
         ttl_seconds: the same, by rank 0's clock. An expired row stays until a sweep; sweeps come every 16th
             of these, rounded down, and at least every step or second.
+        admission: which keys get rows, a Frequency or a Probability. None: every key that is pushed, or
+            looked up with train=True.
     """
 
     name: str
@@ -90,6 +130,7 @@ class TableOptions:
     eviction: Eviction | None = None
     ttl_steps: int = 0
     ttl_seconds: int = 0
+    admission: Frequency | Probability | None = None
 
     @property
     def has_scores(self) -> bool:
@@ -157,6 +198,9 @@ class TableInfo(OlderNames):
         evicted_rows: rows that batches or `evict` have evicted, on all ranks, since the server's start or the
             table's load.
         expired_rows: rows that have expired and gone, since the same.
+        refused_keys: of a table with an admission, occurrences of keys in pushes that got no row, since the
+            same.
+        candidates: of a table that admits by frequency, the keys without a row that are counted now.
     """
 
     options: TableOptions
@@ -168,6 +212,8 @@ class TableInfo(OlderNames):
     generation: int = named("lineage", default=0)
     evicted_rows: int = 0
     expired_rows: int = 0
+    refused_keys: int = 0
+    candidates: int = 0
 
     @property
     def rows(self) -> int:
@@ -217,6 +263,7 @@ class TableDigest:
 
 
 _SCORES = {name: f"SCORE_{name.upper()}" for name in ("step", "lfu", "step_lfu")}
+_ABSENT = {name: f"ABSENT_ROWS_{name.upper()}" for name in ("initial", "zeros")}
 _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrtn", "none")}
 
 
@@ -234,6 +281,7 @@ def options_to_json(options: TableOptions) -> Json:
     message["combiner"] = _COMBINERS[options.combiner]
     message["optimizer"] = optimizer_to_json(options.optimizer)
     message["eviction"] = None if options.eviction is None else _eviction_to_json(options.eviction)
+    message["admission"] = None if options.admission is None else _admission_to_json(options.admission)
     message["initializer"] = initializer_to_json(options.initializer, message.pop("seed"))
     return message
 
@@ -256,6 +304,30 @@ def _eviction_to_json(eviction: Eviction) -> Json:
     }
 
 
+def _admission_to_json(admission: Frequency | Probability) -> Json:
+    if not isinstance(admission, (Frequency, Probability)):
+        raise InvalidArgument(f"admission is {admission!r}, not a Frequency, a Probability or None")
+    if admission.absent not in _ABSENT:
+        raise InvalidArgument(f"admission.absent is {admission.absent!r}, not one of {', '.join(_ABSENT)}")
+    message: Json = {"absent": _ABSENT[admission.absent]}
+    if isinstance(admission, Probability):
+        return message | {"probability": {"p": float(admission.p)}}
+    for name in ("threshold", "max_keys"):
+        value = getattr(admission, name)
+        if not (isinstance(value, (int, np.integer)) and 0 <= value < 1 << 64):
+            raise InvalidArgument(f"admission.{name} is {value!r}: must be an integer of 0 to 2**64 - 1")
+    counts = {"threshold": int(admission.threshold), "max_keys": int(admission.max_keys)}
+    return message | {"frequency": counts}
+
+
+def _admission_from_json(message: Json) -> Frequency | Probability | None:
+    absent = {number: name for name, number in _ABSENT.items()}
+    for kind, name in ((Frequency, "frequency"), (Probability, "probability")):
+        if name in message:
+            return read(kind, message[name], absent=absent[message["absent"]])
+    return None
+
+
 def options_from_json(message: Json) -> TableOptions:
     """Returns the options of a server's table, in which the server has filled every default."""
     combiners = {number: name for name, number in _COMBINERS.items()}
@@ -267,5 +339,6 @@ def options_from_json(message: Json) -> TableOptions:
         optimizer=optimizer_from_json(message.get("optimizer", {})),
         initializer=initializer_from_json(initializer),
         seed=int(initializer.get("seed", 0)),
-        eviction=Eviction.from_message(message.get("eviction", {})),
+        eviction=Eviction.from_message(message.get("eviction") or {}),
+        admission=_admission_from_json(message.get("admission") or {}),
     )

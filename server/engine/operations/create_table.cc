@@ -14,6 +14,17 @@ namespace {
 // A larger id in a record would leave no ids for later tables.
 constexpr std::uint32_t kMaxTableId = 0xFFFF'0000;
 
+// Returns the table of candidates that `make` makes of its options; a table without a shard if there is none.
+Result<Table> OfCandidates(const TableOptions& options, const auto& make) {
+  if (!options.has_candidates()) return Table{};
+  return make(CandidatesOf(options));
+}
+
+void Add(Tables& tables, Table table, Table candidates) {
+  tables.Add(std::move(table));
+  if (candidates.shard) tables.Add(std::move(candidates));
+}
+
 }  // namespace
 
 void CreateTable::Run(RoundContext& context, const Round& round) {
@@ -44,15 +55,20 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
 
   const TableId id = tables.NewId();
   Result<Table> table = context.maker.Make(id, options, tables.GenerationOf(id));
-  std::array<std::uint64_t, 1> failed{table.ok() ? 0U : 1U};
+  Result<Table> candidates = OfCandidates(options, [&](const TableOptions& theirs) {
+    const TableId next = tables.NewId();
+    return context.maker.Make(next, theirs, tables.GenerationOf(next));
+  });
+  const Status mine = table.ok() ? candidates.status() : table.status();
+  std::array<std::uint64_t, 1> failed{mine.ok() ? 0U : 1U};
   context.collective.AllReduceSum(failed);
   if (failed[0] > 0) {
-    return answer(table.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
-                                   .Because(Reason::kNoMemory)
-                             : table.status());
+    return answer(mine.ok() ? ResourceExhausted("another rank has no memory for table " + options.name.str())
+                                  .Because(Reason::kNoMemory)
+                            : mine);
   }
   const Record record{.table = id, .generation = table->generation, .options = options};
-  tables.Add(std::move(*table));
+  Add(tables, std::move(*table), std::move(*candidates));
   context.Record(kRecords.front(), [&] { return Write(record); });
   // An answered client may use the table at any rank, so every rank must know the table first.
   context.collective.AllReduceSum(failed);
@@ -96,8 +112,13 @@ Status CreateTable::Replay(ReplayContext& context, std::span<const Record> of_ra
   }
   if (record.generation == 0) return DataLoss("a table's generation is 0, which no table has");
   Result<Table> table = context.maker.MakeForRowsOfBefore(record.table, record.options, record.generation);
+  Result<Table> candidates = OfCandidates(record.options, [&](const TableOptions& theirs) {
+    const TableId next = IdOfCandidates(record.table);
+    return context.maker.MakeForRowsOfBefore(next, theirs, tables.GenerationOf(next));
+  });
   if (!table.ok()) return table.status();
-  tables.Add(std::move(*table));
+  if (!candidates.ok()) return candidates.status();
+  Add(tables, std::move(*table), std::move(*candidates));
   return {};
 }
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "server/engine/operations/definition.h"
 
@@ -36,7 +38,8 @@ struct DropTable {
     if (const Status room = context.AgreeOnRoomToRecord(); !room.ok())
       return context.AnswerMineWith<Request>(round, room);
     const Record record{round.table};
-    context.checkpointing.Keep(Apply(context.tables, record));
+    for (std::unique_ptr<Shard>& shard : Apply(context.tables, record))
+      context.checkpointing.Keep(std::move(shard));
     context.Record(kRecords.front(), [&] { return WrittenRecord<DropTable>(record); });
     std::array<std::uint64_t, 1> all_done{0};
     context.collective.AllReduceSum(all_done);
@@ -46,8 +49,8 @@ struct DropTable {
   static Status Check(const Tables& tables, const Record& record) {
     return CheckThereIs(tables, record.table);
   }
-  // Returns the table's shard, whose rows a snapshot may still have to read.
-  static std::unique_ptr<Shard> Apply(Tables& tables, const Record& record) {
+  // Returns the shards whose rows a snapshot may still have to read.
+  static std::vector<std::unique_ptr<Shard>> Apply(Tables& tables, const Record& record) {
     return tables.Remove(record.table);
   }
 };

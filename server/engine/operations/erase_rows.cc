@@ -1,5 +1,6 @@
 #include "server/engine/operations/erase_rows.h"
 
+#include <optional>
 #include <utility>
 
 #include "server/engine/operations/recorded_checks.h"
@@ -12,12 +13,25 @@ void EraseRows::Run(RoundContext& context, const Round& round) {
   const std::array batches{context.KeysOf(round)};
   Table& table = batches[0].table;
   Stage& stage = context.stages.Next();
-  Result<ErasableBatch> batch =
-      table.shard->PrepareErase(stage.gather().Gather(batches, context.carried).front().batch);
-  const Status prepared = context.work.Agree(batch.ok() ? context.MakeRoomForBatches(round) : batch.status());
+  const BatchView keys = stage.gather().Gather(batches, context.carried).front().batch;
+  Result<ErasableBatch> batch = table.shard->PrepareErase(keys);
+  // Forgets, too, how often the keys came.
+  Table* const candidates = context.tables.CandidatesOf(table);
+  std::optional<ErasableBatch> counts;
+  Status mine = batch.status();
+  if (candidates != nullptr && mine.ok()) {
+    Result<ErasableBatch> counted = candidates->shard->PrepareErase(keys);
+    mine = counted.status();
+    if (counted.ok()) counts.emplace(std::move(*counted));
+  }
+  const Status prepared = context.work.Agree(mine.ok() ? context.MakeRoomForBatches(round) : mine);
 
   std::array<std::uint64_t, 1> erased{0};
   if (prepared.ok()) {
+    if (counts) {
+      context.checkpointing.BeforeChange(*candidates->shard, *counts);
+      std::move(*counts).Erase();
+    }
     context.checkpointing.BeforeChange(*table.shard, *batch);
     erased[0] = std::move(*batch).Erase(RemovedFrom(context.round_outcome, table.info.id));
     context.collective.AllReduceSum(erased);
@@ -38,7 +52,11 @@ Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_rank
   if (Status there = CheckThereIs(context.tables, id); !there.ok()) return there;
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, {});
   if (!batch.ok()) return batch.status();
-  return EraseKeys(*context.tables.Get(id)->shard, batch->view, RemovedFrom(context.round_outcome, id));
+  const Table& table = *context.tables.Get(id);
+  if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
+    if (Status erased = EraseKeys(*candidates->shard, batch->view); !erased.ok()) return erased;
+  }
+  return EraseKeys(*table.shard, batch->view, RemovedFrom(context.round_outcome, id));
 }
 
 }  // namespace slotwise::operations

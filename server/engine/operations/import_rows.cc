@@ -1,14 +1,28 @@
 #include "server/engine/operations/import_rows.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
 #include "server/engine/operations/round_context.h"
 
 namespace slotwise::operations {
+namespace {
+
+// Prepares to erase the keys from the candidates' table, if there is one. Collective.
+Status PrepareToForget(RoundContext& context, Table* candidates, const BatchView& keys,
+                       std::optional<ErasableBatch>& prepared) {
+  if (candidates == nullptr) return {};
+  Result<ErasableBatch> batch = candidates->shard->PrepareErase(keys);
+  if (batch.ok()) prepared.emplace(std::move(*batch));
+  return context.work.Agree(batch.status());
+}
+
+}  // namespace
 
 void ImportRows::Run(RoundContext& context, const Round& round) {
   const auto asked = round.payload.As<Request::Asked>();
@@ -18,10 +32,23 @@ void ImportRows::Run(RoundContext& context, const Round& round) {
   const std::uint32_t columns = asked.with_state != 0 ? RecordFloats(options) : options.dim;
   const std::uint64_t steps = std::max(table.steps, asked.table_steps);
   Stage& stage = context.stages.Next();
-  auto inserted = context.work.PrepareAndInsert(
-      stage.gather().Gather(batches, context.carried), PrepareFor::kInsert,
-      [&](std::uint64_t, std::uint64_t bytes) { return context.MakeRoomForBatches(round, bytes); }, steps);
+  const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
+  // The keys get rows, so that their counts end.
+  Table* const candidates = context.tables.CandidatesOf(table);
+  std::optional<ErasableBatch> counts;
+  const Status counts_end = PrepareToForget(context, candidates, gathered.front().batch, counts);
+  auto inserted =
+      counts_end.ok()
+          ? context.work.PrepareAndInsert(
+                gathered, PrepareFor::kInsert,
+                [&](std::uint64_t, std::uint64_t bytes) { return context.MakeRoomForBatches(round, bytes); },
+                steps)
+          : Result<std::span<InsertedBatch>>(counts_end);
   if (inserted.ok()) {
+    if (counts) {
+      context.checkpointing.BeforeChange(*candidates->shard, *counts);
+      std::move(*counts).Erase();
+    }
     InsertedBatch& batch = inserted->front();
     context.checkpointing.BeforeChange(*table.shard, batch);
     const std::array<ValueShare, 1> share{{{.of = batches[0], .columns = columns}}};
@@ -61,6 +88,9 @@ Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ran
   if (Status evicted = ReplayEvictionsOf(context, of_ranks); !evicted.ok()) return evicted;
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns);
   if (!batch.ok()) return batch.status();
+  if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
+    if (Status forgotten = EraseKeys(*candidates->shard, batch->view); !forgotten.ok()) return forgotten;
+  }
   Result<InsertedBatch> inserted = table.shard->PrepareInsert(batch->view).Insert(share.steps + 1);
   if (!inserted.ok()) return inserted.status();
   Apply(table, std::move(*inserted), batch->values, columns.all, share.steps);

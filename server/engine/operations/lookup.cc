@@ -78,6 +78,8 @@ class LookupRounds {
   // one table. REQUIRES: no table twice.
   void LookupTogether(std::span<const Round* const> rounds);
   void LookupOneByOne(const Round& round);
+  // Returns whether lookups give absent keys rows.
+  bool Inserts(const Round& round) const;
   // Prepare the rows of each batch.
   Status FindRows(TogetherBatches& of);
   Status InsertRows(TogetherBatches& of);
@@ -109,7 +111,9 @@ void LookupRounds::Run(const Round& round) {
   std::vector<const Round*> together;
   std::set<TableId> tables;
   round.ForEachTable([&](const Round& share) {
-    if (tables.contains(share.table) || (!together.empty() && together.back()->mode != share.mode)) {
+    if (tables.contains(share.table) ||
+        (!together.empty() &&
+         (together.back()->mode != share.mode || Inserts(*together.back()) != Inserts(share)))) {
       LookupTogether(together);
       together.clear();
       tables.clear();
@@ -126,7 +130,7 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
   for (const Round* round : rounds) of.batches.push_back(context_.BagsOf(*round));
   Stage& stage = context_.stages.Next();
   of.gathered = stage.gather().Gather(of.batches, context_.carried);
-  const bool inserts = first.mode == LookupMode::kTrain;
+  const bool inserts = Inserts(first);
   const Status prepared = inserts ? InsertRows(of) : FindRows(of);
   if (!prepared.ok()) {
     stage.Close(context_.device.WorkStream());
@@ -144,7 +148,17 @@ void LookupRounds::LookupTogether(std::span<const Round* const> rounds) {
   AnswerWithPooled(stage, of.batches, numbers);
 }
 
+// In a table with an admission, pushes alone insert.
+bool LookupRounds::Inserts(const Round& round) const {
+  return round.mode == LookupMode::kTrain && !context_.tables.Get(round.table)->info.options.admits();
+}
+
 Status LookupRounds::FindRows(TogetherBatches& of) {
+  for (std::size_t t = 0; t < of.batches.size(); ++t) {
+    const AbsentRows absent = of.batches[t].table.info.options.admission.absent;
+    of.gathered[t].or_initial =
+        of.batches[t].round.mode == LookupMode::kTrain && absent == AbsentRows::kInitial;
+  }
   const auto found = context_.work.Prepare(of.gathered);
   if (!found.ok()) return found.status();
   for (FoundBatch& batch : *found) of.rows.push_back(&batch);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/candidates.h"
 #include "server/engine/operations/recorded_checks.h"
 #include "server/engine/operations/replay_context.h"
 #include "server/engine/operations/round_context.h"
@@ -74,6 +75,7 @@ Result<std::vector<std::uint64_t>> Apply(Tables& tables, const Step& step, Updat
 // Applies a round's step, whose batches were inserted.
 std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, const Step& step,
                                          std::span<const TableBatch> batches,
+                                         std::span<const TableWork::Share> gathered,
                                          std::span<InsertedBatch> inserted) {
   TableWork& work = context.work;
   for (std::size_t t = 0; t < batches.size(); ++t)
@@ -104,7 +106,30 @@ std::vector<std::uint64_t> ApplyInserted(RoundContext& context, Stage& stage, co
     }
     return {};
   };
-  return *Apply(context.tables, step, update);
+  const std::vector<std::uint64_t> counts = *Apply(context.tables, step, update);
+  work.CountCandidates(gathered);
+  return counts;
+}
+
+// Applies a recorded step to one of its tables.
+Status ApplyRecorded(Table& table, Table* candidates, const RecordedGather::Batch& batch,
+                     const StepScalars& scalars) {
+  Result<NewBatch> prepared =
+      table.shard->PreparePush(batch.view, Candidates::For(table, candidates)).Finish();
+  if (!prepared.ok()) return prepared.status();
+  CandidateKeys keys;
+  std::optional<NewBatch> counted;
+  if (candidates != nullptr) {
+    keys = prepared->Candidates();
+    Result<NewBatch> counts = Candidates::Prepare(*candidates, keys);
+    if (!counts.ok()) return counts.status();
+    counted.emplace(std::move(*counts));
+  }
+  std::move(*prepared).Insert(scalars.step).Update(batch.values, scalars);
+  if (counted) {
+    Candidates::Count(*candidates, std::move(*counted).Insert(candidates->steps + 1), keys.admitted, {});
+  }
+  return {};
 }
 
 }  // namespace
@@ -119,14 +144,16 @@ void Push::Run(RoundContext& context, const Round& round) {
     step.bodies.insert(step.bodies.end(), share.bodies.begin(), share.bodies.end());
   });
   Stage& stage = context.stages.Next();
-  const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
+  std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
+  for (TableWork::Share& share : gathered) share.candidates = context.tables.CandidatesOf(*share.table);
   auto inserted = context.work.PrepareAndInsert(
       gathered, PrepareFor::kPush,
       [&](std::uint64_t, std::uint64_t bytes) { return context.MakeRoomForBatches(round, bytes); });
   if (inserted.ok()) {
     context.stages.FinishDone();  // the ranks have waited for each other, and for their devices
     for (const TableBatch& batch : batches) CountParts(context, batch);
-    const std::vector<std::uint64_t> counts = ApplyInserted(context, stage, step, batches, *inserted);
+    const std::vector<std::uint64_t> counts =
+        ApplyInserted(context, stage, step, batches, gathered, *inserted);
     const std::span<const Eviction> evictions = context.work.evictions();
     const bool with_rates = !evictions.empty() || BringsRates(round);
     const RecordKind kind = !evictions.empty() ? kWithEvictions : with_rates ? kAtOwnRates : kAtTablesRates;
@@ -180,9 +207,8 @@ Status Push::Replay(ReplayContext& context, std::span<const Record> of_ranks) {
     const TableOptions& options = step.tables[place]->info.options;
     const auto batch = context.gather.Gather(of_ranks, place, &options, RecordColumns::OfValues(options.dim));
     if (!batch.ok()) return batch.status();
-    Result<InsertedBatch> inserted = step.tables[place]->shard->PreparePush(batch->view).Insert(scalars.step);
-    if (inserted.ok()) std::move(*inserted).Update(batch->values, scalars);
-    return inserted.status();
+    Table& table = *step.tables[place];
+    return ApplyRecorded(table, context.tables.CandidatesOf(table), *batch, scalars);
   };
   return Apply(context.tables, step, update).status();
 }

@@ -113,7 +113,9 @@ void RoundContext::UseScratch(const Round& of) {
       bytes += share.is_step() ? StepBytes(part.samples, part.keys, options.slots, options.dim, part.weighted)
                                : part.bytes;
     }
-    if (bytes > 0) scratch_.push_back({share.table, bytes});
+    if (bytes == 0) return;
+    scratch_.push_back({share.table, bytes});
+    if (share.is_step() && Value(table->candidates) != 0) scratch_.push_back({table->candidates, bytes});
   });
   tables.scratch().Use(scratch_);
 }
@@ -131,6 +133,8 @@ void RoundContext::Count(const Round& of) {
     if (of.operation_class == OperationClass::kLookup) table->counters->CountLookups(mine);
     if (of.is_step()) table->counters->CountPushes(mine);
     table->counters->Note(table->state());
+    const Table* const candidates = tables.CandidatesOf(*table);
+    if (candidates != nullptr) candidates->counters->Note(candidates->state());
   });
 }
 

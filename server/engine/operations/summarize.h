@@ -18,11 +18,12 @@ struct TableSummary {
   float learning_rate = 0;         // of the next step
   float base_learning_rate = 0;    // where the schedule starts
   DigestSums digest;               // zeros unless asked for
-  std::vector<ShardUsage> shards;  // in rank order
+  std::vector<ShardUsage> shards;  // in rank order; the bytes are with those of candidates
   TravelledRounds rounds;
   std::uint64_t generation = 0;
   std::uint64_t evicted_rows = 0;  // on all ranks, since the server's start or the table's load
   std::uint64_t expired_rows = 0;  // the same
+  std::uint64_t candidates = 0;    // keys without a row that are counted, on all ranks
 };
 
 struct SummarizeRequest {
@@ -52,11 +53,20 @@ struct Summarize {
     summary.base_learning_rate = table.learning_rate;
     summary.evicted_rows = table.evicted_rows;
     summary.expired_rows = table.expired_rows;
-    summary.shards = AllGatherValues(context.collective, table.shard->Usage());
+    ShardUsage mine = table.shard->Usage();
+    mine.refused_keys -= table.refused_before;
+    if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
+      const ShardUsage counts = candidates->shard->Usage();
+      std::array<std::uint64_t, 1> keys{counts.rows};
+      context.collective.AllReduceSum(keys);
+      summary.candidates = keys[0];
+      mine.bytes += counts.bytes;
+    }
+    summary.shards = AllGatherValues(context.collective, mine);
     summary.rounds = table.rounds;
     if (round.payload.As<bool>()) {
-      const DigestSums mine = table.shard->Digest();
-      std::array<std::uint64_t, 2> sums{mine.low, mine.high};
+      const DigestSums digest = table.shard->Digest();
+      std::array<std::uint64_t, 2> sums{digest.low, digest.high};
       context.collective.AllReduceSum(sums);
       summary.digest = {sums[0], sums[1]};
     }

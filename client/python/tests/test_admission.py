@@ -1,0 +1,106 @@
+"""Tables whose keys earn their rows, by the client: which keys get rows, and what the others return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import slotwise
+
+
+def make(ps: slotwise.Client, **options: Any) -> None:
+    ones = slotwise.Constant(1.0)
+    ps.create_table("ads", dim=2, optimizer=slotwise.SGD(1.0), initializer=ones, max_rows=100, **options)
+
+
+def push(ps: slotwise.Client, *keys: int) -> None:
+    ps.push("ads", list(keys), None, np.ones((len(keys), 2), np.float32))
+
+
+def values(ps: slotwise.Client, *keys: int, train: bool = True) -> list[float]:
+    return [float(value) for value in ps.lookup("ads", list(keys), train=train)[:, 0]]
+
+
+def test_a_key_gets_its_row_in_the_push_that_reaches_the_threshold(real_ps: slotwise.Client) -> None:
+    make(real_ps, admission=slotwise.Frequency(3))
+    push(real_ps, 1, 2, 2)
+    assert values(real_ps, 1, 2, 3) == [1, 1, 1], "initial values"
+    assert real_ps.describe_table("ads").rows == 0, "a lookup makes no row"
+    push(real_ps, 2)
+    assert values(real_ps, 1, 2, train=False) == [0, 0], "2 has lost this step's gradient: 1 - 1"
+    assert values(real_ps, 1, 2) == [1, 0]
+    described = real_ps.describe_table("ads")
+    assert (described.rows, described.candidates, described.refused_keys, described.steps) == (1, 1, 3, 2)
+    push(real_ps, 1, 1)
+    assert values(real_ps, 1, 2) == [-1, 0]
+    assert real_ps.describe_table("ads").candidates == 0
+    assert [table.name for table in real_ps.list_tables()] == ["ads"], "the counts are no table of a client"
+    for key in (1, 5):
+        push(real_ps, key)
+    real_ps.erase("ads", [1, 5])
+    assert real_ps.describe_table("ads").candidates == 0, "counts are erased too"
+    real_ps.import_rows("ads", np.array([7], np.uint64), np.full((1, 2), 5, np.float32))
+    assert values(real_ps, 7, train=False) == [5], "an import admits"
+    push(real_ps, 8)
+    real_ps.import_rows("ads", np.array([8, 9], np.uint64), np.full((2, 2), 5, np.float32))
+    assert real_ps.describe_table("ads").candidates == 0, "and ends counts"
+
+
+def test_absent_rows_are_zeros_if_the_table_says_so(real_ps: slotwise.Client) -> None:
+    make(real_ps, admission=slotwise.Probability(1e-9, absent="zeros"))
+    push(real_ps, *range(50))
+    assert values(real_ps, *range(50)) == [0] * 50
+    described = real_ps.describe_table("ads")
+    assert (described.rows, described.candidates, described.refused_keys) == (0, 0, 50)
+
+
+def test_keys_are_forgotten_that_no_push_has_touched_for_longest(real_ps: slotwise.Client) -> None:
+    make(real_ps, admission=slotwise.Frequency(2, max_keys=20))
+    for key in range(21):
+        push(real_ps, key)
+    assert real_ps.describe_table("ads").candidates == 19, "95 % of 20"
+    push(real_ps, 0, 20)
+    assert real_ps.describe_table("ads").rows == 1, "0 was forgotten, and 20 was not"
+    what = "table ads counts at most 20 keys that have no row, which is its admission.max_keys, and the batch"
+    with pytest.raises(slotwise.ResourceExhausted, match=what) as refused:
+        push(real_ps, *range(100, 121))
+    assert refused.value.reason == slotwise.Reason.TABLE_FULL
+    assert real_ps.describe_table("ads").candidates == 19
+
+
+def test_admissions_are_options_of_tables(real_ps: slotwise.Client) -> None:
+    counted = slotwise.Frequency(2, max_keys=9, absent="zeros")
+    make(real_ps, admission=counted)
+    assert real_ps.describe_table("ads").options.admission == counted
+    make(real_ps, admission=counted)
+    with pytest.raises(slotwise.AlreadyExists, match="admission.threshold is 2, not 3"):
+        make(real_ps, admission=slotwise.Frequency(3, max_keys=9, absent="zeros"))
+    with pytest.raises(slotwise.AlreadyExists, match="admission is frequency, not none"):
+        make(real_ps)
+    real_ps.create_table("drawn", dim=2, optimizer=slotwise.SGD(1.0), admission=slotwise.Probability(0.5))
+    assert real_ps.describe_table("drawn").options.admission == slotwise.Probability(0.5)
+    for admission, what in [
+        (slotwise.Frequency(0), "admission.threshold is 0: must be 1 to 134217727"),
+        (slotwise.Frequency(2**27), "admission.threshold is 134217728: must be 1 to 134217727"),
+        (slotwise.Frequency(-1), "admission.threshold is -1: must be an integer"),
+        (slotwise.Frequency(1, max_keys=2**40 + 1), "admission.max_keys is 1099511627777: must be 0 to"),
+        (slotwise.Frequency(1, absent="none"), "admission.absent is 'none', not one of initial, zeros"),
+        (slotwise.Probability(0), "admission.p is 0: must be"),
+        (slotwise.Probability(1.5), "admission.p is 1.5: must be"),
+        (3, "admission is 3, not a Frequency, a Probability or None"),
+    ]:
+        with pytest.raises(slotwise.InvalidArgument, match=what):
+            real_ps.create_table("other", dim=2, optimizer=slotwise.SGD(1.0), admission=admission)
+    with pytest.raises(slotwise.InvalidArgument, match="must have at most 243 characters"):
+        name = "n" * 244
+        real_ps.create_table(name, dim=2, optimizer=slotwise.SGD(1.0), admission=slotwise.Frequency(2))
+    for name in ("ads/.candidates", "other/.candidates"):
+        with pytest.raises(slotwise.InvalidArgument, match="no part between / be empty or start with"):
+            real_ps.create_table(name, dim=2, optimizer=slotwise.SGD(1.0))
+    with pytest.raises(slotwise.NotFound):
+        real_ps.describe_table("ads/.candidates")
+    real_ps.drop_table("ads")
+    make(real_ps, admission=counted)
+    assert real_ps.describe_table("ads").candidates == 0
