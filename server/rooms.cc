@@ -101,6 +101,7 @@ EngineOptions EngineOptionsOf(const v1::ServerConfig& config) {
   options.step_timeout = std::chrono::milliseconds(limits.step_timeout_ms());
   options.ledger.max_bytes = std::uint64_t{limits.max_ledger_mib()} << 20;
   options.rank_limit.percent = limits.max_rank_percent();
+  options.max_evicted_bytes = std::uint64_t{limits.max_evicted_mib()} << 20;
   return options;
 }
 

@@ -56,6 +56,20 @@ std::string AdmissionText(const TableOptions& options) {
   return text;
 }
 
+std::string ReasonText(EvictedBy by) {
+  switch (by) {
+    case EvictedBy::kFullTable:
+      return "full_table";
+    case EvictedBy::kTimeToLive:
+      return "time_to_live";
+    case EvictedBy::kRequest:
+      return "request";
+    case EvictedBy::kOther:
+      break;
+  }
+  return "other";
+}
+
 // "100 steps", "3,600 s", or "100 steps or 3,600 s".
 std::string TimeToLiveText(const TableOptions& options) {
   std::string text;
@@ -206,6 +220,37 @@ Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict
   if (!evicted.ok()) return evicted.status();
   return Answer{.json = {{"evicted_rows", *evicted}},
                 .text = RowsText(*evicted) + " of " + table + " went\n"};
+}
+
+Result<Answer> ShowEvicted(Client& client, const std::string& table, const EvictedSince& since) {
+  const auto evicted = client.Evicted(table, since);
+  if (!evicted.ok()) return evicted.status();
+  Answer answer{.json = {{"complete_after", evicted->complete_after},
+                         {"gap", evicted->gap},
+                         {"through_round", evicted->through_round},
+                         {"instance", evicted->instance},
+                         {"rounds", ordered_json::array()}},
+                .text = {}};
+  for (const EvictedKeys& gone : evicted->rounds) {
+    ordered_json keys = ordered_json::array();
+    std::string& text = answer.text;
+    text += "round " + std::to_string(gone.round) + ", by " + ReasonText(gone.by) + ", " +
+            Counted(gone.keys.size(), "key") + ":";
+    for (const Key key : gone.keys) {
+      keys.push_back(Value(key));
+      text += " " + std::to_string(Value(key));
+    }
+    text += "\n";
+    answer.json["rounds"].push_back({{"round", gone.round}, {"by", ReasonText(gone.by)}, {"keys", keys}});
+  }
+  answer.text += Counted(evicted->keys(), "key") + " up to round " + std::to_string(evicted->through_round) +
+                 "; go on with --after-round " + std::to_string(evicted->through_round) + " --instance " +
+                 std::to_string(evicted->instance) + "\n";
+  if (evicted->gap) {
+    answer.warning = "keys may be missing: the list is complete after round " +
+                     std::to_string(evicted->complete_after) + " only";
+  }
+  return answer;
 }
 
 Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state) {

@@ -42,6 +42,7 @@ Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok);
 Result<Answer> Describe(Client& client, const std::string& table);
 Result<Answer> ShowDigest(Client& client, const std::string& table);
 Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict& rows);
+Result<Answer> ShowEvicted(Client& client, const std::string& table, const EvictedSince& since);
 Result<Answer> SetRate(Client& client, const std::string& table, float learning_rate);
 Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state);
 Result<Answer> Import(Client& client, const std::string& table, const std::string& folder, bool with_state);

@@ -45,6 +45,7 @@ struct Flags {
   bool missing_ok = false;
   float learning_rate = 0;
   slotwise::RowsToEvict evict;  // those that have expired, unless a flag says others
+  slotwise::EvictedSince since;
   std::string checkpoint;
   std::vector<std::string> tables;
   bool delta = false;
@@ -144,6 +145,7 @@ class Commands {
   void AddTables();
   void AddCreate();
   void AddEvict();
+  void AddEvicted();
   void AddRows();
   void AddCheckpoints();
   void AddPlan();
@@ -243,6 +245,7 @@ void Commands::AddTables() {
   drop->add_flag("--missing-ok", flags_.missing_ok, "a table that is not there is no error");
   BindToServer(drop, [this](Client& client) { return ctl::Drop(client, flags_.table, flags_.missing_ok); });
   AddEvict();
+  AddEvicted();
   CLI::App* rate = AddTableCommand("set-learning-rate", "a table's learning rate from its next step on");
   rate->add_option("rate", flags_.learning_rate, "above 0")->required();
   BindToServer(rate,
@@ -266,6 +269,20 @@ void Commands::AddEvict() {
   which->add_flag("--expired")->description("those that have expired");
   which->require_option(1);
   BindToServer(evict, [this](Client& client) { return ctl::Evict(client, flags_.table, flags_.evict); });
+}
+
+void Commands::AddEvicted() {
+  CLI::App* evicted = AddTableCommand(
+      "evicted", "the keys that were evicted or have expired, by round, as far as the server remembers them");
+  evicted->add_option("--after-round", flags_.since.round, "in later rounds than this one; 0: all")
+      ->check(WholeNumber());
+  evicted
+      ->add_option("--instance", flags_.since.instance,
+                   "the server's instance that the round is from: if the server has started again since, the "
+                   "answer has a gap; 0: not compared")
+      ->check(WholeNumber());
+  BindToServer(evicted,
+               [this](Client& client) { return ctl::ShowEvicted(client, flags_.table, flags_.since); });
 }
 
 void Commands::AddRows() {

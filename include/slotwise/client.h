@@ -188,6 +188,43 @@ struct RowsToEvict {
   std::uint64_t number = 0;
 };
 
+// Says why rows went.
+enum class EvictedBy : std::uint8_t {
+  kFullTable,   // a batch needed room in a table that evicts
+  kTimeToLive,  // the rows expired
+  kRequest,     // EvictRows asked for fewer rows
+  kOther,       // the server is newer than this client, and has a reason that the client does not know
+};
+
+// The keys that one round removed from a table, on all ranks. Such a key has no row after the round, unless
+// the round was one of lookups, which may evict several times, and give a key a row again.
+struct EvictedKeys {
+  std::uint64_t round = 0;
+  EvictedBy by = EvictedBy::kFullTable;
+  std::vector<Key> keys;  // in no order
+};
+
+// The keys of a table that were evicted or have expired.
+struct EvictedRounds {
+  std::vector<EvictedKeys> rounds;   // ascending; rounds that removed none are left out
+  std::uint64_t complete_after = 0;  // `rounds` has all keys that went in later rounds, up to through_round
+  // Keys that went after the caller's EvictedSince::round may be missing; else complete_after is that round.
+  bool gap = false;
+  std::uint64_t through_round = 0;  // the last round that the answer is about
+  std::uint64_t instance = 0;       // of the server that answers
+  std::uint64_t generation = 0;     // the table's
+
+  std::uint64_t keys() const;  // the number of keys
+};
+
+// Says from where on Evicted lists keys: an earlier answer's through_round and instance.
+struct EvictedSince {
+  std::uint64_t round = 0;  // the last round whose keys the caller has seen; 0: none
+  // The rounds of a server that has started again may have numbers that were used before. With the instance,
+  // the answer then has a gap. 0: not compared.
+  std::uint64_t instance = 0;
+};
+
 struct TableCreation {
   TableOptions options;  // with every default filled in
   bool created = false;  // false: the same table existed already
@@ -345,6 +382,12 @@ class Client {
   // live. RESOURCE_EXHAUSTED: no memory, or no room in the journal; no row has gone.
   Result<std::uint64_t> EvictRows(std::string_view table, const RowsToEvict& rows,
                                   const CallOptions& call = {});
+  // Lists the keys of a table that were evicted or have expired since a round, on all ranks. Each rank keeps
+  // the latest limits.max_evicted_mib of them, over all tables, until the server ends; the answer says if
+  // keys may be missing. Keys that a client erased are not listed. The keys come a page at a time, each
+  // within the timeout; all of them are in memory at once. NOT_FOUND: there is no such table.
+  Result<EvictedRounds> Evicted(std::string_view table, const EvictedSince& since = {},
+                                const CallOptions& call = {});
   // Returns the server's ranks as they are now. The client uses them from then on, if the server was started
   // again since the client connected; a client that lost its connection asks by itself.
   Result<ServerTopology> Topology(const CallOptions& call = {});

@@ -23,6 +23,7 @@ struct MemoryLimits {
   std::uint64_t queue = 0;          // limits.max_queue_mib
   std::uint64_t shared = 0;         // limits.max_shared_mib
   std::uint64_t ledger = 0;         // limits.max_ledger_mib
+  std::uint64_t evicted = 0;        // limits.max_evicted_mib
   std::uint64_t connections = 0;    // limits.max_connections
   std::uint64_t calls = 0;          // limits.max_calls
   std::uint64_t copy_on_write = 0;  // durability.max_copy_on_write_mib
@@ -51,11 +52,12 @@ struct SetAside {
   std::uint64_t exports = 0;
   std::uint64_t rounds = 0;  // arrays and scratch of the largest round
   std::uint64_t ledger = 0;
+  std::uint64_t evicted = 0;     // the keys that evictions and sweeps have removed
   std::uint64_t checkpoint = 0;  // buffers, rows that change meanwhile, and the journal's queue
   std::uint64_t spare = 0;       // memory that malloc keeps, and that other processes take
 
   constexpr std::uint64_t all() const {
-    return process + requests + received + shared + exports + rounds + ledger + checkpoint + spare;
+    return process + requests + received + shared + exports + rounds + ledger + evicted + checkpoint + spare;
   }
 };
 
@@ -109,6 +111,7 @@ constexpr SetAside SetAsideFor(const MemoryAsked& asked, const MemoryLimits& lim
                                  : asked.several_ranks ? kRoundsAtWorkOfSeveralRanks
                                                        : kRoundsAtWork);
   aside.ledger = limits.ledger;
+  aside.evicted = limits.evicted;
   if (asked.keeps)
     aside.checkpoint =
         (asked.gpu ? 2 : 1) * kCheckpointMib + (asked.gpu ? 0 : DivideUp(9 * limits.copy_on_write, 8));
@@ -123,6 +126,7 @@ inline constexpr MemoryLimits kPlenty{.message = 64,
                                       .queue = 1024,
                                       .shared = 0,  // the same as the request queue
                                       .ledger = 256,
+                                      .evicted = 16,
                                       .connections = 4096,
                                       .calls = 16'384,
                                       .copy_on_write = 256};
@@ -149,6 +153,7 @@ constexpr MemoryLimits LimitsFor(const MemoryAsked& asked, std::uint64_t round) 
   }
   if (limits.shared == 0) limits.shared = limits.queue;
   if (limits.ledger == 0) limits.ledger = std::min(kPlenty.ledger, round);
+  if (limits.evicted == 0) limits.evicted = std::min(kPlenty.evicted, round);
   if (limits.connections == 0) limits.connections = std::min(kPlenty.connections, 64 * round);
   if (limits.calls == 0) limits.calls = std::max(asked.least_calls, std::min(kPlenty.calls, 64 * round));
   if (limits.copy_on_write == 0) limits.copy_on_write = std::min(kPlenty.copy_on_write, round);

@@ -17,6 +17,7 @@
 #include "server/collective/bell.h"
 #include "server/durability/journal_thread.h"
 #include "server/engine/checkpointing.h"
+#include "server/engine/evicted_log.h"
 #include "server/engine/idle_wait.h"
 #include "server/engine/operations/definition.h"
 #include "server/engine/operations/push.h"
@@ -68,13 +69,14 @@ class Engine::Impl {
             },
             [this] { request_queue_.NudgeLocally(); }),
         operations_(options.more_operations),
+        evicted_(options.max_evicted_bytes),
         context_(device, collective, exchanges, maker_, options.max_round_bytes, options.distribution,
-                 arrays_, tables_, tickets_, log_, checkpointing_, clock) {
-    if (observer_ != nullptr && observer_->wants_outcomes()) {
-      says_outcomes_ = true;
-      context_.round_outcome = &outcome_;
-      context_.work.evictor().NoteIn(&outcome_);
-    }
+                 arrays_, tables_, tickets_, log_, evicted_, checkpointing_, clock),
+        says_outcomes_(observer != nullptr && observer->wants_outcomes()) {
+    outcome_.lists_erased = says_outcomes_;
+    if (!says_outcomes_) outcome_.most_keys = options.max_evicted_bytes / sizeof(Key);
+    context_.round_outcome = &outcome_;
+    context_.work.evictor().NoteIn(&outcome_);
     if (device.SharesHostMemory()) tables_.scratch().SetMost(options.max_round_bytes);
     if (Bell* const bell = collective_.bell(); bell != nullptr) {
       request_queue_.RingToo([bell] { bell->Ring(); });
@@ -130,6 +132,7 @@ class Engine::Impl {
     if (!recovered.ok()) return recovered;
     round_scheduler_.BeginAfter(recovered->round);
     tables_.BeginCounting();
+    BeginEvictedLog(recovered->round);
     if (durability.mode == DurabilityMode::kSync) {
       if (Status started = StartJournal(recovery, durability, recovered->round); !started.ok())
         return started;
@@ -140,6 +143,13 @@ class Engine::Impl {
     checkpointing_.Use(durability, options_.instance, recovered->base, journal_.get());
     checkpoints_.emplace(*durability.files, durability.folder + "/checkpoints");
     return recovered;
+  }
+
+  // What went before this start of the server is not in the log.
+  void BeginEvictedLog(std::uint64_t round) {
+    tables_.ForEach([&](const Table& table) {
+      if (!IsOfCandidates(table.info.options.name.view())) evicted_.Begin(table.info.id, round, true);
+    });
   }
 
   Status StartJournal(Recovery& recovery, const DurabilityOptions& durability, std::uint64_t round) {
@@ -313,7 +323,9 @@ class Engine::Impl {
       context_.Begin(operation, round, carried);
       operation.run(context_, round);
       context_.End(round);
-      if (says_outcomes_) observer_->OnOutcome(round.number, std::exchange(outcome_, {}));
+      if (says_outcomes_) observer_->OnOutcome(round.number, outcome_);
+      evicted_.Append(round.number, outcome_);
+      outcome_.Clear();
     } catch (const std::bad_alloc&) {
       throw std::runtime_error("no memory for the arrays of a round, of which " +
                                std::to_string(round.parts.size()) +
@@ -458,8 +470,9 @@ class Engine::Impl {
   std::optional<Checkpoints> checkpoints_;
   Starts starts_;
   const OperationTable operations_;
+  EvictedLog evicted_;
   RoundContext context_;
-  bool says_outcomes_ = false;
+  const bool says_outcomes_;
   RoundOutcome outcome_;  // of the current round
   const Clock::TimePoint start_ = clock_.Now();
   Clock::TimePoint tell_again_ = {};

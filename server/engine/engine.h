@@ -58,6 +58,8 @@ struct EngineOptions {
   // (admission_quantum.h), but at least these. Ranks may differ.
   std::uint64_t least_quantum_bytes = std::uint64_t{64} << 10;
   std::size_t max_tables = 1024;
+  // Bounds the keys of evicted and expired rows that this rank remembers (evicted_log.h). Ranks may differ.
+  std::uint64_t max_evicted_bytes = std::uint64_t{16} << 20;
   // Bounds the applied steps that the ranks remember.
   LedgerLimits ledger = {};
   // Drawn at each start of a server, so that no two starts have the same. Tables' generations derive from it.

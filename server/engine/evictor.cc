@@ -129,7 +129,7 @@ Status Evictor::Evict(std::span<const Full> tables, const RoomForSpared& room, s
     Table& table = *tables[t].table;
     ErasableBatch& batch = *planned[t].batch;
     if (before_change_) before_change_(*table.shard, batch);
-    std::move(batch).Erase(RemovedFrom(outcome_, table.info.id));
+    std::move(batch).Erase(EvictedFrom(outcome_, table.info.id, Removal::kFull, planned[t].mine.rows));
     table.evicted_rows += evictions_[t].all.rows;
     if (table.counters) table.counters->CountEvicted(planned[t].mine.rows);
   }
@@ -140,7 +140,8 @@ std::optional<EvictionPlace> Evictor::LastOf(const Table& table, std::uint64_t c
   return FindLast(*table.shard, EvictionOrder::Of(table.info.options, table.steps + 1), count);
 }
 
-Result<EvictedSums> Evictor::Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last) {
+Result<EvictedSums> Evictor::Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last,
+                                    Removal why) {
   EvictedSums of_rank;
   Result<ErasableBatch> batch = table.shard->PrepareEvict(order, last, of_rank);
   Status mine = batch.status();
@@ -155,18 +156,18 @@ Result<EvictedSums> Evictor::Remove(Table& table, const EvictionOrder& order, co
   if (sums.refusals.all > 0)
     return OnAnotherRank(sums.refusals, "another rank has no memory to list the rows that go");
   if (before_change_) before_change_(*table.shard, *batch);
-  std::move(*batch).Erase(RemovedFrom(outcome_, table.info.id));
+  std::move(*batch).Erase(EvictedFrom(outcome_, table.info.id, why, of_rank.rows));
   return sums.removed;
 }
 
 Status Evictor::Replay(const Table& table, const EvictionOrder& order, const EvictionPlace& last,
-                       EvictedSums& evicted, std::vector<Key>* removed) {
+                       EvictedSums& evicted, RoundOutcome* outcome, Removal why) {
   Shard& shard = *table.shard;
   EvictedSums mine;
   Result<ErasableBatch> batch = shard.PrepareEvict(order, last, mine);
   shard.EndProtection(order, {});
   if (!batch.ok()) return batch.status();
-  std::move(*batch).Erase(removed);
+  std::move(*batch).Erase(EvictedFrom(outcome, table.info.id, why, mine.rows));
   evicted.rows += mine.rows;
   evicted.checksum += mine.checksum;
   return {};

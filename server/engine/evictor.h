@@ -69,7 +69,8 @@ class Evictor {
   std::optional<EvictionPlace> LastOf(const Table& table, std::uint64_t count);
   // Removes the rows whose places in `order` are not behind `last`. Collective. RESOURCE_EXHAUSTED, and
   // nothing has changed: a rank has no memory to list its rows.
-  Result<EvictedSums> Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last);
+  Result<EvictedSums> Remove(Table& table, const EvictionOrder& order, const EvictionPlace& last,
+                             Removal why);
 
   // Adds the keys that go on this rank to `outcome`, from now on; null: to none.
   void NoteIn(RoundOutcome* outcome) { outcome_ = outcome; }
@@ -80,10 +81,10 @@ class Evictor {
   void Clear() { evictions_.clear(); }
 
   // Removes rows again, by a journal's record: those up to `last` except the protected ones. Adds what goes
-  // on this rank to `evicted`, and the keys to `removed` if it is not null. Not collective.
+  // on this rank to `evicted`, and the keys to `outcome` if it is not null. Not collective.
   // RESOURCE_EXHAUSTED: no memory.
   static Status Replay(const Table& table, const EvictionOrder& order, const EvictionPlace& last,
-                       EvictedSums& evicted, std::vector<Key>* removed);
+                       EvictedSums& evicted, RoundOutcome* outcome, Removal why);
 
  private:
   // Has what this rank is to erase.

@@ -79,7 +79,9 @@ void CheckLimits(const Limits& limits, const Report& report) {
       // With less than 110 percent, keys that are not chosen to collide could reach the limit
       // (server/engine/rank_limit.h).
       Range{Limits::kMaxRankPercentFieldNumber, "limits.max_rank_percent", limits.max_rank_percent(), 110,
-            1'000'000}};
+            1'000'000},
+      Range{Limits::kMaxEvictedMibFieldNumber, "limits.max_evicted_mib", limits.max_evicted_mib(), 1,
+            1 << 20}};
   const auto path = [](int field) { return ConfigPath{{ServerConfig::kLimitsFieldNumber}, {field}}; };
   for (const Range& range : ranges) {
     if (range.value != 0)

@@ -11,12 +11,13 @@ constexpr std::uint64_t kMostGpuSharedBufferMib = 1 << 24;
 constexpr std::uint64_t kDeviceOverSharedBuffers = 16;
 
 // The fields that take memory, by their names in the file.
-std::array<std::pair<const char*, std::uint64_t>, 8> FieldsOf(const sizing::MemoryLimits& limits) {
+std::array<std::pair<const char*, std::uint64_t>, 9> FieldsOf(const sizing::MemoryLimits& limits) {
   return {{{"limits.max_message_mib", limits.message},
            {"limits.max_round_mib", limits.round},
            {"limits.max_queue_mib", limits.queue},
            {"limits.max_shared_mib", limits.shared},
            {"limits.max_ledger_mib", limits.ledger},
+           {"limits.max_evicted_mib", limits.evicted},
            {"limits.max_connections", limits.connections},
            {"limits.max_calls", limits.calls},
            {"durability.max_copy_on_write_mib", limits.copy_on_write}}};
@@ -55,6 +56,7 @@ std::string TextOf(const sizing::SetAside& aside) {
                                   {"exports", aside.exports},
                                   {"rounds", aside.rounds},
                                   {"names of steps", aside.ledger},
+                                  {"evicted keys", aside.evicted},
                                   {"checkpoints and journal", aside.checkpoint},
                                   {"spare", aside.spare}}) {
     if (mib > 0) text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(mib);
@@ -77,6 +79,7 @@ Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig
                                           .queue = limits.max_queue_mib(),
                                           .shared = limits.max_shared_mib(),
                                           .ledger = limits.max_ledger_mib(),
+                                          .evicted = limits.max_evicted_mib(),
                                           .connections = limits.max_connections(),
                                           .calls = limits.max_calls(),
                                           .copy_on_write = durability.max_copy_on_write_mib()}};
@@ -88,6 +91,7 @@ Result<sizing::MemoryPlan> FitLimits(const MemoryShare& memory, v1::ServerConfig
   limits.set_max_queue_mib(narrow(plan.limits.queue));
   limits.set_max_shared_mib(narrow(plan.limits.shared));
   limits.set_max_ledger_mib(narrow(plan.limits.ledger));
+  limits.set_max_evicted_mib(narrow(plan.limits.evicted));
   limits.set_max_connections(narrow(plan.limits.connections));
   limits.set_max_calls(narrow(plan.limits.calls));
   durability.set_max_copy_on_write_mib(narrow(plan.limits.copy_on_write));

@@ -16,6 +16,7 @@
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/describe_session.h"
 #include "server/engine/operations/drop_table.h"
+#include "server/engine/operations/list_evicted.h"
 #include "server/engine/operations/remove_rows.h"
 #include "server/engine/operations/set_learning_rate.h"
 #include "server/engine/operations/summarize.h"
@@ -44,6 +45,38 @@ std::uint64_t RowsOf(const TableSummary& summary) {
   return rows;
 }
 
+v1::EvictedBy EvictedBy(Removal why) {
+  switch (why) {
+    case Removal::kFull:
+      return v1::EVICTED_BY_FULL_TABLE;
+    case Removal::kExpired:
+      return v1::EVICTED_BY_TIME_TO_LIVE;
+    case Removal::kAsked:
+      return v1::EVICTED_BY_REQUEST;
+    case Removal::kErased:
+      break;
+  }
+  return v1::EVICTED_BY_UNSPECIFIED;
+}
+
+v1::ListEvictedReply ToProto(const EvictedPage& page) {
+  v1::ListEvictedReply reply;
+  for (const EvictedPage::OfRound& gone : page.rounds) {
+    v1::EvictedKeys& round = *reply.add_rounds();
+    round.set_round(gone.round);
+    round.set_by(EvictedBy(gone.why));
+    round.set_keys(gone.keys.data(), gone.keys.size() * sizeof(Key));
+  }
+  reply.set_complete_after(page.complete_after);
+  reply.set_gap(page.gap);
+  reply.set_through_round(page.through_round);
+  reply.set_more(page.more);
+  reply.set_next_after_round(page.next_after_round);
+  reply.set_next_keys_seen(page.next_keys_seen);
+  reply.set_lineage(page.generation);
+  return reply;
+}
+
 }  // namespace
 
 AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimits& limits,
@@ -59,6 +92,7 @@ AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimit
   Serve("DescribeTable", {default_deadline}, &AdminService::HandleDescribeTable);
   Serve("SetLearningRate", {default_deadline}, &AdminService::HandleSetLearningRate);
   Serve("EvictRows", {default_deadline}, &AdminService::HandleEvictRows);
+  Serve("ListEvicted", {default_deadline}, &AdminService::HandleListEvicted);
   Serve("GetTopology", {default_deadline}, &AdminService::HandleGetTopology);
   Serve("GetStats", {default_deadline, Rights::kObserve}, &AdminService::HandleGetStats);
   Serve("Digest", {default_deadline}, &AdminService::HandleDigest);
@@ -198,6 +232,26 @@ void AdminService::HandleEvictRows(const SmallCall<v1::EvictRowsRequest, v1::Evi
     call.Answer(answer);
   };
   engine_.Submit(std::move(remove));
+}
+
+void AdminService::HandleListEvicted(const SmallCall<v1::ListEvictedRequest, v1::ListEvictedReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kRows);
+  if (!table.ok()) return call.Fail(table.status());
+  const std::uint64_t of_caller = call.request().incarnation();
+  const bool of_earlier_start = of_caller != 0 && of_caller != engine_.instance();
+  auto done = [call, instance = engine_.instance()](const Result<EvictedPage>& page) {
+    if (!page.ok()) return call.Fail(page.status());
+    v1::ListEvictedReply answer = ToProto(*page);
+    answer.set_incarnation(instance);
+    call.Answer(answer);
+  };
+  engine_.Submit(ListEvictedRequest{
+      .table = table->id,
+      .after_round = of_earlier_start ? ListEvictedRequest::kOfEarlierStart : call.request().after_round(),
+      .keys_seen = call.request().keys_seen(),
+      .through_round = call.request().through_round(),
+      .done = std::move(done),
+      .caller = call.caller()});
 }
 
 void AdminService::HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call) {

@@ -45,6 +45,7 @@ class AdminService final : public SmallMethods<v1::Admin::Service> {
   void HandleListTables(const SmallCall<v1::ListTablesRequest, v1::ListTablesReply>& call);
   void HandleDescribeTable(const SmallCall<v1::DescribeTableRequest, v1::DescribeTableReply>& call);
   void HandleEvictRows(const SmallCall<v1::EvictRowsRequest, v1::EvictRowsReply>& call);
+  void HandleListEvicted(const SmallCall<v1::ListEvictedRequest, v1::ListEvictedReply>& call);
   void HandleSetLearningRate(const SmallCall<v1::SetLearningRateRequest, v1::SetLearningRateReply>& call);
   void HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call);
   void HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call);

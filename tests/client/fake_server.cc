@@ -57,6 +57,15 @@ class FakeServer::Admin final : public Service<v1::Admin::Service> {
     return grpc::Status::OK;
   }
 
+  grpc::Status ListEvicted(ServerContext* context, const v1::ListEvictedRequest* request,
+                           v1::ListEvictedReply* reply) override {
+    if (auto status = fake_.Enter(*context, rank_, "ListEvicted", *request); !status.ok()) return status;
+    const std::lock_guard lock(fake_.mutex_);
+    *reply = fake_.evicted_pages.at(fake_.evicted_requests.size());
+    fake_.evicted_requests.push_back(*request);
+    return grpc::Status::OK;
+  }
+
   grpc::Status ListTables(ServerContext* context, const v1::ListTablesRequest* request,
                           v1::ListTablesReply*) override {
     return fake_.Enter(*context, rank_, "ListTables", *request);

@@ -59,6 +59,10 @@ class FakeServer {
   void SayThatItIs(std::uint64_t instance, std::vector<std::string> addresses,
                    std::uint64_t max_message_bytes = 0);
 
+  // The replies of ListEvicted, one after another, and its requests. Set and read while no call is under way.
+  std::vector<v1::ListEvictedReply> evicted_pages;
+  std::vector<v1::ListEvictedRequest> evicted_requests;
+
   // Makes a fault's call hang. Returns after Release, or when the server is destroyed.
   void Hang();
   // Makes a fault that hangs in every call of a method.

@@ -85,7 +85,7 @@ def test_every_reason_is_explained() -> None:
     assert told == texts
 
 
-FOLLOW_THE_MEMORY = {f"max_{name}_mib": name for name in ("message", "round", "queue", "ledger")}
+FOLLOW_THE_MEMORY = {f"max_{name}_mib": name for name in ("message", "round", "queue", "ledger", "evicted")}
 FOLLOW_THE_MEMORY |= {"max_shared_mib": "queue", "max_connections": "connections", "max_calls": "calls"}
 
 

@@ -347,11 +347,12 @@ def test_every_line_of_a_plan_is_as_the_page_has_it() -> None:
         "exports_bytes": queue // 4,
         "rounds_bytes": 4 * rounds,
         "ledger_bytes": 256 * mib,
+        "evicted_bytes": 16 * mib,
         "checkpoint_bytes": 48 * mib + queue,
         "spare_bytes": 512 * mib,
         "lists_bytes": 36 * most,
         "tables_mib": 0,
-        "bytes": requests + 5 * queue + queue // 4 + 4 * rounds + (1472 + 256 + 48 + 512) * mib + 36 * most,
+        "bytes": requests + 5 * queue + queue // 4 + 4 * rounds + (1472 + 272 + 48 + 512) * mib + 36 * most,
     }
     assert got["step"] == {"keys": keys, "bags": bags, "round_bytes": step, "counts_as_bytes": step}
     network, batch, values = got["network"], keys * 8 + (bags + 1) * 4, bags * 64

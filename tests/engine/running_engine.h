@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "server/engine/operations/drop_table.h"
 #include "server/engine/operations/erase_rows.h"
 #include "server/engine/operations/import_rows.h"
+#include "server/engine/operations/list_evicted.h"
 #include "server/engine/operations/list_keys.h"
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
@@ -159,6 +161,13 @@ class RunningEngine {
   Result<std::uint64_t> Remove(TableId table, RemoveRequest::Which which, std::uint64_t number = 0) {
     return Ask<std::uint64_t>([&](auto done) { engine_.Submit(RemoveRequest{table, which, number, done}); });
   }
+  // A page of the keys that went.
+  EvictedPage ListEvicted(TableId table, std::uint64_t after_round, std::uint64_t keys_seen = 0,
+                          std::uint64_t through_round = 0) {
+    return *Ask<EvictedPage>([&](auto done) {
+      engine_.Submit(ListEvictedRequest{table, after_round, keys_seen, through_round, done});
+    });
+  }
   std::vector<Key> ListKeys(TableId table) {
     return *Ask<std::vector<Key>>([&](auto done) { engine_.Submit(ListKeysRequest{table, done}); });
   }
@@ -174,6 +183,10 @@ class RunningEngine {
   Result<SavedCheckpoint> Save() {
     return Ask<SavedCheckpoint>(
         [&](auto done) { engine_.Submit(SaveCheckpointRequest{.done = done, .caller = {}}); });
+  }
+  Result<SavedCheckpoint> Load(const std::string& id) {
+    return Ask<SavedCheckpoint>(
+        [&](auto done) { engine_.Submit(LoadCheckpointRequest{.id = id, .done = done, .caller = {}}); });
   }
   Status Drop(TableId table) {
     auto answer = std::make_shared<std::promise<Status>>();

@@ -48,8 +48,9 @@ void Run(std::string_view bytes) {
   Require(limits.max_message_mib() > 0 && limits.max_message_mib() <= 2047, "that a message fits protobuf");
   Require(limits.max_queue_mib() >= limits.max_message_mib(), "that the request queue takes a message");
   Require(limits.max_round_mib() > 0 && limits.max_tables() > 0 && limits.max_ledger_mib() > 0 &&
-              limits.max_connections() > 0 && limits.max_calls_per_connection() > 0 &&
-              limits.reply_timeout_ms() > 0 && limits.step_timeout_ms() > 0 && limits.rank_timeout_ms() > 0 &&
+              limits.max_evicted_mib() > 0 && limits.max_connections() > 0 &&
+              limits.max_calls_per_connection() > 0 && limits.reply_timeout_ms() > 0 &&
+              limits.step_timeout_ms() > 0 && limits.rank_timeout_ms() > 0 &&
               limits.collective_timeout_ms() > 0 && limits.max_rank_percent() > 100,
           "that every limit is there");
 

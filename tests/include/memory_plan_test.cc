@@ -26,6 +26,7 @@ TEST(MemoryPlan, HasTheDocumentedDefaultsWhereThereIsPlenty) {
                                          .queue = 1536,
                                          .shared = 1536,
                                          .ledger = 256,
+                                         .evicted = 16,
                                          .connections = 4096,
                                          .calls = 16'384,
                                          .copy_on_write = 256}));
@@ -135,6 +136,7 @@ TEST(MemoryPlan, LeavesTablesHalfWhereLimitsAreSetNoHigherThanByDefault) {
                                         {.queue = lower(limits.queue)},
                                         {.shared = lower(limits.shared)},
                                         {.ledger = lower(limits.ledger)},
+                                        {.evicted = lower(limits.evicted)},
                                         {.connections = lower(limits.connections)},
                                         {.calls = lower(limits.calls)},
                                         {.copy_on_write = lower(limits.copy_on_write)}}) {

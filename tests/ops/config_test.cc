@@ -43,6 +43,7 @@ TEST(Config, WithNothingInItHasTheDocumentedDefaults) {
     EXPECT_EQ(values.limits().max_queue_mib(), 0u);
     EXPECT_EQ(values.limits().max_connections(), 0u);
     EXPECT_EQ(values.limits().max_ledger_mib(), 0u);
+    EXPECT_EQ(values.limits().max_evicted_mib(), 0u);
     EXPECT_EQ(values.limits().max_tables(), 1024u);
     EXPECT_EQ(values.limits().step_timeout_ms(), 60'000u);
     EXPECT_EQ(values.limits().collective_timeout_ms(), 60'000u);
@@ -296,6 +297,8 @@ TEST(Config, WithAValueOutOfRangeIsRefusedWithPlaceFieldAndValue) {
             "server.pbtxt:1:10: limits.collective_timeout_ms is 999: must be 1000 to 86400000");
   EXPECT_EQ(ErrorOf("limits { max_rank_percent: 109 }"),
             "server.pbtxt:1:10: limits.max_rank_percent is 109: must be 110 to 1000000");
+  EXPECT_EQ(ErrorOf("limits { max_evicted_mib: 1048577 }"),
+            "server.pbtxt:1:10: limits.max_evicted_mib is 1048577: must be 1 to 1048576");
   EXPECT_EQ(ErrorOf("limits { max_ledger_mib: 1025 }"),
             "server.pbtxt:1:10: limits.max_ledger_mib is 1025: must be 1 to 1024")
       << "a reader of checkpoints takes no larger file of them";

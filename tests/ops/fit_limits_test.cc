@@ -59,6 +59,7 @@ TEST(Limits, OfASmallHostAreAllThere) {
   EXPECT_EQ(config.limits().max_message_mib(), plan->limits.message);
   EXPECT_EQ(config.limits().max_shared_mib(), plan->limits.shared);
   EXPECT_EQ(config.limits().max_ledger_mib(), plan->limits.ledger);
+  EXPECT_EQ(config.limits().max_evicted_mib(), plan->limits.evicted);
   EXPECT_EQ(config.limits().max_connections(), plan->limits.connections);
   EXPECT_EQ(config.limits().max_calls(), plan->limits.calls);
   EXPECT_EQ(config.limits().max_gpu_shared_mib(), 64U);

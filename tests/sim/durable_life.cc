@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,8 @@
 
 #include "server/engine/engine.h"
 #include "server/engine/operations/checkpoint_requests.h"
+#include "server/engine/operations/list_evicted.h"
+#include "server/engine/operations/summarize.h"
 #include "server/engine/schedule/round_scheduler.h"
 #include "tests/sim/durable_simulation.h"
 #include "tests/sim/sim_clock.h"
@@ -49,6 +52,8 @@ class Life final : public World {
   void RunRank(Rank& me);
   void OnRecovered(Rank& rank, const Result<Recovered>& recovered);
   void BeginToLook();
+  void Summarize(std::size_t table, std::function<void(const TableSummary&)> then);
+  void CountEvicted(std::size_t table);
   void OnLooked();
   void Act();
   void Send(const DurableClients::Message& message);
@@ -297,21 +302,51 @@ void Life::BeginToLook() {
         {.name = table.options.name.str(), .id = table.id, .options = table.options, .summary = {}});
   looks_ = tables.size();
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    SummarizeRequest request{.table = tables[t].id, .with_digest = true, .done = {}};
-    Rank& rank = Draw();
-    request.done = [this, t, to = rank.number](const Result<TableSummary>& summary) {
-      if (scheduler_.killed(to)) return;
-      if (!summary.ok()) {
-        if (!stopped_) Fail("no summary: " + summary.status().message());
-        return;
-      }
-      observed_[t].summary = *summary;
-      if (--looks_ == 0) OnLooked();
-    };
-    rank.engine->Submit(std::move(request));
-    rank.clock.Poke();
+    Summarize(t, [this, t](const TableSummary& summary) {
+      observed_[t].summary = summary;
+      CountEvicted(t);
+    });
   }
   if (tables.empty()) OnLooked();
+}
+
+void Life::Summarize(std::size_t table, std::function<void(const TableSummary&)> then) {
+  SummarizeRequest request{.table = observed_[table].id, .with_digest = true, .done = {}};
+  Rank& rank = Draw();
+  if (rank.engine == nullptr) return;  // it dies
+  request.done = [this, then = std::move(then), to = rank.number](const Result<TableSummary>& summary) {
+    if (scheduler_.killed(to)) return;
+    if (summary.ok()) return then(*summary);
+    if (!stopped_) Fail("no summary: " + summary.status().message());
+  };
+  rank.engine->Submit(std::move(request));
+  rank.clock.Poke();
+}
+
+// The list of evicted keys has as many as the table has evicted and let expire in this life. A sweep may come
+// between two rounds.
+void Life::CountEvicted(std::size_t table) {
+  ListEvictedRequest request{.table = observed_[table].id, .done = {}};
+  Rank& rank = Draw();
+  if (rank.engine == nullptr) return;  // it dies
+  request.done = [this, table, to = rank.number](const Result<EvictedPage>& page) {
+    if (scheduler_.killed(to)) return;
+    if (!page.ok()) {
+      if (!stopped_) Fail("no evicted keys: " + page.status().message());
+      return;
+    }
+    std::uint64_t keys = 0;
+    for (const EvictedPage::OfRound& gone : page->rounds) keys += gone.keys.size();
+    if (page->more) return Fail("a table has evicted more keys than a page has");
+    Summarize(table, [this, table, keys](const TableSummary& after) {
+      const TableSummary& before = observed_[table].summary;
+      if (keys < before.evicted_rows + before.expired_rows || keys > after.evicted_rows + after.expired_rows)
+        return Fail("table " + observed_[table].name + " lists " + std::to_string(keys) + " evicted keys");
+      if (--looks_ == 0) OnLooked();
+    });
+  };
+  rank.engine->Submit(std::move(request));
+  rank.clock.Poke();
 }
 
 void Life::OnLooked() {

@@ -30,6 +30,7 @@ from slotwise.errors import (
     Unauthenticated,
     Unavailable,
 )
+from slotwise.evicted import Evicted, EvictedKeys
 from slotwise.futures import Future
 from slotwise.known_ids import positions
 from slotwise.local_server import Server, serve
@@ -108,6 +109,8 @@ __all__ = [
     "Step",
     "TableDigest",
     "TableInfo",
+    "Evicted",
+    "EvictedKeys",
     "Eviction",
     "Frequency",
     "Probability",

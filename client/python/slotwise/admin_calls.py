@@ -14,6 +14,7 @@ from slotwise._messages import read
 from slotwise._pushes import Pushes
 from slotwise.core import CallOptions, Core, Handle, TableShape, text
 from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound, Reason
+from slotwise.evicted import Evicted, list_evicted
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
     Eviction,
@@ -41,6 +42,7 @@ class AdminCalls:
         self._transport, self._wire_dtype = "best", "float32"  # as `connect` was told
         self._gpu: Any = None  # slotwise._gpu.GpuTransport, once slotwise.torch has made one
         self._process = os.getpid()
+        self._evicted_by: dict[str, int] = {}  # by table, the server's instance that `evicted` heard last
 
     def create_table(
         self,
@@ -160,6 +162,37 @@ class AdminCalls:
         the table has no time to live, and ResourceExhausted as `evict` does.
         """
         return self._evict(name, {"expired": True})
+
+    def evicted(self, name: str, *, after_round: int = 0, instance: int | None = None) -> Evicted:
+        """Returns the keys of a table that were evicted or have expired, on all ranks, by round.
+
+            seen = ps.evicted("ads")
+            ...
+            seen = ps.evicted("ads", after_round=seen.through_round, instance=seen.instance)
+
+        The answer has all such rounds that ended before the call, each with the reason. Each rank keeps the
+        latest `limits.max_evicted_mib` of keys, over all tables, until the server ends. If keys may be
+        missing, the answer's `gap` is True. Keys that `erase` erased are not listed. The keys come a
+        page of at most 8192 at a time, each within the client's timeout. Safe from any thread.
+
+        Args:
+            name: the table's name.
+            after_round: the last round that the caller has seen: `through_round` of an earlier answer.
+            instance: of that answer. A server that has started again uses some numbers of rounds again; with
+                the instance, the answer then has a gap. None: that of this client's last answer about the
+                table; give it if another client got the answer. 0, or None without an answer: not compared.
+
+        Raises:
+            InvalidArgument: `after_round` or `instance` is no integer of 0 to 2**64 - 1.
+            PermissionDenied: the caller has no RIGHT_ROWS on the table.
+            NotFound: no such table, or it was dropped meanwhile.
+        """
+        self._settled()
+        if instance is None:
+            instance = self._evicted_by.get(name, 0) if after_round != 0 else 0
+        answer = list_evicted(lambda request: self._ask("ListEvicted", request), name, after_round, instance)
+        self._evicted_by[name] = answer.instance
+        return answer
 
     def _evict(self, name: str, which: Json) -> int:
         self._settled()

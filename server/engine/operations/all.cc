@@ -8,6 +8,7 @@
 #include "server/engine/operations/drop_table.h"
 #include "server/engine/operations/erase_rows.h"
 #include "server/engine/operations/import_rows.h"
+#include "server/engine/operations/list_evicted.h"
 #include "server/engine/operations/list_keys.h"
 #include "server/engine/operations/load_checkpoint.h"
 #include "server/engine/operations/lookup.h"
@@ -31,7 +32,7 @@ constexpr std::array kAll{
     TraitsOf<ListKeys>(),       TraitsOf<ReadRows>(),
     TraitsOf<SaveCheckpoint>(), TraitsOf<ReportCheckpoint>(),
     TraitsOf<LoadCheckpoint>(), TraitsOf<DescribeSession>(),
-    TraitsOf<RemoveRows>(),
+    TraitsOf<RemoveRows>(),     TraitsOf<ListEvicted>(),
 };
 
 }  // namespace

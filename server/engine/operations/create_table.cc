@@ -69,6 +69,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   }
   const Record record{.table = id, .generation = table->generation, .options = options};
   Add(tables, std::move(*table), std::move(*candidates));
+  context.evicted.Begin(id, round.number, false);
   context.Record(kRecords.front(), [&] { return Write(record); });
   // An answered client may use the table at any rank, so every rank must know the table first.
   context.collective.AllReduceSum(failed);

@@ -40,6 +40,7 @@ struct DropTable {
     const Record record{round.table};
     for (std::unique_ptr<Shard>& shard : Apply(context.tables, record))
       context.checkpointing.Keep(std::move(shard));
+    context.evicted.Forget(record.table);
     context.Record(kRecords.front(), [&] { return WrittenRecord<DropTable>(record); });
     std::array<std::uint64_t, 1> all_done{0};
     context.collective.AllReduceSum(all_done);

@@ -33,7 +33,7 @@ void EraseRows::Run(RoundContext& context, const Round& round) {
       std::move(*counts).Erase();
     }
     context.checkpointing.BeforeChange(*table.shard, *batch);
-    erased[0] = std::move(*batch).Erase(RemovedFrom(context.round_outcome, table.info.id));
+    erased[0] = std::move(*batch).Erase(ErasedFrom(context.round_outcome, table.info.id));
     context.collective.AllReduceSum(erased);
     context.RecordBatchRound(kRecords.front(), round, {&table.steps, 1}, stage);
   }
@@ -56,7 +56,7 @@ Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_rank
   if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
     if (Status erased = EraseKeys(*candidates->shard, batch->view); !erased.ok()) return erased;
   }
-  return EraseKeys(*table.shard, batch->view, RemovedFrom(context.round_outcome, id));
+  return EraseKeys(*table.shard, batch->view, ErasedFrom(context.round_outcome, id));
 }
 
 }  // namespace slotwise::operations

@@ -125,6 +125,11 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   }
   const std::string loaded = WhatIsLoaded(id, *saved);
   context.replaced = context.tables.Displaced(*saved);
+  for (const TableId table : context.replaced) context.evicted.Forget(table);
+  for (const Table& table : saved->tables) {
+    if (!IsOfCandidates(table.info.options.name.view()))
+      context.evicted.Begin(table.info.id, round.number, true);
+  }
   context.tables.Replace(std::move(*saved));
   const Record record{
       .generations = generations, .checkpoint = name, .some = !only.empty(), .tables = std::move(only)};

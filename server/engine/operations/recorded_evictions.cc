@@ -53,8 +53,8 @@ Status ReplayEvictions(ReplayContext& context, std::span<const std::span<const R
       batch->Protect();
     }
     const EvictionOrder order = EvictionOrder::Of(table.info.options, table.steps + 1);
-    if (Status again = Evictor::Replay(table, order, first.last, context.evicted,
-                                       RemovedFrom(context.round_outcome, first.table));
+    if (Status again =
+            Evictor::Replay(table, order, first.last, context.evicted, context.round_outcome, Removal::kFull);
         !again.ok())
       return again;
     context.recorded_evicted.rows += first.all.rows;

@@ -62,7 +62,8 @@ Result<std::uint64_t> Remove(RoundContext& context, Table& table, const RemoveRe
   Record record{.table = table.info.id, .steps = table.steps, .seconds = seconds, .last = {}, .removed = {}};
   if (const auto last = LastToGo(context, table, asked, seconds)) {
     const std::uint64_t before = table.shard->Usage().rows;
-    auto removed = context.work.evictor().Remove(table, OrderOf(table, sweeps), *last);
+    const Removal why = sweeps ? Removal::kExpired : Removal::kAsked;
+    auto removed = context.work.evictor().Remove(table, OrderOf(table, sweeps), *last, why);
     if (!removed.ok()) return removed.status();
     if (removed->rows > 0) {
       record.flags = RemoveRows::kRemoves | (sweeps ? RemoveRows::kByStep : 0);
@@ -139,8 +140,10 @@ Status RemoveRows::Replay(ReplayContext& context, std::span<const Record> of_ran
     return DataLoss("seconds is " + std::to_string(record.seconds) + ": must be at most " +
                     std::to_string(Expiry::kMostSeconds));
   if ((record.flags & kRemoves) != 0) {
-    if (Status again = Evictor::Replay(table, OrderOf(table, (record.flags & kByStep) != 0), record.last,
-                                       context.evicted, RemovedFrom(context.round_outcome, record.table));
+    const bool by_step = (record.flags & kByStep) != 0;
+    const Removal why = by_step ? Removal::kExpired : Removal::kAsked;
+    if (Status again = Evictor::Replay(table, OrderOf(table, by_step), record.last, context.evicted,
+                                       context.round_outcome, why);
         !again.ok())
       return again;
     context.recorded_evicted.rows += record.removed.rows;

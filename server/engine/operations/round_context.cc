@@ -51,8 +51,8 @@ void Connect(Device& device, const Collective& collective, Exchange& exchange) {
 RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& exchanges,
                            const TableMaker& table_maker, std::uint64_t max_round_bytes,
                            const DistributionOptions& distribution, ArrayPool& pool, Tables& all_tables,
-                           PendingRequests& pending, RoundLog& round_log, Checkpointing& checkpoints,
-                           Clock& of_engine)
+                           PendingRequests& pending, RoundLog& round_log, EvictedLog& evicted_log,
+                           Checkpointing& checkpoints, Clock& of_engine)
     : device(of_rank),
       collective(ranks),
       maker(table_maker),
@@ -60,6 +60,7 @@ RoundContext::RoundContext(Device& of_rank, Collective& ranks, const Exchanges& 
       tables(all_tables),
       tickets(pending),
       log(round_log),
+      evicted(evicted_log),
       checkpointing(checkpoints),
       clock(of_engine),
       work(of_rank, ranks, exchanges.bags(), distribution, kRoundsOfNewRows * max_round_bytes,

@@ -20,6 +20,7 @@
 #include "server/engine/carried_batches.h"
 #include "server/engine/checkpointing.h"
 #include "server/engine/clock.h"
+#include "server/engine/evicted_log.h"
 #include "server/engine/operations/record_bytes.h"
 #include "server/engine/operations/recorded_batches.h"
 #include "server/engine/round_log.h"
@@ -46,8 +47,8 @@ struct RoundContext {
   // most `max_round_bytes`. Rounds that change state go into `log`.
   RoundContext(Device& device, Collective& collective, const Exchanges& exchanges, const TableMaker& maker,
                std::uint64_t max_round_bytes, const DistributionOptions& distribution, ArrayPool& arrays,
-               Tables& tables, PendingRequests& tickets, RoundLog& log, Checkpointing& checkpointing,
-               Clock& clock);
+               Tables& tables, PendingRequests& tickets, RoundLog& log, EvictedLog& evicted,
+               Checkpointing& checkpointing, Clock& clock);
 
   // Called before and after a round of the operation; `with` may have batches of the round. Every rank runs
   // the same rounds. After End, the device may still have work of the round, and a later round, the stages or
@@ -128,6 +129,7 @@ struct RoundContext {
   Tables& tables;
   PendingRequests& tickets;
   RoundLog& log;
+  EvictedLog& evicted;
   Checkpointing& checkpointing;
   Clock& clock;
   TableWork work;
