@@ -20,18 +20,22 @@ struct EmbeddingOptions : BatchOptions {
   std::string optimizer_name = "sgd";
   std::string travel = "auto";
   std::string partials = "fp32";
+  std::string row_dtype = "float32";
+  std::string rounding = "stochastic";
   std::string torch_python = "/usr/bin/python3";
 };
 
-std::vector<std::string> OptimizerNames() {
+template <class Kind>
+std::vector<std::string> NamesOf() {
   std::vector<std::string> names;
-  for (const auto kind : EveryKind<OptimizerKind>()) names.emplace_back(ToString(kind));
+  for (const auto kind : EveryKind<Kind>()) names.emplace_back(ToString(kind));
   return names;
 }
 
-OptimizerKind OptimizerNamed(const std::string& name) {
-  const auto kinds = EveryKind<OptimizerKind>();
-  return *std::ranges::find_if(kinds, [&](OptimizerKind kind) { return ToString(kind) == name; });
+template <class Kind>
+Kind Named(const std::string& name) {
+  const auto kinds = EveryKind<Kind>();
+  return *std::ranges::find_if(kinds, [&](Kind kind) { return ToString(kind) == name; });
 }
 
 TableOptions TableOf(const EmbeddingOptions& o) {
@@ -40,12 +44,14 @@ TableOptions TableOf(const EmbeddingOptions& o) {
   table.dim = o.dim;
   table.slots = o.slots;
   OptimizerOptions& optimizer = table.optimizer;
-  optimizer.kind = OptimizerNamed(o.optimizer_name);
+  optimizer.kind = Named<OptimizerKind>(o.optimizer_name);
   if (optimizer.kind == OptimizerKind::kAdam || optimizer.kind == OptimizerKind::kRmsProp) {
     optimizer.epsilon = 1e-8F;
   }
   if (optimizer.kind == OptimizerKind::kRmsProp) optimizer.beta2 = 0.99F;
   table.initial_rows = o.rows;
+  table.row_dtype = Named<DataType>(o.row_dtype);
+  table.rounding = Named<Rounding>(o.rounding);
   return table;
 }
 
@@ -88,9 +94,11 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
 
   constexpr double kCellLine = 64;
   const double n = static_cast<double>(rows_read.size());
-  const double row = 4.0 * o.dim;
-  const double state = 4.0 * StateFloats(OptimizerNamed(o.optimizer_name), o.dim);
-  const double all_out = o.bags() * row;
+  const std::size_t row_bytes = BytesOf(Named<DataType>(o.row_dtype)) * o.dim;
+  const auto row = static_cast<double>(row_bytes);
+  const double state = 4.0 * StateFloats(Named<OptimizerKind>(o.optimizer_name), o.dim);
+  const double gradient = 4.0 * o.dim;
+  const double all_out = o.bags() * gradient;
   // Several ranks exchange partial sums.
   const double partials_out = o.bags() * static_cast<double>(BytesOf(table.partials())) * o.dim;
   const DistributionCosts& costs = table.costs();  // zeros if there is one rank
@@ -105,9 +113,9 @@ Floors FloorsOf(const EmbeddingOptions& o, MemorySpeed& memory, double copy, con
   const double streamed = 8 * n + share * partials_out;
   floors.lookup.bytes = n * (kCellLine + row) + streamed;
   floors.lookup.seconds = memory.GatherSeconds(cells_read, usage.cells, 16) +
-                          memory.GatherSeconds(rows_read, o.rows / ranks + 1, o.dim * sizeof(float)) +
-                          streamed / copy + keys_seconds + sums_seconds;
-  floors.step.bytes = floors.lookup.bytes + n * row + updated;
+                          memory.GatherSeconds(rows_read, o.rows / ranks + 1, row_bytes) + streamed / copy +
+                          keys_seconds + sums_seconds;
+  floors.step.bytes = floors.lookup.bytes + n * gradient + updated;
   floors.step.seconds = floors.lookup.seconds +
                         memory.GatherSeconds(gradients_read, o.bags(), o.dim * sizeof(float)) +
                         updated / copy + gradients_seconds;
@@ -135,7 +143,8 @@ std::unique_ptr<PythonPeer> StartTorch(const EmbeddingOptions& o, const Place& p
                                   {"seed", o.seed}},
                                  std::as_bytes(rows), why_not);
   if (torch) {
-    report.notes.push_back("Peer: " + torch->description());
+    report.notes.push_back("Peer: " + torch->description() +
+                           (o.row_dtype == "float32" ? "" : ", of float32"));
   } else {
     report.notes.push_back("The peer PyTorch is not installed, or does not work: " + why_not);
   }
@@ -187,8 +196,13 @@ Report RunEmbedding(const EmbeddingOptions& o, Collective& collective) {
   report.benchmark = "embedding";
   report.title = "embedding: " + TitleOf(o) + ", alpha " + std::to_string(o.alpha).substr(0, 4) + ", " +
                  o.optimizer_name;
+  if (o.row_dtype != "float32") report.title += ", rows of " + o.row_dtype + ", " + o.rounding;
   report.options = ToJson(o);
-  report.options.update({{"optimizer", o.optimizer_name}, {"travel", o.travel}, {"partials", o.partials}});
+  report.options.update({{"optimizer", o.optimizer_name},
+                         {"travel", o.travel},
+                         {"partials", o.partials},
+                         {"row_dtype", o.row_dtype},
+                         {"rounding", o.rounding}});
   report.device = place.device->Name();
   report.ranks = collective.size();
   if (report.ranks > 1) DescribeExchange(table, exchange->Name(), report);
@@ -248,12 +262,16 @@ Subcommand AddEmbedding(CLI::App& parent) {
       "Peer: PyTorch's EmbeddingBag with sparse gradients, where it is installed.");
   AddBatchOptions(*app, o, "rows in the table, over all ranks", "samples a batch, over all ranks");
   app->add_option("--optimizer", o.optimizer_name, "what a step does with the gradients")
-      ->check(CLI::IsMember(OptimizerNames()));
+      ->check(CLI::IsMember(NamesOf<OptimizerKind>()));
   app->add_option("--travel", o.travel,
                   "which bags travel between ranks: all, those that a rank owns keys of, or the faster way")
       ->check(CLI::IsMember({"auto", "all", "owned"}));
   app->add_option("--partials", o.partials, "what partial sums of bags travel as between ranks")
       ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
+  app->add_option("--row-dtype", o.row_dtype, "the type of the rows' values")
+      ->check(CLI::IsMember(NamesOf<DataType>()));
+  app->add_option("--rounding", o.rounding, "how a step rounds weights to 16 bits")
+      ->check(CLI::IsMember(NamesOf<Rounding>()));
   app->add_option("--torch-python", o.torch_python, "the Python that has PyTorch");
   return {app, options, [options](Collective& collective) { return RunEmbedding(*options, collective); }};
 }

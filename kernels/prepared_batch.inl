@@ -18,9 +18,8 @@
 #include "kernels/body/hash_table.h"
 #include "kernels/body/keep_mine.h"
 #include "kernels/body/owner.h"
-#include "kernels/body/pool.h"
 #include "kernels/body/rows.h"
-#include "kernels/dispatch.h"
+#include "kernels/row_launches.inl"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"
 
@@ -228,12 +227,15 @@ class PreparedBatch {
   // bags.last) to `out`, at the bag's place in `places` (body::PoolBags), or in the order of the bags if that
   // is null. Does not wait.
   void Pool(Numbers out, const BagRange& bags, const std::uint32_t* places) {
-    PoolWith(out, bags, places, body::AddsNothing{});
+    PoolRows(ToPool(out, bags, places));
   }
   // Does the same, except that a key without a row counts as initial values of a row.
   void PoolOrInitial(Numbers out, const BagRange& bags, const std::uint32_t* places,
                      const InitializerOptions& initializer) {
-    PoolWith(out, bags, places, body::AddsInitialValues{initializer, kept_.keys});
+    BagsToPool pool = ToPool(out, bags, places);
+    pool.keys = kept_.keys;
+    pool.initializer = initializer;
+    PoolRows(pool);
   }
 
   // Tells the host how many keys were kept; waits if the host does not know yet. Lookups that insert no keys
@@ -255,15 +257,17 @@ class PreparedBatch {
   RowIndex* rows() { return rows_.data(); }
 
  private:
-  template <class Absent>
-  void PoolWith(Numbers out, const BagRange& bags, const std::uint32_t* places, const Absent& absent) {
-    const std::uint32_t count = std::min(bags.last, kept_.bags) - bags.first;
-    const std::uint32_t* const offsets = kept_.offsets + bags.first;
-    const body::RowsRef rows = store_.values();
-    WithElements(out, [&]<class T>(const T*) {
-      B::ForEachRun(queue_, count, rows.dim,
-                    body::PoolBags<T, float, Absent>{rows, rows_.data(), offsets, kept_.weights, places,
-                                                     static_cast<T*>(out.data), absent});
+  BagsToPool ToPool(Numbers out, const BagRange& bags, const std::uint32_t* places) {
+    return {.bags = std::min(bags.last, kept_.bags) - bags.first,
+            .row_of = rows_.data(),
+            .offsets = kept_.offsets + bags.first,
+            .weights = kept_.weights,
+            .places = places,
+            .out = out};
+  }
+  void PoolRows(const BagsToPool& pool) {
+    WithRows(store_.values(), [&]<class Element>(const body::RowsOf<Element>& rows) {
+      RowLaunches<B, Element>::Pool(queue_, rows, pool);
     });
   }
 

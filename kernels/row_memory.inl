@@ -1,8 +1,8 @@
 // A RowMemory is the memory of a shard's rows, on every backend.
 //
-// A row's record has its values and the optimizer's vectors, aligned so that a GPU reads it in as few pieces
-// as it can. The float that an optimizer keeps once a row lies in an array of its own: behind the values it
-// would break the alignment of the next record.
+// A row's record has its values and the optimizer's vectors, aligned so that a GPU reads both in as few
+// pieces as it can (body/rows.h). The float that an optimizer keeps once a row lies in an array of its own:
+// behind the values it would break the alignment of the next record.
 //
 // Included by row_store.inl.
 #ifndef SLOTWISE_KERNELS_ROW_MEMORY_INL_
@@ -17,6 +17,8 @@
 #include "kernels/backend/concept.h"
 #include "kernels/body/rows.h"
 #include "kernels/shard.h"
+#include "slotwise/data_type.h"
+#include "slotwise/sizing.h"
 
 namespace slotwise {
 
@@ -42,38 +44,51 @@ class RowMemory {
   RowMemory(Queue& queue, const TableOptions& options, std::uint64_t max_rows)
       : max_rows_(max_rows),
         dim_(options.dim),
+        type_(options.row_dtype),
         floats_(RecordFloats(options)),
-        stride_(KeepsOneFloatARow(options.optimizer.kind) ? options.dim : floats_ - ScoreFloats(options)),
-        records_(queue, max_rows * stride_) {
+        record_(sizing::RecordOf(options)),
+        records_(queue, max_rows * record_.bytes) {
     if (KeepsOneFloatARow(options.optimizer.kind)) shared_.emplace(queue, max_rows);
     if (options.has_scores()) scored_.emplace(queue, max_rows);
+    if (sizing::KeepsKeys(options)) keys_.emplace(queue, max_rows);
   }
 
   body::RowsRef Ref() const {
-    return {records_.data(), shared_ ? shared_->data() : nullptr, dim_, floats_,
-            stride_,         scored_ ? scored_->data() : nullptr};
+    return {records_.data(),
+            type_,
+            shared_ ? shared_->data() : nullptr,
+            dim_,
+            floats_,
+            dim_ + record_.state_floats,
+            record_.bytes,
+            record_.state_at,
+            scored_ ? scored_->data() : nullptr,
+            keys_ ? keys_->data() : nullptr};
   }
   // Returns for how many rows there is memory. Memory comes in pieces, so that may be more than max_rows.
   std::uint64_t rows() const {
-    std::uint64_t rows = records_.size() / stride_;
+    std::uint64_t rows = records_.size() / record_.bytes;
     if (shared_) rows = std::min<std::uint64_t>(rows, shared_->size());
     if (scored_) rows = std::min<std::uint64_t>(rows, scored_->size());
+    if (keys_) rows = std::min<std::uint64_t>(rows, keys_->size());
     return rows;
   }
   std::uint64_t bytes() const {
-    return (records_.size() + (shared_ ? shared_->size() : 0)) * sizeof(float) +
-           (scored_ ? scored_->size() * sizeof(body::ScoredKey) : 0);
+    return records_.size() + (shared_ ? shared_->size() * sizeof(float) : 0) +
+           (scored_ ? scored_->size() * sizeof(body::ScoredKey) : 0) +
+           (keys_ ? keys_->size() * sizeof(Key) : 0);
   }
   std::uint64_t BytesOf(std::uint64_t rows) const {
-    const std::uint64_t beside = scored_ ? sizeof(body::ScoredKey) : 0;
-    return rows * (stride_ * sizeof(float) + (shared_ ? sizeof(float) : 0) + beside);
+    const std::uint64_t beside = (scored_ ? sizeof(body::ScoredKey) : 0) + (keys_ ? sizeof(Key) : 0);
+    return rows * (record_.bytes + (shared_ ? sizeof(float) : 0) + beside);
   }
 
   // Makes room for `rows` rows. Throws std::bad_alloc; rows() is as it was then.
   void Grow(std::uint64_t rows) {
     if (shared_) shared_->Grow(rows);
     if (scored_) scored_->Grow(rows);
-    records_.Grow(rows * stride_);
+    if (keys_) keys_->Grow(rows);
+    records_.Grow(rows * record_.bytes);
   }
 
   // Makes room for `rows` rows, and for more ahead in half of the memory that is left, lists of rows
@@ -88,17 +103,20 @@ class RowMemory {
     const std::uint64_t most = rows + std::min(left / 2 / (BytesOf(1) + beside), max_rows_ - rows);
     if (shared_) GrowAhead(*shared_, rows, most);
     if (scored_) GrowAhead(*scored_, rows, most);
-    GrowAhead(records_, rows * stride_, most * stride_);
+    if (keys_) GrowAhead(*keys_, rows, most);
+    GrowAhead(records_, rows * record_.bytes, most * record_.bytes);
   }
 
  private:
   std::uint64_t max_rows_;
   std::uint32_t dim_;
+  DataType type_;
   std::uint32_t floats_;
-  std::uint32_t stride_;
-  typename B::template Growing<float> records_;
+  sizing::RecordBytes record_;
+  typename B::template Growing<std::byte> records_;
   std::optional<typename B::template Growing<float>> shared_;  // what an optimizer keeps once a row
   std::optional<typename B::template Growing<body::ScoredKey>> scored_;
+  std::optional<typename B::template Growing<Key>> keys_;  // for rounding by chance
 };
 
 }  // namespace slotwise

@@ -12,10 +12,10 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/long_sums.h"
-#include "kernels/body/optimizer.h"
 #include "kernels/body/pool.h"
 #include "kernels/body/update.h"
 #include "kernels/prepared_batch.inl"
+#include "kernels/row_launches.inl"
 #include "kernels/row_store.inl"
 #include "kernels/shard.h"
 
@@ -205,6 +205,9 @@ class RowUpdates {
 
   explicit RowUpdates(const TableOptions& options)
       : optimizer_(options.optimizer),
+        rounds_by_chance_(options.row_dtype != DataType::kFloat32 &&
+                          options.rounding == Rounding::kStochastic),
+        seed_(options.initializer.seed),
         order_(EvictionOrder::Of(options, 0)),
         combiner_(options.combiner),
         dim_(options.dim) {}
@@ -307,6 +310,12 @@ class RowUpdates {
   // Returns whether each occurrence's gradient is that of its bag.
   bool ItemsAreBags(const KeptKeys& kept) const { return !Divides(combiner_) && kept.weights == nullptr; }
 
+  body::RoundingOfStep RoundingOf(const body::RowsRef& rows) const {
+    if (!rounds_by_chance_) return {};
+    if (rows.scored == nullptr) return {reinterpret_cast<const std::uint64_t*>(rows.keys), 1, seed_};
+    return {&rows.scored->key, sizeof(body::ScoredKey) / sizeof(Key), seed_};
+  }
+
   // Returns the divisors of all ranks' bags.
   const float* WriteDivisors(Queue& queue, const BatchView& batch) {
     const float* const weights = batch.weights.empty() ? nullptr : batch.weights.data();
@@ -319,22 +328,19 @@ class RowUpdates {
   // Sums long segments first: that takes memory, and if there is none, no row may have changed.
   template <class Source>
   void ApplyOptimizer(Queue& queue, Source source, const StepScalars& scalars, RowStore<B>& store) {
-    const body::RowsRef rows = store.values();
     const auto sums = long_sums_.Sum(queue, source, dim_);
-    const body::Segments& segments = sums.segments;
-    step_rows_ += segments.segments;
-    body::WithOptimizer(optimizer_, scalars, [&]<class Optimizer>(Optimizer optimizer) {
-      const body::OptimizerRule<Optimizer> rule{optimizer, body::CoupledDecay(optimizer_)};
-      B::ForEachRun(queue, segments.segments, dim_,
-                    body::ApplyOptimizerToShort<Optimizer, Source>{segments, source, rows, rule});
-      B::ForEachTile(
-          queue, sums.count, dim_,
-          body::ApplyOptimizerToLong<Optimizer>{segments, sums.long_segments, sums.sums, rows, rule});
+    step_rows_ += sums.segments.segments;
+    const GroupedGradients grouped{sums.segments, source, sums.long_segments, sums.count, sums.sums};
+    const body::RoundingOfStep rounding = RoundingOf(store.values());
+    WithRows(store.values(), [&]<class Element>(const body::RowsOf<Element>& rows) {
+      RowLaunches<B, Element>::ApplyOptimizer(queue, rows, optimizer_, scalars, grouped, rounding);
     });
-    TouchRows(queue, segments, scalars.step, store);
+    TouchRows(queue, sums.segments, scalars.step, store);
   }
 
   const OptimizerOptions optimizer_;
+  const bool rounds_by_chance_;
+  const std::uint64_t seed_;   // of chance
   const EvictionOrder order_;  // at no step
   const Combiner combiner_;
   const std::uint32_t dim_;

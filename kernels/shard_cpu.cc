@@ -11,6 +11,9 @@
 
 namespace slotwise {
 
+extern template struct RowLaunches<CpuBackend, body::Float16>;
+extern template struct RowLaunches<CpuBackend, body::BFloat16>;
+
 void CpuStream::Convert(ConstNumbers from, std::size_t size, Numbers to) {
   ConvertOn<CpuBackend>(queue_, from, size, to);
 }

@@ -14,6 +14,9 @@
 
 namespace slotwise {
 
+extern template struct RowLaunches<CudaBackend, body::Float16>;
+extern template struct RowLaunches<CudaBackend, body::BFloat16>;
+
 void CudaStream::Convert(ConstNumbers from, std::size_t size, Numbers to) {
   ConvertOn<CudaBackend>(queue_, from, size, to);
 }

@@ -4,6 +4,7 @@
 //     schema_check client/python/slotwise
 #include <google/protobuf/descriptor.h>
 
+#include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "slotwise/table_options.h"
 #include "slotwise/v1/admin.pb.h"
@@ -48,10 +50,9 @@ class Check {
     CompareKinds<OptimizerOptions>("optimizer", *v1::Optimizer::descriptor());
     CompareKinds<InitializerOptions>("initializer", *v1::Initializer::descriptor());
     for (const AdmissionKind kind : EveryKind<AdmissionKind>()) CompareAdmission(kind);
-    for (const Combiner combiner : EveryKind<Combiner>()) CompareCombiner(combiner);
-    Expect(v1::Combiner_descriptor()->value_count() == static_cast<int>(EveryKind<Combiner>().size()) + 1,
-           std::string(kMessages) + ": enum Combiner has a value that no Combiner of " + std::string(kLists) +
-               " has");
+    CompareEnum<Combiner>(*v1::Combiner_descriptor(), "COMBINER_");
+    CompareEnum<DataType>(*v1::DataType_descriptor(), "DATA_TYPE_");
+    CompareEnum<Rounding>(*v1::Rounding_descriptor(), "ROUNDING_");
     return good_;
   }
 
@@ -172,13 +173,22 @@ class Check {
         folder_ + "/optimizers.py: _ONE_FLOAT_A_ROW is not what " + std::string(kLists) + " has of " + name);
   }
 
-  void CompareCombiner(Combiner combiner) {
-    std::string name = "COMBINER_";
-    for (const char c : ToString(combiner)) name += static_cast<char>(c - 'a' + 'A');
-    const auto* const value = v1::Combiner_descriptor()->FindValueByName(name);
-    Expect(value != nullptr && value->number() == static_cast<int>(combiner) + 1,
-           std::string(kMessages) + ": enum Combiner has no " + name +
-               " of the number that the Combiner of " + std::string(kLists) + " has, and one more");
+  // Every value of the enumeration `is` is one more than its kind's number, because 0 means that the field is
+  // absent.
+  template <class Kind>
+  void CompareEnum(const google::protobuf::EnumDescriptor& is, const std::string& prefix) {
+    const std::string what = std::string(kMessages) + ": enum " + is.name() + " has ";
+    const std::vector<Kind> kinds = EveryKind<Kind>();
+    Expect(is.value_count() == static_cast<int>(kinds.size()) + 1,
+           what + "a value that is not in " + std::string(kLists));
+    for (const Kind kind : kinds) {
+      std::string name = prefix;
+      for (const char c : ToString(kind)) name += std::islower(c) != 0 ? static_cast<char>(c - 'a' + 'A') : c;
+      const auto* const value = is.FindValueByName(name);
+      std::string wrong = what + "no ";
+      wrong.append(name).append(" of the number that ").append(kLists).append(" has, and one more");
+      Expect(value != nullptr && value->number() == static_cast<int>(kind) + 1, wrong);
+    }
   }
 
   // Checks that a constant's default in Python is the lists' default.

@@ -38,6 +38,8 @@ const OneofDescriptor& KindOf(const Message& message) {
 int NumberOf(Combiner combiner) { return static_cast<int>(combiner) + 1; }
 int NumberOf(ScoreKind score) { return static_cast<int>(score); }
 int NumberOf(AbsentRows absent) { return static_cast<int>(absent) + 1; }
+int NumberOf(DataType type) { return static_cast<int>(type) + 1; }
+int NumberOf(Rounding rounding) { return static_cast<int>(rounding) + 1; }
 
 // Returns the kind that has a number in messages, or `otherwise` if none has.
 template <class T>
@@ -129,6 +131,8 @@ template void OptionWriter::operator()(const Option<std::uint64_t>&, const std::
 template void OptionWriter::operator()(const Option<Combiner>&, const Combiner&) const;
 template void OptionWriter::operator()(const Option<ScoreKind>&, const ScoreKind&) const;
 template void OptionWriter::operator()(const Option<AbsentRows>&, const AbsentRows&) const;
+template void OptionWriter::operator()(const Option<DataType>&, const DataType&) const;
+template void OptionWriter::operator()(const Option<Rounding>&, const Rounding&) const;
 
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors) {
   TableOptions options;
@@ -136,6 +140,10 @@ TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors
   ForEachOption(options, Reader(wire));
   if (!v1::Combiner_IsValid(wire.combiner()))
     errors.push_back(NoSuchKind("combiner", wire.combiner(), EveryKind<Combiner>()));
+  if (!v1::DataType_IsValid(wire.row_dtype()))
+    errors.push_back(NoSuchKind("row_dtype", wire.row_dtype(), EveryKind<DataType>()));
+  if (!v1::Rounding_IsValid(wire.rounding()))
+    errors.push_back(NoSuchKind("rounding", wire.rounding(), EveryKind<Rounding>()));
   if (wire.has_eviction()) ForEachOption(options.eviction, Reader(wire.eviction()));
   if (!v1::Score_IsValid(wire.eviction().score())) {
     std::vector<ScoreKind> scores = EveryKind<ScoreKind>();

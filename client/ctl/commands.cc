@@ -70,6 +70,13 @@ std::string ReasonText(EvictedBy by) {
   return "other";
 }
 
+// ", rows of bfloat16, rounded by chance", or nothing for rows of float32.
+std::string RowTypeText(const TableOptions& options) {
+  if (options.row_dtype == DataType::kFloat32) return {};
+  return ", rows of " + std::string(ToString(options.row_dtype)) +
+         (options.rounding == Rounding::kNearest ? ", rounded to nearest" : ", rounded by chance");
+}
+
 // "100 steps", "3,600 s", or "100 steps or 3,600 s".
 std::string TimeToLiveText(const TableOptions& options) {
   std::string text;
@@ -180,8 +187,9 @@ Result<Answer> Describe(Client& client, const std::string& table) {
   const TableOptions& options = info->options;
   answer.text = options.name.str() + ": dim " + std::to_string(options.dim) + ", slots " +
                 std::to_string(options.slots) + ", " + std::string(ToString(options.combiner)) + ", " +
-                std::string(ToString(options.optimizer.kind)) + "\n" + RowsText(info->rows()) + ", " +
-                CountText(info->steps) + " steps, learning rate " + FloatText(info->learning_rate) + "\n";
+                std::string(ToString(options.optimizer.kind)) + RowTypeText(options) + "\n" +
+                RowsText(info->rows()) + ", " + CountText(info->steps) + " steps, learning rate " +
+                FloatText(info->learning_rate) + "\n";
   if (options.evicts()) answer.text += EvictionText(options) + "; ";
   if (options.expires()) {
     answer.text += "rows expire " + TimeToLiveText(options) + " after a push touched them; " +
@@ -240,7 +248,7 @@ Result<Answer> ShowEvicted(Client& client, const std::string& table, const Evict
       keys.push_back(Value(key));
       text += " " + std::to_string(Value(key));
     }
-    text += "\n";
+    text += '\n';
     answer.json["rounds"].push_back({{"round", gone.round}, {"by", ReasonText(gone.by)}, {"keys", keys}});
   }
   answer.text += Counted(evicted->keys(), "key") + " up to round " + std::to_string(evicted->through_round) +

@@ -219,6 +219,10 @@ void Commands::AddCreate() {
                    "with 'absent: ABSENT_ROWS_ZEROS', lookups of the others return zeros, not initial values")
       ->check([](const std::string& text) { return text.empty() ? "needs a kind" : std::string(); });
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
+  create->add_option("--row-dtype", options.row_dtype,
+                     "float32 (default), float16 or bfloat16: the type of a row's values");
+  create->add_option("--rounding", options.rounding,
+                     "stochastic (default) or nearest: how a step rounds weights to 16 bits");
   ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
     std::string flag = "--" + std::string(option.name);
     std::ranges::replace(flag, '_', '-');
@@ -367,6 +371,10 @@ void Commands::AddPlan() {
   add("--rows", options.rows, "of the table, over all ranks")->required();
   add("--dim", options.dim, "elements a row")->required();
   add_default("--optimizer", options.optimizer, "sgd, adagrad, ...: its state lies beside the rows");
+  add_default("--row-dtype", options.row_dtype,
+              "the table's: float32, float16 or bfloat16; state is float32");
+  add_default("--rounding", options.rounding,
+              "the table's, with a row type of 16 bits: stochastic or nearest");
   plan->add_flag("--evicts", options.evicts, "the table evicts, or its rows expire, so they have scores");
   add_default("--max-load", options.max_load, "the table's");
   add_default("--ranks", options.ranks, "of the server, one a GPU");

@@ -69,30 +69,48 @@ Status SetKind(std::string_view flag, const std::string& text, google::protobuf:
   return Merge(AsMessage(text), std::string(flag), message);
 }
 
-Status SetCombiner(const std::string& name, v1::TableOptions& options) {
-  std::string value = "COMBINER_" + name;
+// Returns the value of an enumeration that is `prefix` and the word in capitals.
+template <class Kind, class Parse>
+Result<Kind> ValueNamed(std::string_view flag, std::string_view prefix, const std::string& word,
+                        const Parse& parse, const std::vector<std::string>& allowed) {
+  std::string value = std::string(prefix) + word;
   std::ranges::transform(value, value.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  v1::Combiner combiner = v1::COMBINER_UNSPECIFIED;
-  if (!v1::Combiner_Parse(value, &combiner)) {
-    return NoSuch("--combiner", name, {"sum", "mean", "sqrtn", "none"});
+  Kind kind{};
+  if (!parse(value, &kind) || kind == Kind{}) return NoSuch(flag, word, allowed);
+  return kind;
+}
+
+Status SetCombiner(const std::string& name, v1::TableOptions& options) {
+  const auto combiner = ValueNamed<v1::Combiner>("--combiner", "COMBINER_", name, v1::Combiner_Parse,
+                                                 {"sum", "mean", "sqrtn", "none"});
+  if (combiner.ok()) options.set_combiner(*combiner);
+  return combiner.status();
+}
+
+Status SetRowType(const CreateFlags& flags, v1::TableOptions& options) {
+  if (!flags.row_dtype.empty()) {
+    const auto type = ValueNamed<v1::DataType>("--row-dtype", "DATA_TYPE_", flags.row_dtype,
+                                               v1::DataType_Parse, {"float32", "float16", "bfloat16"});
+    if (!type.ok()) return type.status();
+    options.set_row_dtype(*type);
   }
-  options.set_combiner(combiner);
-  return {};
+  if (flags.rounding.empty()) return {};
+  const auto rounding = ValueNamed<v1::Rounding>("--rounding", "ROUNDING_", flags.rounding,
+                                                 v1::Rounding_Parse, {"stochastic", "nearest"});
+  if (rounding.ok()) options.set_rounding(*rounding);
+  return rounding.status();
 }
 
 // Sets the eviction that `text` names: "step", or "step { to: 0.9 }".
 Status SetEviction(const std::string& text, v1::TableOptions& options) {
   const std::size_t end = std::min(text.find_first_of(" {"), text.size());
-  std::string value = "SCORE_" + text.substr(0, end);
-  std::ranges::transform(value, value.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  v1::Score score = v1::SCORE_UNSPECIFIED;
-  if (!v1::Score_Parse(value, &score) || score == v1::SCORE_UNSPECIFIED)
-    return NoSuch("--eviction", text.substr(0, end), {"step", "lfu", "step_lfu"});
-  options.mutable_eviction()->set_score(score);
+  const auto score = ValueNamed<v1::Score>("--eviction", "SCORE_", text.substr(0, end), v1::Score_Parse,
+                                           {"step", "lfu", "step_lfu"});
+  if (!score.ok()) return score.status();
+  options.mutable_eviction()->set_score(*score);
   Status merged = Merge("eviction " + AsMessage(text.substr(end)), "--eviction", options);
-  if (merged.ok() && options.eviction().score() != score)
+  if (merged.ok() && options.eviction().score() != *score)
     return InvalidArgument("--eviction: the text names two scores: " + text);
   return merged;
 }
@@ -108,6 +126,7 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
     status = Merge(*text, flags.file, options);
   }
   if (status.ok() && !flags.combiner.empty()) status = SetCombiner(flags.combiner, options);
+  if (status.ok()) status = SetRowType(flags, options);
   if (status.ok() && !flags.optimizer.empty()) {
     status = SetKind("--optimizer", flags.optimizer, *options.mutable_optimizer());
   }

@@ -22,6 +22,8 @@ struct CreateFlags {
   std::string name = {};
   std::string file = {};         // a .pbtxt of TableOptions, which the flags below change; empty: no file
   std::string combiner = {};     // "sum"
+  std::string row_dtype = {};    // "bfloat16"
+  std::string rounding = {};     // "nearest"
   std::string optimizer = {};    // "adam", or "adam { beta1: 0.8 }"
   std::string eviction = {};     // "step", or "step { to: 0.9 }"
   std::string admission = {};    // "frequency { threshold: 3 }"

@@ -59,9 +59,9 @@ Status CheckNumbers(const PlanFlags& flags) {
   return {};
 }
 
-Result<std::uint64_t> ElementBytes(std::string_view flag, const std::string& name) {
-  for (const DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16}) {
-    if (ToString(type) == name) return std::uint64_t{BytesOf(type)};
+Result<DataType> TypeOf(std::string_view flag, const std::string& name) {
+  for (const DataType type : EveryKind<DataType>()) {
+    if (ToString(type) == name) return type;
   }
   return NoSuch(flag, name, "float32, float16 or bfloat16");
 }
@@ -79,18 +79,26 @@ Result<Shape> ShapeOf(const PlanFlags& flags) {
   if (Status status = CheckNumbers(flags); !status.ok()) return status;
   const auto kind = KindOf(flags.optimizer);
   if (!kind.ok()) return kind.status();
-  const auto values = ElementBytes("--data-type", flags.data_type);
+  const auto rows = TypeOf("--row-dtype", flags.row_dtype);
+  if (!rows.ok()) return rows.status();
+  if (flags.rounding != ToString(Rounding::kStochastic) && flags.rounding != ToString(Rounding::kNearest))
+    return NoSuch("--rounding", flags.rounding, "stochastic or nearest");
+  const auto values = TypeOf("--data-type", flags.data_type);
   if (!values.ok()) return values.status();
-  const auto partials = ElementBytes("--partial-sums", flags.partial_sums);
+  const auto partials = TypeOf("--partial-sums", flags.partial_sums);
   if (!partials.ok()) return partials.status();
   if (flags.backend != "cuda" && flags.backend != "cpu")
     return NoSuch("--backend", flags.backend, "cuda or cpu");
   const std::string& durability = flags.durability;
   if (durability != "none" && durability != "interval" && durability != "sync")
     return NoSuch("--durability", durability, "none, interval or sync");
+  const bool rounds_by_chance =
+      *rows != DataType::kFloat32 && flags.rounding == ToString(Rounding::kStochastic);
   Shape shape{.optimizer = *kind,
-              .value_bytes = *values,
-              .partial_bytes = *partials,
+              .row_dtype = *rows,
+              .keeps_keys = rounds_by_chance && !flags.evicts,
+              .value_bytes = BytesOf(*values),
+              .partial_bytes = BytesOf(*partials),
               .gpu = flags.backend == "cuda",
               .keeps = durability != "none",
               .sync = durability == "sync",

@@ -14,6 +14,8 @@ struct PlanFlags {
   std::uint64_t rows = 0;  // of the table, over all ranks
   std::uint32_t dim = 0;
   std::string optimizer = "sgd";
+  std::string row_dtype = "float32";
+  std::string rounding = "stochastic";
   bool evicts = false;
   float max_load = 0.5F;
   std::uint64_t ranks = 1;

@@ -28,28 +28,31 @@ RankPart PartOf(const PlanFlags& flags, const Shape& shape) {
   part.share = sizing::EvenShare(flags.rows, flags.ranks);
   const auto more = static_cast<std::uint64_t>(std::ceil(6 * std::sqrt(static_cast<double>(part.share))));
   part.most = flags.ranks == 1 ? flags.rows : std::min(flags.rows, part.share + more);
-  part.row_bytes = (flags.dim + StateFloats(shape.optimizer, flags.dim)) * sizeof(float) +
-                   (flags.evicts ? sizeof(std::uint64_t) : 0);
+  const std::uint64_t behind =
+      StateFloats(shape.optimizer, flags.dim) * sizeof(float) + (flags.evicts ? sizeof(std::uint64_t) : 0);
+  part.row_bytes = flags.dim * BytesOf(shape.row_dtype) + behind;
+  part.copy_bytes = flags.dim * sizeof(float) + behind;
   return part;
 }
 
 // Records lie in one array, the state of an optimizer that keeps one float per row in another, and scores
-// with keys in a third.
+// with keys, or keys alone, in a third.
 std::uint64_t BytesOfRows(const PlanFlags& flags, const Shape& shape, std::uint64_t rows,
                           std::uint64_t (*ahead)(std::uint64_t)) {
-  const std::uint32_t state = StateFloats(shape.optimizer, flags.dim);
-  const bool shares = KeepsOneFloatARow(shape.optimizer);
-  const std::uint64_t stride = flags.dim + (shares ? 0 : state);
-  const auto bytes = [&](std::uint64_t floats) {
-    return sizing::RoundUpToPieces(ahead(floats) * sizeof(float));
+  const auto bytes = [&](std::uint64_t items, std::uint64_t size) {
+    return sizing::RoundUpToPieces(ahead(items) * size);
   };
-  return bytes(rows * stride) + (shares ? bytes(rows) : 0) +
-         (flags.evicts ? bytes(rows * kScoredKeyBytes / sizeof(float)) : 0);
+  const std::uint64_t record = sizing::RecordOf(shape.row_dtype, shape.optimizer, flags.dim).bytes;
+  return bytes(rows * record, 1) + (KeepsOneFloatARow(shape.optimizer) ? bytes(rows, sizeof(float)) : 0) +
+         (flags.evicts ? bytes(rows, kScoredKeyBytes) : 0) +
+         (shape.keeps_keys ? bytes(rows, sizeof(Key)) : 0);
 }
 
 // A score lies beside its key in memory, and alone in files.
-std::uint64_t MemoryOfRow(const PlanFlags& flags, const RankPart& part) {
-  return part.row_bytes + (flags.evicts ? kScoredKeyBytes - sizeof(std::uint64_t) : 0);
+std::uint64_t MemoryOfRow(const PlanFlags& flags, const Shape& shape) {
+  return sizing::RecordOf(shape.row_dtype, shape.optimizer, flags.dim).bytes +
+         (KeepsOneFloatARow(shape.optimizer) ? sizeof(float) : 0) + (flags.evicts ? kScoredKeyBytes : 0) +
+         (shape.keeps_keys ? sizeof(Key) : 0);
 }
 
 std::uint64_t NotAhead(std::uint64_t n) { return n; }
@@ -60,7 +63,8 @@ TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart
   memory.cells = sizing::CellsFor(rows, flags.max_load);
   memory.cells_bytes = sizing::BytesOfCells(memory.cells);
   memory.rows_bytes = BytesOfRows(flags, shape, rows, NotAhead);
-  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, part));
+  if (shape.keeps)
+    memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, shape));
   return memory;
 }
 
@@ -72,7 +76,8 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
   memory.cells_bytes = sizing::BytesOfCells(memory.cells);
   memory.rows_bytes = BytesOfRows(flags, shape, rows, shape.gpu ? sizing::AheadOnGpu : sizing::AheadOnCpu);
   memory.old_cells_bytes = sizing::BytesOfCells(memory.cells / 2);
-  if (shape.keeps) memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, part));
+  if (shape.keeps)
+    memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, shape));
   return memory;
 }
 
@@ -80,7 +85,7 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
 std::uint64_t SnapshotBytes(const sizing::MemoryPlan& memory_plan, const Shape& shape, const RankPart& part,
                             const TableMemory& memory) {
   if (!shape.keeps) return 0;
-  const std::uint64_t a_copy = part.row_bytes + sizeof(std::uint32_t);
+  const std::uint64_t a_copy = part.copy_bytes + sizeof(std::uint32_t);
   const std::uint64_t copies = std::min(memory_plan.limits.copy_on_write * kMiB / a_copy, part.most);
   const std::uint64_t listed = std::min(kCellsAtOnce, memory.cells + 1);
   return part.most * sizeof(std::uint32_t) + copies * a_copy + listed * (sizeof(Key) + sizeof(RowIndex)) +
@@ -178,7 +183,7 @@ Disk DiskOf(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   disk.training_seconds = disk.checkpoint_seconds;
   const auto every = static_cast<double>(flags.checkpoint_every);
   if (!shape.gpu) {
-    const auto rows = static_cast<double>(part.most * part.row_bytes);
+    const auto rows = static_cast<double>(part.most * part.copy_bytes);
     const double a_second = std::max(static_cast<double>(kGentleBytes) * 1e3, 2 * rows / every);
     disk.training_seconds = std::max(disk.checkpoint_seconds, rows / a_second);
   }

@@ -17,6 +17,8 @@ inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 // The words of the flags, checked and converted.
 struct Shape {
   OptimizerKind optimizer = OptimizerKind::kSgd;
+  DataType row_dtype = DataType::kFloat32;
+  bool keeps_keys = false;          // whether rows' keys lie beside the rows (sizing::KeepsKeys)
   std::uint64_t value_bytes = 4;    // bytes of an element between trainers and ranks
   std::uint64_t partial_bytes = 4;  // bytes of an element of a partial sum between ranks
   bool gpu = true;
@@ -31,7 +33,8 @@ struct RankPart {
   std::uint64_t share = 0;  // rows of the rank that owns the most buckets
   // The share and six standard deviations: no rank has more rows, except once in a billion times.
   std::uint64_t most = 0;
-  std::uint64_t row_bytes = 0;  // values and optimizer state
+  std::uint64_t row_bytes = 0;   // values, optimizer state and score, as files have them
+  std::uint64_t copy_bytes = 0;  // the same, as snapshots copy a row: all in floats
 };
 
 // The memory that the table takes on a rank's device.

@@ -1,4 +1,5 @@
-// This header defines how numbers travel: binary32 unchanged, or binary16 and bfloat16 in half the bytes.
+// This header defines how numbers travel, and how tables keep values: binary32 unchanged, or binary16 and
+// bfloat16 in half the bytes.
 //
 // Rounding is to nearest, ties to even. A number that is too large becomes infinity, NaN stays NaN, and every
 // 16-bit number has exactly one binary32. (IEEE 754-2019; bfloat16 is the upper half of a binary32.)
@@ -11,6 +12,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -18,8 +20,18 @@ namespace slotwise {
 
 enum class DataType : std::uint8_t { kFloat32, kFloat16, kBFloat16 };
 
-// Returns "float32", "float16" or "bfloat16".
-std::string_view ToString(DataType type);
+// Returns "float32", "float16" or "bfloat16", and "unknown" for a number that is no type.
+constexpr std::string_view ToString(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return "float32";
+    case DataType::kFloat16:
+      return "float16";
+    case DataType::kBFloat16:
+      return "bfloat16";
+  }
+  return "unknown";
+}
 
 constexpr std::size_t BytesOf(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
 
@@ -106,6 +118,18 @@ constexpr float FromFloat16(std::uint16_t bits) {
 
 constexpr float FromBFloat16(std::uint16_t bits) {
   return internal::FloatOfBFloat16<float, std::uint32_t>(bits);
+}
+
+// Returns the largest finite number of the type.
+constexpr float LargestOf(DataType type) {
+  if (type == DataType::kFloat16) return FromFloat16(0x7BFF);
+  return type == DataType::kBFloat16 ? FromBFloat16(0x7F7F) : std::numeric_limits<float>::max();
+}
+
+// Returns `value` rounded to the type, to nearest, as a binary32.
+constexpr float RoundedTo(DataType type, float value) {
+  if (type == DataType::kFloat16) return FromFloat16(ToFloat16(value));
+  return type == DataType::kBFloat16 ? FromBFloat16(ToBFloat16(value)) : value;
 }
 
 }  // namespace slotwise

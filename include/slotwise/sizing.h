@@ -34,6 +34,34 @@ inline constexpr std::uint64_t kKeysAPartialSum = 11;
 
 constexpr std::uint64_t DivideUp(std::uint64_t value, std::uint64_t by) { return (value + by - 1) / by; }
 
+// Says what a row's record takes in memory, in bytes: its values, and behind them the optimizer's vectors.
+struct RecordBytes {
+  std::uint32_t bytes = 0;
+  std::uint32_t state_at = 0;      // where the vectors begin
+  std::uint32_t state_floats = 0;  // of all vectors
+};
+// An optimizer's vectors behind values of 16 bits begin at a multiple of 16 bytes, so that a GPU loads four
+// floats at once.
+constexpr RecordBytes RecordOf(DataType type, OptimizerKind optimizer, std::uint32_t dim) {
+  constexpr auto kStateAlign = 16U;
+  RecordBytes record;
+  record.state_at = dim * static_cast<std::uint32_t>(BytesOf(type));
+  if (!KeepsOneFloatARow(optimizer)) record.state_floats = StateFloats(optimizer, dim);
+  if (record.state_floats > 0 && type != DataType::kFloat32)
+    record.state_at = (record.state_at + kStateAlign - 1) / kStateAlign * kStateAlign;
+  record.bytes = record.state_at + record.state_floats * static_cast<std::uint32_t>(sizeof(float));
+  return record;
+}
+constexpr RecordBytes RecordOf(const TableOptions& options) {
+  return RecordOf(options.row_dtype, options.optimizer.kind, options.dim);
+}
+
+// Returns whether rows' keys lie beside the rows, for rounding by chance: of rows with scores they do anyway.
+constexpr bool KeepsKeys(const TableOptions& options) {
+  return options.row_dtype != DataType::kFloat32 && options.rounding == Rounding::kStochastic &&
+         !options.has_scores();
+}
+
 // Returns how many cells `rows` keys need, so that searches stay short, and end; at least a cache line of
 // cells. REQUIRES: rows <= kMaxRowsPerShard, and Validate(TableOptions) takes max_load.
 constexpr std::uint64_t CellsFor(std::uint64_t rows, float max_load) {

@@ -22,6 +22,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "slotwise/data_type.h"
 #include "slotwise/status.h"
 #include "slotwise/types.h"
 
@@ -189,6 +190,12 @@ struct AdmissionOptions {
   friend bool operator==(const AdmissionOptions& one, const AdmissionOptions& other);
 };
 
+// Says how a step rounds new weights to a row's type. Imports and initial values are rounded to nearest.
+enum class Rounding : std::uint8_t {
+  kStochastic,  // up or down, by chance: the nearer neighbour is the likelier one, and the mean is the weight
+  kNearest,     // ties to even
+};
+
 struct TableOptions {
   static constexpr std::uint32_t kMaxDim = 4096;
   static constexpr std::uint32_t kMaxSlots = 4096;
@@ -216,6 +223,8 @@ struct TableOptions {
   std::uint64_t ttl_steps = 0;
   std::uint64_t ttl_seconds = 0;
   AdmissionOptions admission;
+  DataType row_dtype = DataType::kFloat32;  // of a row's values; its optimizer's state is float32
+  Rounding rounding = Rounding::kStochastic;
 
   constexpr bool evicts() const { return eviction.score != ScoreKind::kNone; }
   constexpr bool expires() const { return ttl_steps > 0 || ttl_seconds > 0; }
@@ -343,6 +352,17 @@ constexpr std::string_view ToString(AbsentRows kind) {
   return kUnknown;
 }
 
+// Returns "stochastic" or "nearest".
+constexpr std::string_view ToString(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::kStochastic:
+      return "stochastic";
+    case Rounding::kNearest:
+      return "nearest";
+  }
+  return kUnknown;
+}
+
 // Returns all kinds of one of these enumerations, in their order. The numbers of kinds go from 0 up to the
 // first without a name.
 template <class T>
@@ -415,6 +435,16 @@ constexpr void ForEachOption(T& o, const Visit& visit) {
                               {.most = TableOptions::kMaxTtlSeconds},
                               "a row goes that no push has touched for so many seconds (0: never)"},
         o.ttl_seconds);
+  visit(Option<DataType>{"row_dtype",
+                         DataType::kFloat32,
+                         {},
+                         "float32 (default), float16 or bfloat16: the type of a row's values"},
+        o.row_dtype);
+  visit(Option<Rounding>{"rounding",
+                         Rounding::kStochastic,
+                         {},
+                         "stochastic (default) or nearest: how a step rounds weights to 16 bits"},
+        o.rounding);
 }
 
 // Does the same for the options of a table that evicts, ...

@@ -65,18 +65,6 @@ void WidenEach(const std::byte* bytes, std::span<float> values, Convert convert)
 
 }  // namespace
 
-std::string_view ToString(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return "float32";
-    case DataType::kFloat16:
-      return "float16";
-    case DataType::kBFloat16:
-      return "bfloat16";
-  }
-  return "unknown";
-}
-
 void Narrow(std::span<const float> values, DataType type, std::byte* bytes) {
   switch (type) {
     case DataType::kFloat32:

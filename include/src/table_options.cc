@@ -98,6 +98,9 @@ Status NoKind(std::string_view field, Kind kind) {
   return Refuse(field, std::to_string(static_cast<int>(kind)), rule);
 }
 
+// No initial value of a normal initializer is more than 5.2947 deviations away from the mean.
+constexpr float kFarthest = 5.295F;
+
 // The texts of options, by their paths in messages, the kinds before their constants.
 using OptionTexts = std::vector<std::pair<std::string, std::string>>;
 
@@ -205,6 +208,37 @@ Status ValidateAdmission(const TableOptions& options) {
                     " characters in a table whose admission counts, because the counts have a name too");
 }
 
+// Returns a refusal of a table of 16-bit rows whose initial values may be too large for these.
+Status ValidateRowType(const TableOptions& options) {
+  const DataType type = options.row_dtype;
+  if (ToString(type) == kUnknown) return NoKind<DataType>("row_dtype", type);
+  if (ToString(options.rounding) == kUnknown) return NoKind<Rounding>("rounding", options.rounding);
+  if (type == DataType::kFloat32) {
+    if (options.rounding == Rounding::kStochastic) return {};
+    return Refuse("rounding", std::string(ToString(options.rounding)),
+                  "must be left out in a table whose row_dtype is float32, because it rounds nothing");
+  }
+  const InitializerOptions& o = options.initializer;
+  const auto refuse = [type](std::string_view field, float value) {
+    return Refuse(field, Text(value),
+                  "initial values must be at most " + Text(LargestOf(type)) + ", because row_dtype is " +
+                      std::string(ToString(type)));
+  };
+  const auto fits = [type](float value) { return std::isfinite(RoundedTo(type, value)); };
+  switch (o.kind) {
+    case InitializerKind::kUniform:
+      if (!fits(o.low)) return refuse("initializer.low", o.low);
+      return fits(o.high) ? Status() : refuse("initializer.high", o.high);
+    case InitializerKind::kNormal:
+      if (!fits(o.mean)) return refuse("initializer.mean", o.mean);
+      return fits(std::fabs(o.mean) + kFarthest * o.deviation) ? Status()
+                                                               : refuse("initializer.deviation", o.deviation);
+    case InitializerKind::kConstant:
+      return fits(o.mean) ? Status() : refuse("initializer.value", o.mean);
+  }
+  return {};
+}
+
 // A row's initial values are rows like others, so all of them must be finite.
 Status ValidateInitializer(const InitializerOptions& o) {
   if (ToString(o.kind) == kUnknown) return NoKind<InitializerKind>("initializer.kind", o.kind);
@@ -221,7 +255,6 @@ Status ValidateInitializer(const InitializerOptions& o) {
                     "its distance from initializer.low must be finite, and that is " + Text(o.low));
     }
   }
-  constexpr float kFarthest = 5.295F;  // no initial value is more than 5.2947 deviations away from the mean
   if (o.kind == InitializerKind::kNormal && !std::isfinite(std::fabs(o.mean) + kFarthest * o.deviation)) {
     return Refuse("initializer.deviation", Text(o.deviation),
                   "initial values, up to " + Text(kFarthest) +
@@ -301,6 +334,7 @@ std::vector<Status> ErrorsIn(const TableOptions& options) {
   }
   add(ValidateOptimizer(options.optimizer));
   add(ValidateInitializer(options.initializer));
+  add(ValidateRowType(options));
   if (options.evicts()) add(ValidateEviction(options));
   if (options.admits()) add(ValidateAdmission(options));
   if (options.initial_rows > options.max_rows) {

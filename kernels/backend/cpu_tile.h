@@ -64,6 +64,10 @@ struct VectorChunk {
   void Store(float* row, std::uint32_t vector, Vector value) const {
     std::memcpy(row + Element(vector), &value, sizeof(value));
   }
+  template <class T>
+  Vector LoadRow(const T* row, std::uint32_t vector) const {
+    return Load(row, vector);
+  }
   // Half is body::Float16 or body::BFloat16.
   template <class Half>
   Vector Load(const Half* row, std::uint32_t vector) const {
@@ -103,21 +107,66 @@ struct VectorChunk {
   // The processor itself has the record's loads under way with those of the gradients.
   template <std::uint32_t kArrays>
   struct Record {};
-  template <std::uint32_t kArrays>
-  Record<kArrays> LoadRecord(const float* /*record*/) const {
+  template <std::uint32_t kArrays, class T>
+  Record<kArrays> LoadRecord(const T* /*record*/, const float* /*state*/) const {
     return {};
   }
-  template <class Optimizer>
-  void ApplyOptimizer(const Optimizer& optimizer, float* record,
-                      const Record<1 + Optimizer::kStates>& /*before*/,
-                      const Vector (&gradients)[kVectors]) const {
+  template <class Optimizer, class Rounding>
+  void ApplyOptimizer(const Optimizer& optimizer, float* record, float* state,
+                      const Record<1 + Optimizer::kStates>& /*before*/, const Vector (&gradients)[kVectors],
+                      const Rounding& /*exact*/) const {
     // Captures by value: for all the compiler knows, a row's new elements might overwrite what a reference
     // reaches.
-    ForEachElement(gradients,
-                   [=, dim = dim](std::size_t element, float g) { optimizer(record + element, dim, g); });
+    ForEachElement(gradients, [=, dim = dim](std::size_t element, float g) {
+      optimizer(record + element, state + element, dim, g, [](float weight) { return weight; });
+    });
+  }
+  template <class Optimizer, class Half, class Rounding>
+  void ApplyOptimizer(const Optimizer& optimizer, Half* record, float* state,
+                      const Record<1 + Optimizer::kStates>& /*before*/, const Vector (&gradients)[kVectors],
+                      const Rounding& rounding) const {
+    alignas(Vector) float weights[kFloats];
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      const Vector wide = Load(record, v);
+      std::memcpy(weights + v * kVectorFloats, &wide, sizeof(wide));
+    }
+    const auto apply = [&, state = state + first, dim = dim](const auto& round) {
+      const float* const g = reinterpret_cast<const float*>(gradients);
+      for (std::size_t k = 0; k < kFloats; ++k) {
+        optimizer(weights + k, state + k, dim, g[k], [&](float weight) { return round(weight, k); });
+      }
+    };
+    if (rounding.by_chance) {
+      const std::array<std::uint32_t, kFloats> random = Bits(rounding);
+      apply([&](float weight, std::size_t k) { return Rounding::ByChance(random[k], weight); });
+    } else {
+      apply([](float weight, std::size_t /*k*/) { return Rounding::ToNearest(weight); });
+    }
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      Vector wide;
+      std::memcpy(&wide, weights + v * kVectorFloats, sizeof(wide));
+      Store(record, v, wide);
+    }
   }
 
  private:
+  // Returns the random bits of the chunk's elements.
+  template <class Rounding>
+  std::array<std::uint32_t, kFloats> Bits(const Rounding& rounding) const {
+    std::array<std::uint32_t, kFloats> bits;
+    for (std::uint32_t k = 0; k < kFloats; k += 4) {
+      const bool is_drawn = kFloats == 64 && k >= 32;  // with the bits of 32 elements before
+      if (is_drawn) continue;
+      const auto draw = rounding.Draw(first + k);
+      for (std::uint32_t at = k; at < kFloats; at += 32) {
+        const auto of_four = Rounding::BitsOf(draw, first + at);
+        for (std::uint32_t i = 0; i < 4; ++i) bits[at + i] = of_four.Of(i);
+        if (kFloats != 64) break;
+      }
+    }
+    return bits;
+  }
+
   std::size_t Element(std::uint32_t vector) const { return first + std::size_t{vector} * kVectorFloats; }
 };
 

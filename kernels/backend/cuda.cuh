@@ -165,9 +165,12 @@ struct CudaBackend {
       constexpr std::uint32_t kRun = Tile::kLanes < 8 ? Tile::kLanes : 8;
       const std::uint64_t threads = (std::uint64_t{n} + kRun - 1) / kRun * Tile::kLanes;
       const bool many = threads >= kThreadsOfDevice;
-      ForEachRunKernel<Tile>
-          <<<Blocks(many ? threads : std::uint64_t{n} * Tile::kLanes), kThreads, 0, queue.stream()>>>(
-              n, many ? kRun : 1, f);
+      const std::uint32_t blocks = Blocks(many ? threads : std::uint64_t{n} * Tile::kLanes);
+      if constexpr (requires { requires F::kLeastBlocks > 0; }) {
+        ForEachRunBoundedKernel<Tile><<<blocks, kThreads, 0, queue.stream()>>>(n, many ? kRun : 1, f);
+      } else {
+        ForEachRunKernel<Tile><<<blocks, kThreads, 0, queue.stream()>>>(n, many ? kRun : 1, f);
+      }
     });
     SLOTWISE_CUDA_TRY(cudaGetLastError());
   }

@@ -82,7 +82,8 @@ __global__ void AskKernel(F f, Answer* on_host) {
 }
 
 // Writes the count to the host likewise, and sets the counter back to 0.
-__global__ void TakeCountKernel(std::uint32_t* counter, std::uint32_t* on_host) {
+template <class Count>
+__global__ void TakeCountKernel(Count* counter, Count* on_host) {
   *on_host = *counter;
   *counter = 0;
 }
@@ -166,6 +167,17 @@ __global__ void ForEachTileKernel(std::uint32_t n, F f) {
 // A tile goes through `run` indices.
 template <class Tile, class F>
 __global__ void ForEachRunKernel(std::uint32_t n, std::uint32_t run, F f) {
+  const std::uint64_t tile = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
+  const std::uint64_t first = tile * run;
+  if (first >= n) return;
+  const std::uint64_t last = first + run;
+  f(Tile{}, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(last < n ? last : n));
+}
+
+// Does the same, with so few registers a thread that a processor has room for F::kLeastBlocks blocks.
+template <class Tile, class F>
+__global__ void __launch_bounds__(kThreads, F::kLeastBlocks)
+    ForEachRunBoundedKernel(std::uint32_t n, std::uint32_t run, F f) {
   const std::uint64_t tile = (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / Tile::kLanes;
   const std::uint64_t first = tile * run;
   if (first >= n) return;

@@ -161,8 +161,8 @@ struct Ftrl {
   }
 };
 
-// Lets an optimizer update an element, unless its weight or a state would become infinite or NaN: then the
-// element keeps its weight and its states.
+// Lets an optimizer update an element, unless its weight or a state would become infinite or NaN, or its
+// weight would once it is rounded: then the element keeps its weight and its states.
 //
 // The CPU's loop over elements has to vectorise, so there is no loop over the states.
 template <class Optimizer>
@@ -170,19 +170,27 @@ struct FiniteSteps {
   static constexpr std::uint32_t kStates = Optimizer::kStates;
   Optimizer optimizer;
 
-  SLOTWISE_HD void operator()(float* w, std::uint32_t dim, float g) const {
-    Step(w, dim, g, std::make_index_sequence<1 + kStates>());
+  // The first state lies at `state`, the next one `dim` floats behind that. round(weight) returns the weight
+  // that is stored (rounding.h).
+  template <class Round>
+  SLOTWISE_HD void operator()(float* w, float* state, std::size_t dim, float g, Round round) const {
+    Step(w, state, dim, g, round, std::make_index_sequence<kStates>());
   }
 
  private:
-  // Each A is one of the element's floats: the weight, and each state.
-  template <std::size_t... A>
-  SLOTWISE_HD void Step(float* w, std::size_t dim, float g, std::index_sequence<A...> /*floats*/) const {
-    const float before[] = {w[A * dim]...};
-    float after[] = {before[A]...};
+  // Each S is one of the element's states.
+  template <class Round, std::size_t... S>
+  SLOTWISE_HD void Step(float* w, float* state, std::size_t dim, float g, Round round,
+                        std::index_sequence<S...> /*states*/) const {
+    const float before[] = {*w, state[S * dim]...};
+    float after[] = {before[0], before[1 + S]...};
     optimizer(after, 1, g);
-    const std::uint32_t finite = (static_cast<std::uint32_t>(IsFinite(after[A])) & ...);
-    ((w[A * dim] = Choose(finite != 0, after[A], before[A])), ...);
+    const float stored = round(after[0]);
+    const std::uint32_t finite =
+        static_cast<std::uint32_t>(IsFinite(after[0])) & (static_cast<std::uint32_t>(IsFinite(stored)) & ... &
+                                                          static_cast<std::uint32_t>(IsFinite(after[1 + S])));
+    *w = Choose(finite != 0, stored, before[0]);
+    ((state[S * dim] = Choose(finite != 0, after[1 + S], before[1 + S])), ...);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/body/initial_value.h"
 #include "kernels/body/portable.h"
@@ -24,11 +25,14 @@ struct AddsInitialValues {
   InitializerOptions first;
   const Key* keys;
 
-  // Returns a vector of key i's initial values.
-  template <class Chunk>
+  // Returns a vector of key i's initial values, as a row of Elements has them.
+  template <class Element, class Chunk>
   SLOTWISE_HD typename Chunk::Vector Values(Chunk chunk, std::uint32_t i, std::uint32_t vector) const {
-    return chunk.Make(
-        vector, [this, key = keys[i]](std::uint32_t element) { return InitialValue(first, key, element); });
+    return chunk.Make(vector, [this, key = keys[i]](std::uint32_t element) {
+      Element stored;
+      StoreVector(&stored, InitialValue(first, key, element));
+      return LoadVector<float>(&stored);
+    });
   }
 };
 
@@ -45,6 +49,9 @@ struct PoolBags {
   const std::uint32_t* places;
   T* out;  // [bags][dim]
   Absent absent = {};
+
+  // On a GPU, a compiler that widens numbers of 16 bits as soon as they are there needs more registers.
+  static constexpr std::uint32_t kLeastBlocks = std::is_same_v<Element, float> ? 0 : 2;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
@@ -73,7 +80,9 @@ struct PoolBags {
       if constexpr (Tile::kRowsInFlight == 1) {
         for (std::uint32_t bag = first; bag < last; ++bag) this->PoolBag(chunk, bag, weigh);
       } else {
-        this->template PoolRun<Tile::kRowsInFlight>(chunk, first, last, weigh);
+        // As many bytes are under way, whatever the type of the values.
+        constexpr std::uint32_t kMore = sizeof(float) / sizeof(Element);
+        this->template PoolRun<Tile::kRowsInFlight * kMore>(chunk, first, last, weigh);
       }
     });
   }
@@ -84,12 +93,13 @@ struct PoolBags {
     for (std::uint32_t i = offsets[bag], end = offsets[bag + 1]; i < end; ++i) {
       if (row_of[i] == kNoRow) {
         if constexpr (Absent::kAdds) {
-          for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(absent.Values(chunk, i, v), i);
+          for (std::uint32_t v = 0; v < Chunk::kVectors; ++v)
+            sum[v] += weigh(absent.template Values<Element>(chunk, i, v), i);
         }
         continue;
       }
       const Element* row = rows.Record(row_of[i]);
-      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(chunk.Load(row, v), i);
+      for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(chunk.LoadRow(row, v), i);
     }
     Store(chunk, bag, sum);
   }
@@ -106,7 +116,7 @@ struct PoolBags {
     std::uint32_t bag_end = offsets[first + 1];
     typename Chunk::Vector sum[Chunk::kVectors] = {};
     for (std::uint32_t i = begin; i < end; i += kRows) {
-      typename Chunk::Vector loaded[kRows][Chunk::kVectors];
+      typename Chunk::template Stored<Element> loaded[kRows][Chunk::kVectors];
       bool there[kRows];
       SLOTWISE_UNROLL
       for (std::uint32_t r = 0; r < kRows; ++r) {
@@ -115,14 +125,15 @@ struct PoolBags {
           if (!there[r] && i + r < end) {
             there[r] = true;
             SLOTWISE_UNROLL
-            for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = absent.Values(chunk, i + r, v);
+            for (std::uint32_t v = 0; v < Chunk::kVectors; ++v)
+              AsStored(absent.template Values<Element>(chunk, i + r, v), loaded[r][v]);
             continue;
           }
         }
         if (!there[r]) continue;
         const Element* row = rows.Record(next[r]);
         SLOTWISE_UNROLL
-        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = chunk.Load(row, v);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) loaded[r][v] = chunk.LoadStored(row, v);
       }
       RowsFrom<kRows>(i + kRows, end, next);
       SLOTWISE_UNROLL
@@ -132,7 +143,7 @@ struct PoolBags {
         }
         if (!there[r]) continue;
         SLOTWISE_UNROLL
-        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(loaded[r][v], i + r);
+        for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) sum[v] += weigh(Widened(loaded[r][v]), i + r);
       }
     }
     for (; bag < last; ++bag) Finish(chunk, bag, sum);

@@ -8,6 +8,7 @@
 #ifndef SLOTWISE_KERNELS_BODY_PORTABLE_H_
 #define SLOTWISE_KERNELS_BODY_PORTABLE_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -67,7 +68,7 @@ SLOTWISE_HD inline void Pack(const float* floats, Float4& vector) {
 }
 
 // Numbers of 16 bits. They only lie in memory: a load makes floats of them, and a store rounds floats to
-// them.
+// them. WideFinite() and OfExact() do the same for numbers that are finite, and that have 16 bits already.
 struct Float16 {
   std::uint16_t bits;
   SLOTWISE_HD static Float16 Of(float value) {
@@ -83,20 +84,89 @@ struct Float16 {
 #endif
   }
   SLOTWISE_HD constexpr float Wide() const { return FromFloat16(bits); }
+  SLOTWISE_HD float WideFinite() const {
+#ifdef __CUDA_ARCH__
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
+    return wide;
+#else
+    return Wide();
+#endif
+  }
+  SLOTWISE_HD static Float16 OfExact(float value) {
+#ifdef __CUDA_ARCH__
+    std::uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return {bits};
+#else
+    return {ToFloat16(value)};
+#endif
+  }
 };
 struct BFloat16 {
   std::uint16_t bits;
   SLOTWISE_HD static constexpr BFloat16 Of(float value) { return {ToBFloat16(value)}; }
   SLOTWISE_HD constexpr float Wide() const { return FromBFloat16(bits); }
+  SLOTWISE_HD constexpr float WideFinite() const { return FromBFloat16(bits); }
+  SLOTWISE_HD static BFloat16 OfExact(float value) {
+    return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16)};
+  }
 };
 
 // As many 16-bit numbers as a vector has floats: a lane loads or stores them at once.
 template <class Vector, class Half>
-struct alignas(kFloatsOf<Vector> * sizeof(Half)) HalvesOf {
-  Half halves[kFloatsOf<Vector>];
+struct HalvesOf {
+  Half half;
+  SLOTWISE_HD Half At(std::uint32_t /*k*/) const { return half; }
+  SLOTWISE_HD void Set(std::uint32_t /*k*/, Half value) { half = value; }
+};
+template <class Half>
+struct alignas(8) HalvesOf<Float4, Half> {
+  std::uint32_t words[2];  // a GPU has no registers of 16 bits
+  SLOTWISE_HD Half At(std::uint32_t k) const {
+    return {static_cast<std::uint16_t>(words[k / 2] >> k % 2 * 16)};
+  }
+  // REQUIRES: k counts up from 0.
+  SLOTWISE_HD void Set(std::uint32_t k, Half value) {
+    words[k / 2] = k % 2 == 0 ? value.bits : words[k / 2] | std::uint32_t{value.bits} << 16;
+  }
 };
 
-// LoadVector and StoreVector take the address of a vector's first number.
+// A vector of a row as it lies in memory: there, numbers of 16 bits take half of the registers. Widened and
+// AsStored make a vector of it, and the reverse; numbers of 16 bits are finite, and exact.
+template <class Vector, class T>
+struct StoredVector {
+  using Type = HalvesOf<Vector, T>;
+};
+template <class Vector>
+struct StoredVector<Vector, float> {
+  using Type = Vector;
+};
+SLOTWISE_HD inline float Widened(float vector) { return vector; }
+SLOTWISE_HD inline Float4 Widened(Float4 vector) { return vector; }
+template <class Vector, class Half>
+SLOTWISE_HD Vector Widened(const HalvesOf<Vector, Half>& narrow) {
+  float floats[kFloatsOf<Vector>];
+  SLOTWISE_UNROLL
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) floats[k] = narrow.At(k).WideFinite();
+  Vector vector;
+  Pack(floats, vector);
+  return vector;
+}
+template <class Vector>
+SLOTWISE_HD void AsStored(Vector vector, Vector& stored) {
+  stored = vector;
+}
+template <class Vector, class Half>
+SLOTWISE_HD void AsStored(Vector vector, HalvesOf<Vector, Half>& stored) {
+  float floats[kFloatsOf<Vector>];
+  Unpack(vector, floats);
+  SLOTWISE_UNROLL
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) stored.Set(k, Half::OfExact(floats[k]));
+}
+
+// LoadVector and StoreVector take the address of a vector's first number. LoadRowVector loads values of a
+// table's rows, which are finite; StoreExactVector stores floats that have 16 bits already.
 template <class Vector>
 SLOTWISE_HD Vector LoadVector(const float* from) {
   return *reinterpret_cast<const Vector*>(from);
@@ -106,10 +176,18 @@ SLOTWISE_HD Vector LoadVector(const Half* from) {
   const auto narrow = *reinterpret_cast<const HalvesOf<Vector, Half>*>(from);
   float floats[kFloatsOf<Vector>];
   SLOTWISE_UNROLL
-  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) floats[k] = narrow.halves[k].Wide();
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) floats[k] = narrow.At(k).Wide();
   Vector vector;
   Pack(floats, vector);
   return vector;
+}
+template <class Vector>
+SLOTWISE_HD Vector LoadRowVector(const float* from) {
+  return LoadVector<Vector>(from);
+}
+template <class Vector, class Half>
+SLOTWISE_HD Vector LoadRowVector(const Half* from) {
+  return Widened(*reinterpret_cast<const HalvesOf<Vector, Half>*>(from));
 }
 template <class Vector>
 SLOTWISE_HD void StoreVector(float* to, Vector vector) {
@@ -121,7 +199,18 @@ SLOTWISE_HD void StoreVector(Half* to, Vector vector) {
   Unpack(vector, floats);
   HalvesOf<Vector, Half> narrow;
   SLOTWISE_UNROLL
-  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) narrow.halves[k] = Half::Of(floats[k]);
+  for (std::uint32_t k = 0; k < kFloatsOf<Vector>; ++k) narrow.Set(k, Half::Of(floats[k]));
+  *reinterpret_cast<HalvesOf<Vector, Half>*>(to) = narrow;
+}
+
+template <class Vector>
+SLOTWISE_HD void StoreExactVector(float* to, Vector vector) {
+  StoreVector(to, vector);
+}
+template <class Vector, class Half>
+SLOTWISE_HD void StoreExactVector(Half* to, Vector vector) {
+  HalvesOf<Vector, Half> narrow;
+  AsStored(vector, narrow);
   *reinterpret_cast<HalvesOf<Vector, Half>*>(to) = narrow;
 }
 
@@ -193,6 +282,18 @@ struct TileChunk {
   SLOTWISE_HD void Store(T* row, std::uint32_t vector, Vector value) const {
     if (Has(vector)) StoreVector(row + Element(vector), value);
   }
+  // Returns a vector of a table's row as it lies in memory.
+  template <class T>
+  using Stored = typename StoredVector<Vector, T>::Type;
+  template <class T>
+  SLOTWISE_HD Stored<T> LoadStored(const T* row, std::uint32_t vector) const {
+    return Has(vector) ? *reinterpret_cast<const Stored<T>*>(row + Element(vector)) : Stored<T>{};
+  }
+  // Does the same as Load for a row of a table.
+  template <class T>
+  SLOTWISE_HD Vector LoadRow(const T* row, std::uint32_t vector) const {
+    return Has(vector) ? LoadRowVector<Vector>(row + Element(vector)) : Vector{};
+  }
 
   // Returns a vector of the chunk whose elements are value(element).
   template <class ValueOf>
@@ -252,44 +353,85 @@ struct TileChunk {
     return sum;
   }
 
-  // This lane's elements of a record that has `kArrays` arrays of the row's length.
+  // This lane's elements of a record that has `kArrays` arrays of the row's length: its values and state.
   template <std::uint32_t kArrays>
   struct Record {
     Vector arrays[kArrays][kVectors];
   };
-  template <std::uint32_t kArrays>
-  SLOTWISE_HD Record<kArrays> LoadRecord(const float* record) const {
+  template <std::uint32_t kArrays, class T>
+  SLOTWISE_HD Record<kArrays> LoadRecord(const T* record, const float* state) const {
     Record<kArrays> loaded;
-    for (std::size_t a = 0; a < kArrays; ++a) {
-      for (std::uint32_t v = 0; v < kVectors; ++v) loaded.arrays[a][v] = Load(record + a * dim, v);
+    for (std::uint32_t v = 0; v < kVectors; ++v) loaded.arrays[0][v] = LoadRow(record, v);
+    for (std::size_t a = 1; a < kArrays; ++a) {
+      for (std::uint32_t v = 0; v < kVectors; ++v) loaded.arrays[a][v] = Load(state + (a - 1) * dim, v);
     }
     return loaded;
   }
 
   // Lets the optimizer (body/optimizer.h) update this lane's elements of a record by their gradients.
   // `before` is what LoadRecord returned: a caller loads the record before the gradients, so that all are
-  // under way together.
-  template <class Optimizer>
-  SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, float* record,
+  // under way together. `rounding` is a body::RowRounding<T>.
+  template <class Optimizer, class T, class Rounding>
+  SLOTWISE_HD void ApplyOptimizer(const Optimizer& optimizer, T* record, float* state,
                                   const Record<1 + Optimizer::kStates>& before,
-                                  const Vector (&gradients)[kVectors]) const {
-    constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      if (!Has(v)) continue;
-      float g[kVectorFloats];
-      float elements[kArrays * kVectorFloats];  // a record of one vector
-      Unpack(gradients[v], g);
-      for (std::size_t a = 0; a < kArrays; ++a) Unpack(before.arrays[a][v], elements + a * kVectorFloats);
-      for (std::uint32_t k = 0; k < kVectorFloats; ++k) optimizer(elements + k, kVectorFloats, g[k]);
-      for (std::size_t a = 0; a < kArrays; ++a) {
-        Vector after;
-        Pack(elements + a * kVectorFloats, after);
-        Store(record + a * dim, v, after);
+                                  const Vector (&gradients)[kVectors], const Rounding& rounding) const {
+    if constexpr (!Rounding::kRounds) {
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
+        if (Has(v))
+          ApplyToVector(optimizer, record, state, before, gradients[v], v,
+                        [](float weight, std::uint32_t) { return weight; });
+      }
+    } else if (!rounding.by_chance) {
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
+        if (Has(v))
+          ApplyToVector(optimizer, record, state, before, gradients[v], v,
+                        [](float weight, std::uint32_t) { return Rounding::ToNearest(weight); });
+      }
+    } else {
+      // Vectors whose elements have their bits in one draw.
+      constexpr std::uint32_t kApart = Tile::kLanes * kVectorFloats;
+      constexpr std::uint32_t kOfADraw = kApart == 32 ? 2 : kApart == 1 ? 4 : 1;
+      auto draw = rounding.Draw(first);
+      SLOTWISE_UNROLL
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
+        if (v > 0 && v % kOfADraw == 0) draw = rounding.Draw(Element(v));
+        const auto bits = Rounding::BitsOf(draw, Element(v));
+        const std::uint32_t in_four = kVectorFloats == 4 ? 0 : Element(v) % 4;
+        if (Has(v))
+          ApplyToVector(optimizer, record, state, before, gradients[v], v,
+                        [&bits, in_four](float weight, std::uint32_t k) {
+                          return Rounding::ByChance(bits.Of(in_four + k), weight);
+                        });
       }
     }
   }
 
  private:
+  // REQUIRES: Has(v).
+  template <class Optimizer, class T, class Round>
+  SLOTWISE_HD void ApplyToVector(const Optimizer& optimizer, T* record, float* state,
+                                 const Record<1 + Optimizer::kStates>& before, Vector gradient,
+                                 std::uint32_t v, const Round& round) const {
+    constexpr std::uint32_t kArrays = 1 + Optimizer::kStates;
+    float g[kVectorFloats];
+    float elements[kArrays * kVectorFloats];  // a record of one vector
+    Unpack(gradient, g);
+    for (std::size_t a = 0; a < kArrays; ++a) Unpack(before.arrays[a][v], elements + a * kVectorFloats);
+    for (std::uint32_t k = 0; k < kVectorFloats; ++k) {
+      optimizer(elements + k, elements + kVectorFloats + k, kVectorFloats, g[k],
+                [&round, k](float weight) { return round(weight, k); });
+    }
+    Vector after;
+    Pack(elements, after);
+    StoreExactVector(record + Element(v), after);
+    for (std::size_t a = 1; a < kArrays; ++a) {
+      Pack(elements + a * kVectorFloats, after);
+      StoreVector(state + (a - 1) * dim + Element(v), after);
+    }
+  }
+
   SLOTWISE_HD constexpr bool Has(std::uint32_t vector) const { return kWhole || Element(vector) < dim; }
   SLOTWISE_HD constexpr std::uint32_t Element(std::uint32_t vector) const {
     return first + vector * Tile::kLanes * kVectorFloats;

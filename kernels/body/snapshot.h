@@ -32,17 +32,30 @@ SLOTWISE_HD constexpr bool IsUnsaved(std::uint32_t state) { return state >= kUns
 // Copy all floats of a row, which one tile works on, out of the table, or into it.
 template <class Tile>
 SLOTWISE_HD void CopyFloatsOut(Tile tile, const RowsRef& rows, RowIndex row, float* to) {
-  const float* const record = rows.Record(row);
-  for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) to[j] = record[j];
-  if (rows.shared != nullptr && tile.lane() == 0) to[rows.stride] = *rows.Shared(row);
+  const std::byte* const record = rows.Record(row);
+  WithElement(rows.type, [=, &rows](auto element) {
+    const auto* const values = reinterpret_cast<const decltype(element)*>(record);
+    for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes)
+      to[j] = LoadVector<float>(values + j);
+  });
+  const auto* const state = reinterpret_cast<const float*>(record + rows.state_at);
+  for (std::uint32_t j = rows.dim + tile.lane(); j < rows.in_record; j += Tile::kLanes)
+    to[j] = state[j - rows.dim];
+  if (rows.shared != nullptr && tile.lane() == 0) to[rows.in_record] = *rows.Shared(row);
   if (rows.scored != nullptr && tile.lane() == 0)
     memcpy(to + rows.WithoutScore(), &rows.scored[Value(row)].score, sizeof(ScoredKey::score));
 }
 template <class Tile>
 SLOTWISE_HD void CopyFloatsIn(Tile tile, const RowsRef& rows, RowIndex row, const float* from) {
-  float* const record = rows.Record(row);
-  for (std::uint32_t j = tile.lane(); j < rows.stride; j += Tile::kLanes) record[j] = from[j];
-  if (rows.shared != nullptr && tile.lane() == 0) *rows.Shared(row) = from[rows.stride];
+  std::byte* const record = rows.Record(row);
+  WithElement(rows.type, [=, &rows](auto element) {
+    auto* const values = reinterpret_cast<decltype(element)*>(record);
+    for (std::uint32_t j = tile.lane(); j < rows.dim; j += Tile::kLanes) StoreValue(values + j, from[j]);
+  });
+  auto* const state = reinterpret_cast<float*>(record + rows.state_at);
+  for (std::uint32_t j = rows.dim + tile.lane(); j < rows.in_record; j += Tile::kLanes)
+    state[j - rows.dim] = from[j];
+  if (rows.shared != nullptr && tile.lane() == 0) *rows.Shared(row) = from[rows.in_record];
   if (rows.scored != nullptr && tile.lane() == 0)
     memcpy(&rows.scored[Value(row)].score, from + rows.WithoutScore(), sizeof(ScoredKey::score));
 }
@@ -294,7 +307,7 @@ struct LoadRecords {
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t i) const {
     CopyFloatsIn(tile, rows, row_of[i], from + static_cast<std::size_t>(i) * rows.floats);
-    if (rows.scored != nullptr && tile.lane() == 0) rows.scored[Value(row_of[i])].key = Value(keys[i]);
+    if (tile.lane() == 0) rows.WriteKey(row_of[i], keys[i]);
   }
 };
 

@@ -11,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/body/optimizer.h"
 #include "kernels/body/portable.h"
+#include "kernels/body/rounding.h"
 #include "kernels/body/rows.h"
 #include "slotwise/types.h"
 
@@ -110,7 +112,8 @@ struct ScaledGradients {
 
     template <class Chunk>
     friend SLOTWISE_HD typename Chunk::Vector LoadItem(Chunk chunk, Item item, std::uint32_t vector) {
-      return chunk.Load(item.gradient, vector) * item.weight / item.divisor;
+      const auto weighted = chunk.Load(item.gradient, vector) * item.weight;
+      return item.divisor == 1.0F ? weighted : weighted / item.divisor;
     }
   };
 
@@ -167,8 +170,8 @@ struct OptimizerRule {
 
 // Computes the row's gradient: the sum of `count` items, with weight decay. A lane that holds states of the
 // row too loads item by item: with a second item in registers, a GPU's processor would have fewer warps.
-template <class Optimizer, class Chunk, class Source>
-SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const float* record,
+template <class Optimizer, class Chunk, class Source, class Element>
+SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, const Element* record,
                              float weight_decay, Vectors<Chunk>& g) {
   constexpr std::uint32_t kItems = Optimizer::kStates == 0 ? Chunk::kItemsInFlight : 1;
   if constexpr (kItems == 1) {
@@ -177,29 +180,32 @@ SLOTWISE_HD void RowGradient(Chunk chunk, std::uint32_t count, Source source, co
     SumInOrderByMany<kItems>(chunk, count, source, g);
   }
   if (weight_decay == 0.0F) return;
-  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.Load(record, v);
+  for (std::uint32_t v = 0; v < Chunk::kVectors; ++v) g[v] = g[v] + weight_decay * chunk.LoadRow(record, v);
 }
 
 // Applies the optimizer to one row, by the sum of `count` <= kSumBlock items. An element that the step would
 // make infinite or NaN stays as it was; so does a whole row if that would happen to its shared state.
-template <class Tile, class Optimizer, class Source>
-SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
-                                     RowIndex row, std::uint32_t count, Source source) {
-  ForEachChunk(tile, rows.dim, [=, record = rows.Record(row), decay = rule.weight_decay](auto chunk) {
-    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+template <class Tile, class Optimizer, class Source, class Element>
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule,
+                                     const RowsOf<Element>& rows, RowIndex row, std::uint32_t count,
+                                     Source source, const RowRounding<Element>& rounding) {
+  Element* const record = rows.Record(row);
+  ForEachChunk(tile, rows.dim, [=, state = rows.State(record), decay = rule.weight_decay](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record, state);
     Vectors<decltype(chunk)> g;
     RowGradient<Optimizer>(chunk, count, source, record, decay, g);
-    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{rule.optimizer}, record, before, g);
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{rule.optimizer}, record, state, before, g, rounding);
   });
 }
 
 // Does the same for an optimizer that shares a state among the row's elements. A row of one chunk stays in
 // registers while the lanes add up its squares; of a longer row the gradient is summed twice.
-template <class Tile, class Optimizer, class Source>
+template <class Tile, class Optimizer, class Source, class Element>
   requires Optimizer::kSharesState
-SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule, const RowsRef& rows,
-                                     RowIndex row, std::uint32_t count, Source source) {
-  float* const record = rows.Record(row);
+SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& rule,
+                                     const RowsOf<Element>& rows, RowIndex row, std::uint32_t count,
+                                     Source source, const RowRounding<Element>& rounding) {
+  Element* const record = rows.Record(row);
   float* const shared = rows.Shared(row);
   const float state = *shared;  // every lane has read it when AddSquares returns to one of them
   float squares = 0.0F;
@@ -209,28 +215,31 @@ SLOTWISE_HD void ApplyOptimizerToRow(Tile tile, const OptimizerRule<Optimizer>& 
     RowGradient<Optimizer>(chunk, count, source, record, rule.weight_decay, g);
     squares = chunk.AddSquares(g, squares);
   });
-  ForEachChunk(tile, rows.dim, [=, dim = rows.dim](auto chunk) {
-    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record);
+  ForEachChunk(tile, rows.dim, [=, dim = rows.dim, behind = rows.State(record)](auto chunk) {
+    const auto before = chunk.template LoadRecord<1 + Optimizer::kStates>(record, behind);
     Vectors<decltype(chunk)> g;
     RowGradient<Optimizer>(chunk, count, source, record, rule.weight_decay, g);
     Optimizer optimizer = rule.optimizer;
     // Every lane computes the same.
     if (!optimizer.SeeRow(state, dim, chunk.IsWholeRow() ? chunk.AddSquares(g, squares) : squares)) return;
     if (chunk.first == 0) *shared = optimizer.shared_state();
-    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, before, g);
+    chunk.ApplyOptimizer(FiniteSteps<Optimizer>{optimizer}, record, behind, before, g, rounding);
   });
 }
 
 // Sums the short segments of a run, which one tile works on, and applies the optimizer to their rows. Each
 // lane looks one segment up, so that the tile waits once for all of them.
-template <class Optimizer, class Source>
+template <class Optimizer, class Source, class Element>
 struct ApplyOptimizerToShort {
   Segments segments;
   Source source;
-  RowsRef rows;
+  RowsOf<Element> rows;
   OptimizerRule<Optimizer> rule;
+  StepRounding<Element> rounding;
 
   static constexpr std::uint32_t kRowsHeld = 1 + Optimizer::kStates;
+  // Rounding takes registers, and with a few more a GPU's processor would have half as many rows under way.
+  static constexpr std::uint32_t kLeastBlocks = std::is_same_v<Element, float> ? 0 : 2;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t first, std::uint32_t last) const {
@@ -240,14 +249,17 @@ struct ApplyOptimizerToShort {
       const std::uint32_t my_begin = has_one ? segments.begin[mine] : 0;
       const std::uint32_t my_length = has_one ? segments.Length(mine) : 0;
       const std::uint32_t my_row = has_one ? segments.rows[my_begin] : 0;
+      const Key my_key = has_one ? rounding.KeyOf(RowIndex{my_row}) : Key{0};
       const std::uint32_t lanes = last - first < Tile::kLanes ? last - first : Tile::kLanes;
       for (std::uint32_t lane = 0; lane < lanes; ++lane) {
         const std::uint32_t begin = tile.From(lane, my_begin);
         const std::uint32_t length = tile.From(lane, my_length);
         const RowIndex row{tile.From(lane, my_row)};
+        const Key key = KeyFrom(tile, lane, my_key);
         if (length > kSumBlock) continue;
-        ApplyOptimizerToRow(tile, rule, rows, row, length,
-                            [begin, items = source](std::uint32_t i) { return items(begin + i); });
+        ApplyOptimizerToRow(
+            tile, rule, rows, row, length,
+            [begin, items = source](std::uint32_t i) { return items(begin + i); }, rounding.OfRow(key));
       }
     }
   }
@@ -261,8 +273,21 @@ struct ApplyOptimizerToShort {
     const RowIndex row = segments.Row(segment);
     PrefetchRow(rows.Record(row), rows.stride);
     if constexpr (Optimizer::kSharesState) PrefetchRow(rows.Shared(row), 1);
+    rounding.Prefetch(row);
     const std::uint32_t begin = segments.begin[segment];
     for (std::uint32_t i = 0; i < (length < kMost ? length : kMost); ++i) source.Prefetch(begin + i);
+  }
+
+ private:
+  // Returns that lane's key. Only rows of 16 bits need it.
+  template <class Tile>
+  SLOTWISE_HD static Key KeyFrom(Tile tile, std::uint32_t lane, Key mine) {
+    if constexpr (std::is_same_v<Element, float>) {
+      return mine;
+    } else {
+      const std::uint64_t high = tile.From(lane, static_cast<std::uint32_t>(Value(mine) >> 32));
+      return Key{high << 32 | tile.From(lane, static_cast<std::uint32_t>(Value(mine)))};
+    }
   }
 };
 
@@ -277,18 +302,21 @@ struct BlockSums {
 
 // Applies the optimizer to the row of a long segment, which one tile works on, once the segment's sum is one
 // item.
-template <class Optimizer>
+template <class Optimizer, class Element>
 struct ApplyOptimizerToLong {
   Segments segments;
   const std::uint32_t* long_segments;
   BlockSums source;
-  RowsRef rows;
+  RowsOf<Element> rows;
   OptimizerRule<Optimizer> rule;
+  StepRounding<Element> rounding;
 
   template <class Tile>
   SLOTWISE_HD void operator()(Tile tile, std::uint32_t s) const {
-    ApplyOptimizerToRow(tile, rule, rows, segments.Row(long_segments[s]), 1,
-                        [&](std::uint32_t) { return source(s); });
+    const std::uint32_t segment = long_segments[s];
+    ApplyOptimizerToRow(
+        tile, rule, rows, segments.Row(segment), 1, [&](std::uint32_t) { return source(s); },
+        rounding.OfRow(rounding.KeyOf(segments.Row(segment))));
   }
 };
 
@@ -308,9 +336,9 @@ struct AssignRows {
     const float* value = values + static_cast<std::size_t>(segments.items[last]) * columns;
     const FloatsOfRow floats = rows.Floats(segments.Row(segment));
     const std::uint32_t copied = columns < rows.WithoutScore() ? columns : rows.WithoutScore();
-    for (std::uint32_t j = tile.lane(); j < copied; j += Tile::kLanes) floats[j] = value[j];
+    for (std::uint32_t j = tile.lane(); j < copied; j += Tile::kLanes) floats.Write(j, value[j]);
     for (std::uint32_t j = columns + tile.lane(); j < rows.WithoutScore(); j += Tile::kLanes)
-      floats[j] = state;
+      floats.Write(j, state);
     if (rows.scored == nullptr || tile.lane() != 0) return;
     std::uint64_t given = kScoreOfNew;
     if (columns == rows.floats) memcpy(&given, value + rows.WithoutScore(), sizeof(given));

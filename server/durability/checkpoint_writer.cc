@@ -20,11 +20,6 @@ constexpr std::size_t kFirstState = 3;
 
 Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// The largest finite numbers of the 16-bit types.
-float LargestOf(DataType type) {
-  return type == DataType::kFloat16 ? FromFloat16(0x7BFF) : FromBFloat16(0x7F7F);
-}
-
 }  // namespace
 
 // --- One table

@@ -71,6 +71,12 @@ struct TableArrays {
 TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t rank, std::uint64_t rows,
                      std::optional<std::uint64_t> erased);
 
+// Returns the type that a table's values are saved as, where `asked` is asked for. Those of 16-bit rows are
+// exact in their own type.
+constexpr DataType SavedAs(DataType asked, const TableOptions& options) {
+  return asked == DataType::kFloat32 ? options.row_dtype : asked;
+}
+
 // Returns a table's folder in a checkpoint's folder: "table-7".
 std::string TableFolder(TableId table);
 

@@ -241,7 +241,7 @@ Status CheckpointJob::BeginSort(Table& table) {
   BucketOrder<Key> erased = SortByBucket(std::exchange(info.erased, {}), BucketOf);
   TableWriterOptions options{.table = table.snapshot.table,
                              .options = table.snapshot.options,
-                             .value_type = options_.value_type,
+                             .value_type = SavedAs(options_.value_type, table.snapshot.options),
                              .starts = table.sort->starts(),
                              .erased_starts = {}};
   if (options_.delta) options.erased_starts = std::move(erased.starts);

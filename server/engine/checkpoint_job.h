@@ -48,7 +48,7 @@ struct CheckpointJobOptions {
   std::string id;
   std::uint32_t rank = 0;
   bool delta = false;
-  DataType value_type = DataType::kFloat32;
+  DataType value_type = DataType::kFloat32;  // as asked for: SavedAs (table_arrays.h) says what is written
   std::optional<std::vector<std::byte>> ledger;  // on the rank that writes it
   Threads* threads = &SystemThreads();
   std::size_t buffers = 3;

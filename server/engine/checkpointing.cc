@@ -198,7 +198,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     entry.learning_rate = table->learning_rate;
     entry.expiry = table->expiry;
     entry.owners = EvenBucketMap(collective_.size());
-    entry.value_type = value_type;
+    entry.value_type = SavedAs(value_type, entry.options);
     manifest.tables.push_back(std::move(entry));
     const TableOptions& options = table->info.options;
     open.bytes += begun->info.keys.size() * RecordFloats(options) * sizeof(float);

@@ -44,6 +44,20 @@ Status CheckSize(std::string_view field, const WireArray<float>& array, std::siz
                          std::to_string(expected));
 }
 
+// Refuses values that would not be finite as the table's rows have them.
+Status CheckValues(std::span<const float> values, const TableOptions& options) {
+  if (Status status = CheckFinite("values", values); !status.ok()) return status;
+  const DataType type = options.row_dtype;
+  if (type == DataType::kFloat32) return {};
+  const auto large =
+      std::ranges::find_if(values, [type](float value) { return !std::isfinite(RoundedTo(type, value)); });
+  if (large == values.end()) return {};
+  return InvalidArgument("values[" + std::to_string(large - values.begin()) + "] is " +
+                         std::to_string(*large) + ": must be at most " + std::to_string(LargestOf(type)) +
+                         " in table " + options.name.str() + ", whose row_dtype is " +
+                         std::string(ToString(type)));
+}
+
 // Refuses numbers that are not finite; a negative sum of squares, which no step can make, because the next
 // step would take its square root; and scores that no row can have.
 Status CheckState(std::span<const float> state, std::uint32_t columns, const TableOptions& options) {
@@ -142,7 +156,7 @@ Result<ImportRequest> DecodeImport(const grpc::ByteBuffer& bytes, const FindTabl
   const TableOptions& options = table->options;
   const std::size_t rows = batch->keys.size();
   if (Status status = CheckSize("values", values, rows, options.dim); !status.ok()) return status;
-  if (Status status = CheckFinite("values", values.values.span()); !status.ok()) return status;
+  if (Status status = CheckValues(values.values.span(), options); !status.ok()) return status;
 
   // A larger count would overflow; the powers of Adam's decay rates are 0 long before.
   if (message.table_steps() > kMostTableSteps) {

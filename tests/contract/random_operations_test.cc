@@ -20,6 +20,8 @@ class RandomOperations : public ContractTest {
     options.initializer.deviation = 0.1F;
     options.initial_rows = random.OneIn(2) ? 0 : random.Below(3000);
     if (random.OneIn(3)) options.max_rows = 3000 + random.Below(1000);
+    options.row_dtype = DataType{static_cast<std::uint8_t>(random.Below(3))};
+    if (options.row_dtype != DataType::kFloat32 && random.OneIn(3)) options.rounding = Rounding::kNearest;
     return options;
   }
 

@@ -97,6 +97,16 @@ def test_embedding_lets_partial_sums_travel_as_halves(tmp_path: Path, partials: 
     assert lookup[0] > lookup[1]
 
 
+@pytest.mark.parametrize("row_dtype, rounding", [("float16", "stochastic"), ("bfloat16", "nearest")])
+def test_embedding_has_rows_of_sixteen_bits(tmp_path: Path, row_dtype: str, rounding: str) -> None:
+    types = ("--row-dtype", row_dtype, "--rounding", rounding)
+    halves = report_of(tmp_path, *EMBEDDING, "--no-peers", "--optimizer", "adagrad", *types)
+    assert halves["options"] | {"row_dtype": row_dtype, "rounding": rounding} == halves["options"]
+    floats = report_of(tmp_path, *EMBEDDING, "--no-peers", "--optimizer", "adagrad")
+    for half, whole in zip(halves["results"], floats["results"]):
+        assert half["floor"]["bytes"] < whole["floor"]["bytes"]
+
+
 @pytest.mark.parametrize("options", [[], ["--torch-python", "/bin/false"]], ids=["here", "without"])
 def test_embedding_runs_beside_pytorch_or_says_that_it_is_missing(tmp_path: Path, options: list[str]) -> None:
     report = report_of(tmp_path, *EMBEDDING, *options)

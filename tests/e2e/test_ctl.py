@@ -238,6 +238,28 @@ def test_keys_earn_their_rows(cluster: Cluster) -> None:
     assert ended.returncode != 0 and says in ended.stderr, ended
 
 
+def test_rows_are_of_sixteen_bits(cluster: Cluster) -> None:
+    with without_tables(cluster) as ps:
+        for flags, rounding, says in (
+            (("--row-dtype", "bfloat16"), "stochastic", "by chance"),
+            (("--row-dtype", "bfloat16", "--rounding", "nearest"), "nearest", "to nearest"),
+        ):
+            ctl(cluster, "create", "ads", "--dim", 2, "--learning-rate", 1, *flags)
+            options = ps.describe_table("ads").options
+            assert (options.row_dtype, options.rounding) == ("bfloat16", rounding)
+            text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
+            assert f"ads: dim 2, slots 1, sum, sgd, rows of bfloat16, rounded {says}\n" in text, text
+            ps.drop_table("ads")
+    for flag, says in (
+        ("--row-dtype=half", '--row-dtype: there is no "half": must be float32, float16 or bfloat16'),
+        ("--row-dtype=unspecified", '"unspecified": must be float32, float16 or bfloat16'),
+        ("--rounding=up", '--rounding: there is no "up": must be stochastic or nearest'),
+        ("--rounding=nearest", "rounding is nearest: must be left out in a table whose row_dtype is float32"),
+    ):
+        ended = run("create", "ads", "--dim", "1", "--learning-rate", "1", flag)
+        assert ended.returncode != 0 and says in ended.stderr, ended
+
+
 def test_an_import_says_which_scores_it_left_out_and_what_went(cluster: Cluster, tmp_path: Path) -> None:
     with without_tables(cluster) as ps:
         counted, step = slotwise.Eviction("lfu"), slotwise.Eviction(to=0.5)

@@ -55,21 +55,25 @@ def insert(ps: slotwise.Client, keys: np.ndarray, at_once: int, table: str = "pl
 
 
 SHAPES = [
-    # rows, dim, optimizer, max_load, whether it evicts
-    (1, 1, "sgd", 0.5, False),
-    (5_000, 24, "adam", 0.5, False),
-    (60_000, 33, "rowwise_adagrad", 0.9, True),
-    (100_000, 8, "adagrad", 0.25, False),
-    (33_000, 64, "sgd", 0.9375, True),
+    # rows, dim, optimizer, max_load, whether it evicts, row_dtype and rounding
+    (1, 1, "sgd", 0.5, False, "float32"),
+    (5_000, 24, "adam", 0.5, False, "float32"),
+    (60_000, 33, "rowwise_adagrad", 0.9, True, "float32"),
+    (100_000, 8, "adagrad", 0.25, False, "float32"),
+    (33_000, 64, "sgd", 0.9375, True, "float32"),
+    (40_000, 33, "rowwise_adagrad", 0.5, False, "bfloat16"),
+    (30_000, 20, "adam", 0.5, True, "float16"),
+    (50_000, 12, "sgd", 0.5, False, "float16 nearest"),
 ]
 
 
-@pytest.mark.parametrize("rows, dim, optimizer, max_load, evicts", SHAPES)
+@pytest.mark.parametrize("rows, dim, optimizer, max_load, evicts, row_dtype", SHAPES)
 def test_a_table_takes_what_was_planned(
-    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float, evicts: bool
+    cluster: Cluster, rows: int, dim: int, optimizer: str, max_load: float, evicts: bool, row_dtype: str
 ) -> None:
     """To the byte if it is made ahead, and no more than that if it grows by itself."""
     shape: dict[str, Any] = {"dim": dim, "optimizer": optimizer, "max_load": max_load}
+    shape |= dict(zip(("row_dtype", "rounding"), row_dtype.split()))
     keys, batch, ranks = distinct_keys(rows), 1_000, len(cluster.ranks)
     planned = plan(rows=rows, ranks=ranks, batch=batch, evicts=str(evicts).lower(), **shape)
     if evicts:
@@ -451,6 +455,8 @@ BAD = {
     "--rows": "0 1099511627777 -1 many 1.5",
     "--dim": "0 4097 x",
     "--optimizer": "adamw ",
+    "--row-dtype": "half ",
+    "--rounding": "up ",
     "--evicts": "maybe",
     "--max-load": "0 0.99 nan -1",
     "--ranks": "0 4097",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/engine/clock.h"
+#include "server/engine/evicted_log.h"
 #include "server/engine/operations/definition.h"
 #include "server/engine/operations/lookup.h"
 #include "server/engine/operations/push.h"
@@ -209,8 +210,10 @@ class SeveralTables {
   Checkpointing checkpointing_{device_, collective_, tables_, {}, {}};
   static constexpr std::uint64_t kManyBytes = 1 << 30;  // of new rows
   const OperationTable operations_;
-  RoundContext context_{device_, collective_, exchanges_, maker_, kManyBytes,     DistributionOptions{},
-                        arrays_, tables_,     tickets_,   log_,   checkpointing_, SystemClock()};
+  EvictedLog evicted_{0};
+  RoundContext context_{device_,      collective_, exchanges_, maker_, kManyBytes, DistributionOptions{},
+                        arrays_,      tables_,     tickets_,   log_,   evicted_,   checkpointing_,
+                        SystemClock()};
   std::vector<TableId> ids_;
   std::vector<Result<PooledValues>> pooled_;
   std::size_t applied_ = 0;

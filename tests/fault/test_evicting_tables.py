@@ -1,9 +1,13 @@
-"""Tables whose rows come and go: the same ones on any number of ranks, and when a killed server starts."""
+"""Tables whose rows come and go: the same ones on any number of ranks, and when a killed server starts.
+
+Some have rows of 16 bits, whose rounding by chance is replayed too.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,12 +39,15 @@ class Stream:
         adam = slotwise.Adam(0.1)
         ps.create_table("adam", dim=DIM, optimizer=adam, max_rows=MAX_ROWS, eviction=counted, ttl_steps=32)
         ps.create_table("brief", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=5)
-        ps.create_table("sgd", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=MAX_ROWS // 2, eviction=some)
+        options: dict[str, Any] = {"eviction": some, "row_dtype": "bfloat16"}
+        ps.create_table("sgd", dim=DIM, optimizer=slotwise.SGD(0.1), max_rows=MAX_ROWS // 2, **options)
         ps.create_table("plain", dim=DIM, optimizer=slotwise.SGD(0.1))
         earned = slotwise.Frequency(3, max_keys=MAX_ROWS)
-        ps.create_table("earned", dim=DIM, optimizer=adam, max_rows=80, eviction=some, admission=earned)
+        options = {"eviction": some, "admission": earned, "row_dtype": "float16"}
+        ps.create_table("earned", dim=DIM, optimizer=adam, max_rows=80, **options)
         drawn = slotwise.Probability(0.3)
-        ps.create_table("drawn", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=9, admission=drawn)
+        options = {"admission": drawn, "row_dtype": "bfloat16", "rounding": "nearest"}
+        ps.create_table("drawn", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=9, **options)
 
     def keys(self, count: int) -> NDArray[np.uint64]:
         self.at += 3
@@ -204,6 +211,9 @@ def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
         assert {row.tobytes() for row in joined(table.read())} == rows
         assert (table.read().scores % 2**36).max() <= before["adam"][1] + 1, "the steps in them"
         assert len(np.unique(table.read().scores)) > 1
+        folder = lives.data / "checkpoints" / delta.id
+        types = {str(np.load(file, mmap_mode="r").dtype) for file in folder.glob("table-*/rank-0.rows.npy")}
+        assert types == {"float32", "float16", "uint16"}, "values of 16 bits are saved as such"
     with lives.live(1, "NONE", end=Cluster.stop) as ps:
         assert state(ps) == before, "the scores are in the digest"
         assert refused(ps)[0] == counted > 0

@@ -239,11 +239,13 @@ TEST(RowWiseAdaGrad, SaysWhetherTheRowMayMove) {
   EXPECT_FALSE(optimizer.SeeRow(3e38F, 1, NAN));
 }
 
+constexpr auto kAsItIs = [](float weight) { return weight; };
+
 TEST(FiniteSteps, AreTheOptimizersOwn) {
   float record[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
   float expected[6] = {1.0F, 2.0F, 0.0F, 8.0F, 0.0F, 9.0F};
   const Adam adam{1.0F, 1.0F, 0.5F, 0.75F, 0.0F};
-  FiniteSteps<Adam>{adam}(&record[0], 2, 4.0F);
+  FiniteSteps<Adam>{adam}(&record[0], &record[2], 2, 4.0F, kAsItIs);
   adam(&expected[0], 2, 4.0F);
   EXPECT_TRUE(std::equal(record, record + 6, expected));
   EXPECT_NE(record[0], 1.0F);
@@ -253,7 +255,7 @@ TEST(FiniteSteps, AreTheOptimizersOwn) {
 TEST(FiniteSteps, ChangeNothingOfAnElementThatWouldOverflow) {
   const auto expect_unchanged = [](auto optimizer, std::vector<float> record, float g) {
     std::vector<float> after = record;
-    FiniteSteps<decltype(optimizer)>{optimizer}(after.data(), 1, g);
+    FiniteSteps<decltype(optimizer)>{optimizer}(after.data(), after.data() + 1, 1, g, kAsItIs);
     EXPECT_EQ(after, record) << "gradient " << g;
   };
   for (const float g : {INFINITY, -INFINITY, NAN}) {
@@ -270,6 +272,22 @@ TEST(FiniteSteps, ChangeNothingOfAnElementThatWouldOverflow) {
   expect_unchanged(AdaGrad{1.0F, 1.0F}, {1, 2}, 2e19F);
   expect_unchanged(Adam{1.0F, 1.0F, 0.5F, 0.5F, 1.0F}, {1, 2, 3}, 1e20F);  // v alone
   expect_unchanged(Ftrl{0.0F, 0.0F, 0.0F, 1.0F}, {1, 2, 3}, 1.0F);         // a rate of 0: z
+}
+
+TEST(FiniteSteps, ChangeNothingOfAnElementWhoseWeightWouldBeTooLargeOnceItIsRounded) {
+  std::vector<float> record = {65000.0F, 2.0F};
+  const FiniteSteps<AdaGrad> steps{AdaGrad{1.0F, 1.0F}};
+  const auto to_float16 = [](float weight) { return Float16::Of(weight).Wide(); };
+  const std::vector<float> before = record;
+  steps(record.data(), record.data() + 1, 1, -1e12F, to_float16);
+  EXPECT_NE(record, before) << "65001 becomes 64992";
+  record = {65504.0F, 0.0F};
+  const auto to_infinity = [](float /*weight*/) { return INFINITY; };
+  steps(record.data(), record.data() + 1, 1, -1e12F, to_infinity);
+  EXPECT_EQ(record, (std::vector<float>{65504.0F, 0.0F}));
+  // A rounding may make a number of NaN.
+  steps(record.data(), record.data() + 1, 1, NAN, [](float /*weight*/) { return 0.0F; });
+  EXPECT_EQ(record, (std::vector<float>{65504.0F, 0.0F}));
 }
 
 TEST(NormalQuantile, IsThatOfTables) {

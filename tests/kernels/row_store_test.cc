@@ -99,7 +99,7 @@ TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
   MeasuredBackend::memory = kBytesOfRows;
   store.MakeRoomFor(queue_, kMore);
   EXPECT_TRUE(store.HasRoomFor(kMore));
-  EXPECT_LE(store.values().stride * sizeof(float) * kMore, store.Usage().bytes);
+  EXPECT_LE(store.values().stride * kMore, store.Usage().bytes);
   EXPECT_LT(store.Usage().bytes, before.bytes + 2 * kBytesOfRows)
       << "not ahead, where there is no more to take";
   Add(store, 10, kMore);
@@ -107,19 +107,21 @@ TEST_F(ARowStore, GrowsIntoNoMemoryThatBatchesNeed) {
 
 // Behind the values it would make a record begin where a GPU does not load four floats at once.
 TEST_F(ARowStore, KeepsTheStateThatARowSharesBesideItsRecord) {
-  for (const std::uint32_t dim : {1, 5, 32, 128}) {
-    SmallStore store(queue_, MakeOptions(dim, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad), kTestSecret,
-                     0);
-    Add(store, 0, 2000);
-    const body::RowsRef rows = store.values();
-    EXPECT_EQ(rows.stride, dim);
-    EXPECT_EQ(rows.floats, dim + 1);
-    for (const std::uint32_t row : {0, 1, 1999}) {
-      EXPECT_EQ(rows.Record(RowIndex{row}), rows.records + std::size_t{row} * dim);
-      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim - 1], rows.Record(RowIndex{row}) + dim - 1);
-      EXPECT_EQ(&rows.Floats(RowIndex{row})[dim], rows.Shared(RowIndex{row}));
-      EXPECT_EQ(rows.Shared(RowIndex{row}), rows.shared + row);
-      EXPECT_EQ(*rows.Shared(RowIndex{row}), 0.1F) << "initial_accumulator";
+  for (const DataType type : EveryKind<DataType>()) {
+    for (const std::uint32_t dim : {1, 5, 32, 128}) {
+      TableOptions options = MakeOptions(dim, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad);
+      options.row_dtype = type;
+      SmallStore store(queue_, options, kTestSecret, 0);
+      Add(store, 0, 2000);
+      const body::RowsRef rows = store.values();
+      EXPECT_EQ(rows.stride, dim * BytesOf(type));
+      EXPECT_EQ(rows.floats, dim + 1);
+      for (const std::uint32_t row : {0, 1, 1999}) {
+        EXPECT_EQ(rows.Record(RowIndex{row}), rows.records + std::size_t{row} * rows.stride);
+        EXPECT_EQ(rows.Shared(RowIndex{row}), rows.shared + row);
+        EXPECT_EQ(*rows.Shared(RowIndex{row}), 0.1F) << "initial_accumulator";
+        EXPECT_EQ(rows.Floats(RowIndex{row}).Read(dim), 0.1F);
+      }
     }
   }
 }
@@ -127,7 +129,28 @@ TEST_F(ARowStore, KeepsTheStateThatARowSharesBesideItsRecord) {
 TEST_F(ARowStore, KeepsOtherStateInTheRecord) {
   SmallStore store(queue_, MakeOptions(1, Combiner::kSum, OptimizerKind::kAdaGrad), kTestSecret, 0);
   EXPECT_EQ(store.values().shared, nullptr);
-  EXPECT_EQ(store.values().stride, 2u);
+  EXPECT_EQ(store.values().stride, 8u);
+}
+
+TEST_F(ARowStore, KeepsStateWhereAGpuLoadsFourFloatsAtOnceBehindHalves) {
+  for (const std::uint32_t dim : {1, 4, 5, 8, 12, 128}) {
+    for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+      TableOptions options = MakeOptions(dim, Combiner::kSum, OptimizerKind::kAdam);
+      options.row_dtype = type;
+      SmallStore store(queue_, options, kTestSecret, 0);
+      const body::RowsRef rows = store.values();
+      EXPECT_EQ(rows.state_at % 16, 0u);
+      EXPECT_GE(rows.state_at, 2 * dim);
+      EXPECT_LT(rows.state_at, 2 * dim + 16);
+      EXPECT_EQ(rows.stride, rows.state_at + 8 * dim);
+      if (dim % 4 == 0) {
+        EXPECT_EQ(rows.stride % 16, 0u);
+      }
+      options.optimizer.kind = OptimizerKind::kSgd;
+      EXPECT_EQ(SmallStore(queue_, options, kTestSecret, 0).values().stride, 2 * dim)
+          << "and nothing besides";
+    }
+  }
 }
 
 TEST_F(ARowStore, CountsWhatRowsShareAmongItsMemory) {

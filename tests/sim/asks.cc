@@ -220,6 +220,12 @@ AdmissionOptions DrawAdmission(test::Random& random) {
   return admission;
 }
 
+void ChooseRowType(TableOptions& options) {
+  const std::uint64_t seed = options.initializer.seed;
+  options.row_dtype = static_cast<DataType>(seed % 3);
+  if (options.row_dtype != DataType::kFloat32 && seed / 3 % 3 == 0) options.rounding = Rounding::kNearest;
+}
+
 void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep) {
   remove.operation = RemoveRequest::kOperation;
   remove.remove.which = static_cast<RemoveRequest::Which>(may_sweep ? random.Below(3) : 1 + random.Below(2));

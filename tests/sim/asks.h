@@ -97,6 +97,9 @@ void DrawImport(test::Random& random, const TableOptions& options, const std::ve
                 bool whole, Ask& import);
 // Draws an admission of any kind, with few keys to count.
 AdmissionOptions DrawAdmission(test::Random& random);
+// Chooses the type of rows, and how steps round to it, by the seed of initial values: nothing is drawn, so
+// that seeds play what they played before tables had such types.
+void ChooseRowType(TableOptions& options);
 // Draws an eviction by any score.
 EvictionOptions DrawEviction(test::Random& random);
 // Makes a request to remove rows of such a table.

@@ -35,6 +35,7 @@ TableOptions DrawTable(Random& random, std::string_view name, bool whole_numbers
         .warmup_steps = 3, .decay_start = 4, .decay_steps = 10, .decay_power = 1, .end_learning_rate = 0.01F};
   }
   options.initializer = {-1.0F, 1.0F, random.Bits()};
+  ChooseRowType(options);
   return options;
 }
 

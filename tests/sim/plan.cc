@@ -27,6 +27,7 @@ TableOptions DrawTable(Random& random, std::string_view name) {
   options.slots = options.combiner == Combiner::kNone ? 1 : 1 + static_cast<std::uint32_t>(random.Below(3));
   options.optimizer = DrawOptimizer(random);
   options.initializer = {-1.0F, 1.0F, random.Bits()};
+  ChooseRowType(options);
   options.max_rows = random.OneIn(2) ? 1000 : 8 + random.Below(30);
   if (random.OneIn(3)) options.eviction = DrawEviction(random);
   if (random.OneIn(3)) options.admission = DrawAdmission(random);

@@ -65,8 +65,8 @@ std::uint64_t OracleSipHash(int compression_rounds, int finalization_rounds,
 std::uint32_t OracleBucket(std::uint64_t key) { return static_cast<std::uint32_t>(OracleMix64(key) >> 52); }
 
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
-                                          std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
+                                          std::array<std::uint32_t, 2> key, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
     const std::uint64_t first = std::uint64_t{0xD2511F53} * counter[0];
     const std::uint64_t second = std::uint64_t{0xCD9E8D57} * counter[2];
     const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
@@ -125,6 +125,27 @@ float OracleRounded(float value, DataType type) {
   return static_cast<float>(rounded);
 }
 
+float OracleRoundedByChance(float value, DataType type, std::uint64_t seed, std::uint64_t key,
+                            std::uint64_t step, std::size_t j) {
+  if (!std::isfinite(value) || value == 0.0F) return value;
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+  const std::uint64_t draw = j / 64 * 8 + j % 32 / 4;
+  const auto words = OraclePhilox({low(key), high(key), low(draw + 512 * (step >> 32)), low(step)},
+                                  {low(seed), high(seed)}, 7);
+  const std::uint32_t word = words[j / 32 % 2 * 2 + j % 4 / 2];
+  const std::uint32_t chance = j % 2 == 0 ? word % 65536 : word / 65536;
+  const int digits = type == DataType::kFloat16 ? 11 : 8;
+  const int smallest_exponent = type == DataType::kFloat16 ? -14 : -126;
+  const double largest = type == DataType::kFloat16 ? 65504.0 : 0x1.FEp127;
+  const double exact = std::fabs(static_cast<double>(value));
+  const double unit = std::ldexp(1.0, std::max(std::ilogb(exact), smallest_exponent) - (digits - 1));
+  double units = std::floor(exact / unit);
+  if (std::floor((exact / unit - units) * 65536) + chance >= 65536) units += 1;
+  if (units * unit > largest) return std::copysign(std::numeric_limits<float>::infinity(), value);
+  return std::copysign(static_cast<float>(units * unit), value);
+}
+
 Oracle::Oracle(const TableOptions& options, std::vector<int> owner_of_bucket)
     : options_(options), owner_of_bucket_(std::move(owner_of_bucket)) {
   for (const int owner : owner_of_bucket_) {
@@ -146,9 +167,15 @@ std::vector<float> Oracle::FirstValuesOf(std::uint64_t key) const {
   }
   std::vector<float> values(options_.dim);
   for (std::uint32_t j = 0; j < options_.dim; ++j) {
-    values[j] = OracleFirstValue(options_.initializer, key, j);
+    values[j] = OracleRounded(OracleFirstValue(options_.initializer, key, j), options_.row_dtype);
   }
   return values;
+}
+
+float Oracle::Stored(float weight, std::uint64_t key, std::size_t j) const {
+  if (options_.row_dtype == DataType::kFloat32) return weight;
+  if (options_.rounding == Rounding::kNearest) return OracleRounded(weight, options_.row_dtype);
+  return OracleRoundedByChance(weight, options_.row_dtype, options_.initializer.seed, key, step_, j);
 }
 
 float Oracle::Divisor(const Batch& batch, std::uint32_t b) const {
@@ -399,7 +426,8 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
       }
       gradient[j] = OracleBlockedSum(std::move(terms));
     }
-    OracleUpdate(options_.optimizer, step_, std::move(gradient), rows_.at(key));
+    OracleUpdate(options_.optimizer, step_, std::move(gradient), rows_.at(key),
+                 [&, key = key](float weight, std::size_t j) { return Stored(weight, key, j); });
     Touch(rows_.at(key), of_key.size());
   }
   return true;
@@ -417,6 +445,7 @@ bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<fl
     const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * columns);
     Row& row = rows_.at(keys[i]);
     row.values.assign(record, record + options_.dim);
+    for (float& value : row.values) value = OracleRounded(value, options_.row_dtype);
     row.state = OracleFirstState(options_.optimizer, options_.dim);
     SetScore(row, step_ + 1);
     if (columns > options_.dim) {

@@ -31,9 +31,9 @@ std::uint32_t OracleBucket(std::uint64_t key);
 std::uint64_t OracleSipHash(int compression_rounds, int finalization_rounds,
                             const std::array<std::uint8_t, 16>& key, std::span<const std::uint8_t> message);
 
-// Computes Philox4x32-10 of Salmon et al., SC'11.
+// Computes Philox4x32-10 of Salmon et al., SC'11, or with as many rounds.
 std::array<std::uint32_t, 4> OraclePhilox(std::array<std::uint32_t, 4> counter,
-                                          std::array<std::uint32_t, 2> key);
+                                          std::array<std::uint32_t, 2> key, int rounds = 10);
 
 // Returns the initial value of element j of `key`'s row. REQUIRES: a uniform or constant initializer.
 float OracleFirstValue(const InitializerOptions& initializer, std::uint64_t key, std::uint32_t j);
@@ -45,6 +45,11 @@ float OracleBlockedSum(std::vector<float> terms);
 // Rounds `value` to the nearest number with `type`'s digits and exponents, ties to even. Values past the
 // largest number become infinity.
 float OracleRounded(float value, DataType type);
+
+// Rounds `value` to one of its two neighbours in `type`, by chance, which is a function of the other
+// arguments: docs/semantics.md.
+float OracleRoundedByChance(float value, DataType type, std::uint64_t seed, std::uint64_t key,
+                            std::uint64_t step, std::size_t j);
 
 class Oracle {
  public:
@@ -129,6 +134,8 @@ class Oracle {
   bool Counts() const { return CountsOccurrences(options_.score()); }
   std::uint64_t MostRows(float share) const;
   std::vector<float> FirstValuesOf(std::uint64_t key) const;
+  // Returns what element j of the key's row stores for a weight that the table's last step computes.
+  float Stored(float weight, std::uint64_t key, std::size_t j) const;
   // Returns the combiner's divisor of bag b.
   float Divisor(const Batch& batch, std::uint32_t b) const;
   int OwnerOf(std::uint64_t key) const;

@@ -28,7 +28,8 @@ void AdaGrad(const OptimizerOptions& o, float g, float& w, float& s) {
   w = w - (o.learning_rate * g) / (std::sqrt(s) + o.epsilon);
 }
 
-void RowWiseAdaGrad(const OptimizerOptions& o, const std::vector<float>& g, std::vector<float>& w, float& s) {
+void RowWiseAdaGrad(const OptimizerOptions& o, const std::vector<float>& g, const OracleRounding& round,
+                    std::vector<float>& w, float& s) {
   float squares = 0.0F;
   for (const float element : g) {
     squares = squares + element * element;
@@ -39,7 +40,7 @@ void RowWiseAdaGrad(const OptimizerOptions& o, const std::vector<float>& g, std:
   }
   s = next;
   for (std::size_t j = 0; j < g.size(); ++j) {
-    const float moved = w[j] - (o.learning_rate * g[j]) / (std::sqrt(s) + o.epsilon);
+    const float moved = round(w[j] - (o.learning_rate * g[j]) / (std::sqrt(s) + o.epsilon), j);
     if (std::isfinite(moved)) {
       w[j] = moved;
     }
@@ -120,7 +121,7 @@ std::vector<float> OracleFirstState(const OptimizerOptions& optimizer, std::uint
 }
 
 void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::vector<float> gradient,
-                  OracleRow& row) {
+                  OracleRow& row, const OracleRounding& round) {
   const OptimizerOptions& o = optimizer;
   std::vector<float>& w = row.values;
   std::vector<float>& state = row.state;
@@ -132,7 +133,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
     }
   }
   if (o.kind == OptimizerKind::kRowWiseAdaGrad) {
-    return RowWiseAdaGrad(o, gradient, w, state[0]);
+    return RowWiseAdaGrad(o, gradient, round, w, state[0]);
   }
   const OracleRow before = row;
   for (std::size_t j = 0; j < dim; ++j) {
@@ -162,6 +163,7 @@ void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::ve
         Ftrl(o, g, w[j], state[j], state[dim + j]);
         break;
     }
+    w[j] = round(w[j], j);
   }
   TakeBackOverflows(before, row);
 }

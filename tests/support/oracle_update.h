@@ -6,7 +6,9 @@
 #ifndef SLOTWISE_TESTS_SUPPORT_ORACLE_UPDATE_H_
 #define SLOTWISE_TESTS_SUPPORT_ORACLE_UPDATE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "slotwise/table_options.h"
@@ -23,10 +25,15 @@ struct OracleRow {
 // Returns the state of an untouched row.
 std::vector<float> OracleFirstState(const OptimizerOptions& optimizer, std::uint32_t dim);
 
+// Returns the weight that element j of a row stores for a weight that a step computes.
+using OracleRounding = std::function<float(float weight, std::size_t j)>;
+
 // Applies the table's step `step`, counted from 1, to a row with the summed gradient `gradient`. An element
-// whose weight or state would become infinite or NaN does not change.
-void OracleUpdate(const OptimizerOptions& optimizer, std::uint64_t step, std::vector<float> gradient,
-                  OracleRow& row);
+// whose weight or state would become infinite or NaN, or whose weight would once it is rounded, does not
+// change.
+void OracleUpdate(
+    const OptimizerOptions& optimizer, std::uint64_t step, std::vector<float> gradient, OracleRow& row,
+    const OracleRounding& round = [](float weight, std::size_t /*j*/) { return weight; });
 
 }  // namespace slotwise::test
 

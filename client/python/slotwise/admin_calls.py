@@ -61,6 +61,8 @@ class AdminCalls:
         ttl_steps: int = 0,
         ttl_seconds: int = 0,
         admission: Frequency | Probability | None = None,
+        row_dtype: str = "float32",
+        rounding: str = "stochastic",
     ) -> TableOptions:
         """Makes a table on every rank; nothing changes if the same table exists already.
 
@@ -80,6 +82,7 @@ class AdminCalls:
         options = TableOptions(
             name, dim, slots, combiner, optimizer, initializer, seed,
             initial_rows, max_rows, max_load, eviction, ttl_steps, ttl_seconds, admission,
+            row_dtype, rounding,
         )
         reply = self._ask("CreateTable", {"options": options_to_json(options)})
         return options_from_json(reply.get("options", {}))

@@ -115,6 +115,10 @@ class TableOptions:
             of these, rounded down, and at least every step or second.
         admission: which keys get rows, a Frequency or a Probability. None: every key that is pushed, or
             looked up with train=True.
+        row_dtype: what rows' values are kept as: "float32", or "float16" or "bfloat16" in half the memory.
+            The optimizer's state and all arithmetic are float32.
+        rounding: how a step rounds weights to 16 bits: "stochastic", by chance and right on average, or
+            "nearest", which loses steps that are smaller than half the distance between two numbers.
     """
 
     name: str
@@ -131,6 +135,8 @@ class TableOptions:
     ttl_steps: int = 0
     ttl_seconds: int = 0
     admission: Frequency | Probability | None = None
+    row_dtype: str = "float32"
+    rounding: str = "stochastic"
 
     @property
     def has_scores(self) -> bool:
@@ -264,7 +270,10 @@ class TableDigest:
 
 _SCORES = {name: f"SCORE_{name.upper()}" for name in ("step", "lfu", "step_lfu")}
 _ABSENT = {name: f"ABSENT_ROWS_{name.upper()}" for name in ("initial", "zeros")}
+_ROW_DTYPES = {name: f"DATA_TYPE_{name.upper()}" for name in ("float32", "float16", "bfloat16")}
+_ROUNDINGS = {name: f"ROUNDING_{name.upper()}" for name in ("stochastic", "nearest")}
 _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrtn", "none")}
+_ENUMERATIONS = {"combiner": _COMBINERS, "row_dtype": _ROW_DTYPES, "rounding": _ROUNDINGS}
 
 
 def options_to_json(options: TableOptions) -> Json:
@@ -276,9 +285,11 @@ def options_to_json(options: TableOptions) -> Json:
         is_whole = isinstance(value, (int, np.integer)) and 0 <= value < 1 << bits
         if str(option.type) == "int" and not is_whole:
             raise InvalidArgument(f"{option.name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
-    if options.combiner not in _COMBINERS:
-        raise InvalidArgument(f"combiner is {options.combiner!r}, not one of {', '.join(_COMBINERS)}")
-    message["combiner"] = _COMBINERS[options.combiner]
+    for name, values in _ENUMERATIONS.items():
+        value = getattr(options, name)
+        if value not in values:
+            raise InvalidArgument(f"{name} is {value!r}, not one of {', '.join(values)}")
+        message[name] = values[value]
     message["optimizer"] = optimizer_to_json(options.optimizer)
     message["eviction"] = None if options.eviction is None else _eviction_to_json(options.eviction)
     message["admission"] = None if options.admission is None else _admission_to_json(options.admission)
@@ -330,12 +341,15 @@ def _admission_from_json(message: Json) -> Frequency | Probability | None:
 
 def options_from_json(message: Json) -> TableOptions:
     """Returns the options of a server's table, in which the server has filled every default."""
-    combiners = {number: name for name, number in _COMBINERS.items()}
+    enumerations = {  # an older server's table lacks the newer ones, which are then the first of their words
+        name: next(word for word, value in values.items() if value == message.get(name, value))
+        for name, values in _ENUMERATIONS.items()
+    }
     initializer = message.get("initializer", {})
     return read(
         TableOptions,
         {"slots": 1, **message},
-        combiner=combiners[message.get("combiner", "COMBINER_SUM")],
+        **enumerations,
         optimizer=optimizer_from_json(message.get("optimizer", {})),
         initializer=initializer_from_json(initializer),
         seed=int(initializer.get("seed", 0)),

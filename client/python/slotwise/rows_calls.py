@@ -97,7 +97,8 @@ class RowsCalls(AdminCalls):
 
         Args:
             keys: uint64 or int64 [rows]. If a key repeats, the last one counts.
-            values: float32 [rows, dim], finite.
+            values: float32 [rows, dim], finite. A table with a `row_dtype` of 16 bits rounds them to
+                nearest.
             state: float32 [rows, state size] as `export_rows` yields it, with or without scores. None: the
                 state of new rows. Rows without scores get those of new rows.
             table_steps: raises the table's count of applied steps to this, so that Adam and the schedule
@@ -107,7 +108,8 @@ class RowsCalls(AdminCalls):
             How many rows were written.
 
         Raises:
-            InvalidArgument: arrays of a wrong shape, dtype or size; NaN or infinity.
+            InvalidArgument: arrays of a wrong shape, dtype or size; NaN or infinity; a value that is too
+                large for the `row_dtype`.
             NotFound: no such table.
             ResourceExhausted: the table is full. An import of one message has changed nothing.
         """

@@ -1,0 +1,9 @@
+// Compiles the launches over rows of bfloat16 for the CPU backend.
+#include "kernels/backend/cpu.h"
+#include "kernels/row_launches.inl"
+
+namespace slotwise {
+
+template struct RowLaunches<CpuBackend, body::BFloat16>;
+
+}  // namespace slotwise
