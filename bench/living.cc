@@ -1,5 +1,5 @@
 // slotwise-bench living times a table whose rows come and go: find-or-insert in a full table that evicts, one
-// eviction, and what scores cost where nothing is evicted.
+// eviction, what scores cost where nothing is evicted, and how long a table's growth holds up others.
 //
 // The engine's TableWork drives the table, as for a server of one rank.
 #include <algorithm>
@@ -27,6 +27,7 @@ struct LivingOptions : CommonOptions {
   double load = 0.5;
   double to = 0.95;
   std::string score = "step";
+  std::uint32_t grow_to = 0;
 };
 
 ScoreKind ScoreNamed(const std::string& name) {
@@ -169,7 +170,8 @@ class LivingBench {
                            {"alpha", o_.alpha},
                            {"load", o_.load},
                            {"to", o_.to},
-                           {"score", o_.score}});
+                           {"score", o_.score},
+                           {"grow_to", o_.grow_to}});
     report.device = place_.device->Name();
     report.threads = place_.threads;
     report.copy_bytes_per_second = place_.memory->CopyBytesPerSecond();
@@ -177,11 +179,18 @@ class LivingBench {
     Churn(report);
     WithoutEviction(report);
     Admission(report);
+    if (o_.grow_to > 0) Growth(report);
     report.notes.emplace_back(
         "Churn: find-or-insert in a table that is full all the time, every eviction and rehash included. "
         "An eviction: the batch of 100 new keys that a full table has no room for. Admission: each push "
         "brings "
         "new keys, which are counted and get no rows; its peer's keys all have rows.");
+    if (o_.grow_to > 0) {
+      report.notes.emplace_back(
+          "Growth: batches of new keys, from a 64th of the rows on. Another table's round waits for one of "
+          "them "
+          "at most.");
+    }
     return report;
   }
 
@@ -368,6 +377,41 @@ class LivingBench {
                               MedianRatio(contenders[0].seconds, contenders[1].seconds), 0, 0});
   }
 
+  // A table that grows to 64 times its rows: each of its batches holds up the rounds of other tables.
+  void Growth(Report& report) {
+    TableOptions options = OptionsOf(o_, false);
+    options.max_rows = o_.grow_to;
+    options.initial_rows = o_.grow_to / 64;
+    ShardedTable table(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    std::uint64_t rows = 0;
+    const auto insert = [&](std::uint64_t count) {
+      const std::vector<Key> keys = KeysOfRange(rows, static_cast<std::uint32_t>(count));
+      rows += count;
+      return SecondsOf([&] { table.Insert(keys); });
+    };
+    while (rows < options.initial_rows)
+      insert(std::min<std::uint64_t>(o_.batch, options.initial_rows - rows));
+    std::vector<double> seconds;
+    std::uint64_t cells = table.Usage().cells, doublings = 0;
+    while (rows < o_.grow_to) {
+      seconds.push_back(insert(std::min<std::uint64_t>(o_.batch, o_.grow_to - rows)));
+      doublings += std::exchange(cells, table.Usage().cells) < cells ? 1 : 0;
+    }
+    Must(table.Usage().rows == o_.grow_to, "wrong result: not as many rows as keys");
+    Must(doublings > 0, "--grow-to is too small: the hash table has not grown");
+    const double longest = *std::ranges::max_element(seconds), median = Quantile(seconds, 0.5);
+    const double bytes = o_.batch * (8 + 4 + 2 * 64.0 + 4.0 * o_.dim);
+    report.lines.push_back({"growth, all new",
+                            static_cast<double>(o_.batch),
+                            seconds,
+                            bytes,
+                            o_.batch / report.random_lines_per_second + bytes / report.copy_bytes_per_second,
+                            {}});
+    report.figures.push_back({"growth: longest batch, ms", longest * 1e3, 0, 0});
+    report.figures.push_back(
+        {"growth: longest batch beyond the median one, ms", (longest - median) * 1e3, 0, 0});
+  }
+
   const LivingOptions& o_;
   Collective& collective_;
   Place place_;
@@ -382,7 +426,7 @@ Subcommand AddLiving(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
       "living",
       "a table that evicts: find-or-insert while it is full, one eviction, and what scores and an admission "
-      "cost\n"
+      "cost; and the longest batch of a table that grows\n"
       "Peer of lookup, step and push: a table without scores or admission.");
   app->option_defaults()->always_capture_default();
   app->add_option("--rows", o.rows, "rows in the full table")->check(CLI::Range(1000U, 2'000'000'000U));
@@ -393,6 +437,9 @@ Subcommand AddLiving(CLI::App& parent) {
   app->add_option("--load", o.load, "at most this share of the cells is taken, which are a power of two")
       ->check(CLI::Range(TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad));
   app->add_option("--to", o.to, "share of the rows that an eviction leaves")->check(CLI::Range(0.1, 0.999));
+  app->add_option("--grow-to", o.grow_to,
+                  "rows to which another table grows, from a 64th of them on; 0: none does")
+      ->check(CLI::Range(0U, 2'000'000'000U));
   app->add_option("--score", o.score, "what orders the rows")->check(CLI::IsMember({"step", "step_lfu"}));
   AddCommonOptions(*app, o);
   return {app, options,

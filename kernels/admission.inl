@@ -84,6 +84,7 @@ class AdmissionOn {
     std::uint64_t* const cells = cells_.Reserve(queue, absent_);
     const body::HashTableRef scratch = store.ScratchTable(queue, counters_, absent_);
     B::ForEach(queue, absent_, body::CountOccurrences<typename B::Atomics>{scratch, of, listed, cells});
+    candidates_->Bring(queue, listed, absent_);
     return B::ForEachNumbered(queue, absent_,
                               body::AdmitByFrequency{scratch, of, cells, candidates_->hash_table(),
                                                      candidates_->values().scored, options_.threshold});

@@ -46,6 +46,8 @@ Status LoadRows(typename B::Queue& queue, RowStore<B>& store, std::span<const Ke
   const OnDevice<B, float> records(queue, host_records, std::size_t{n} * values.floats);
   auto* const rows = reinterpret_cast<RowIndex*>(spare.Reserve(queue, n));
   store.ReserveAdd(queue, n);
+  store.GoOn(queue);
+  store.Bring(queue, on_device.data(), n);
   if (store.HasRoomFor(n)) {
     store.BeginAdd(queue, on_device.data(), body::Chosen{nullptr}, n, rows);
   } else {

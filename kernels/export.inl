@@ -24,21 +24,15 @@ namespace slotwise {
 // Returns every key that has a row, in no order.
 template <Backend B>
 std::vector<Key> ExportKeys(typename B::Queue& queue, RowStore<B>& store) {
-  // Lists some cells at a time, so that the scratch for it does not grow with the table.
-  constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
-  const body::HashTableRef table = store.hash_table();
-  const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
   typename B::template Scratch<Key> listed;
   std::vector<Key> keys;
   keys.reserve(store.rows());
-  for (std::uint64_t first = 0; first < table.Cells(); first += at_once) {
-    const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
-    const std::uint32_t count =
-        B::ForEachNumbered(queue, cells, body::ListKeys{table, first, listed.Reserve(queue, at_once)});
+  store.ForEachRunOfCells([&](const body::SomeCells& cells, std::uint32_t n) {
+    const std::uint32_t count = B::ForEachNumbered(queue, n, body::ListKeys{cells, listed.Reserve(queue, n)});
     const std::size_t before = keys.size();
     keys.resize(before + count, Key{0});
     B::CopyOut(queue, keys.data() + before, listed.data(), count);
-  }
+  });
   return keys;
 }
 
@@ -53,6 +47,7 @@ RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<co
   typename B::template Scratch<float> records;
   Selection<B> selection;
   B::CopyIn(queue, wanted.Reserve(queue, n), keys.data(), n);
+  store.Bring(queue, wanted.data(), n);
   B::ForEach(queue, n, body::FindRows{store.hash_table(), wanted.data(), row_of.Reserve(queue, n)});
   const std::uint32_t count =
       selection.Select(queue, n, found.Reserve(queue, n), body::RowIsThere{row_of.data()});
@@ -71,7 +66,13 @@ RowRecords ExportRows(typename B::Queue& queue, RowStore<B>& store, std::span<co
 // Returns the sums of two hashes over all rows.
 template <Backend B>
 DigestSums DigestOf(typename B::Queue& queue, RowStore<B>& store) {
-  return B::Sum(queue, store.hash_table().Cells(), body::HashCell{store.hash_table(), store.values()});
+  DigestSums sums;
+  store.ForEachPart([&](const body::SomeCells& cells) {
+    const DigestSums part = B::Sum(queue, cells.size(), body::HashCell{cells, store.values()});
+    sums.low += part.low;
+    sums.high += part.high;
+  });
+  return sums;
 }
 
 }  // namespace slotwise

@@ -142,6 +142,8 @@ class PreparedBatch {
     admission_ = admission;
     refused_ = 0;
     rows_.Reserve(queue_, kept.most);
+    store_.GoOn(queue_);
+    BringKeys();
     absent_size_ = 0;
     absent_is_asked_ = false;
     absent_is_listed_ = false;
@@ -194,7 +196,10 @@ class PreparedBatch {
     }
     // Past max_rows, the table's or this rank's, no room is made: the ranks, which tell each other their
     // rows, will refuse the batch.
-    if (store_.rows() + exact <= store_.max_rows()) store_.MakeRoomFor(queue_, exact);
+    if (store_.rows() + exact <= store_.max_rows()) {
+      store_.MakeRoomFor(queue_, exact);
+      BringKeys();
+    }
     return NewRows{exact, true};
   }
 
@@ -269,6 +274,12 @@ class PreparedBatch {
     WithRows(store_.values(), [&]<class Element>(const body::RowsOf<Element>& rows) {
       RowLaunches<B, Element>::Pool(queue_, rows, pool);
     });
+  }
+
+  // Brings the keys to where launches look for them.
+  void BringKeys() {
+    const bool known = kept_.size_on_device == nullptr;
+    store_.Bring(queue_, kept_.keys, known ? kept_.size : kept_.most, kept_.size_on_device);
   }
 
   body::FindRows Find() { return {store_.hash_table(), kept_.keys, rows_.data()}; }

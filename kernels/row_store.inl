@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,15 +17,17 @@
 #include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
 #include "kernels/changes.inl"
+#include "kernels/growing_table.inl"
 #include "kernels/hash_secret.h"
 #include "kernels/row_memory.inl"
 #include "kernels/shard.h"
+#include "kernels/slow_growth.h"
 #include "slotwise/sizing.h"
 
 namespace slotwise {
 
-// The hash table grows by rehash, and rows grow in place. The store owns the memory of both, and the scratch
-// for adding and erasing keys.
+// The hash table grows as growing_table.inl says, and rows grow in place. The store owns the memory of both,
+// and the scratch for adding and erasing keys.
 // Thread-safety: same as the queue.
 template <Backend B>
 class RowStore {
@@ -41,12 +44,13 @@ class RowStore {
         hash_of_(secret.low(), secret.high()),
         rows_(queue, options, max_rows_),
         erased_(queue, max_rows_) {
-    const std::uint64_t rows = std::clamp<std::uint64_t>(initial_rows, kFirstRows, kMaxRowsPerShard);
+    const std::uint64_t rows =
+        std::clamp<std::uint64_t>(initial_rows, SlowGrowth::FirstRows(kFirstRows), kMaxRowsPerShard);
     const std::uint64_t first_rows = std::min(rows, max_rows_);
     // Checks the memory of both before it takes either, because taking gigabytes is slow.
-    CheckMemory(queue, CellsFor(rows) * sizeof(body::Cell) + rows_.BytesOf(first_rows) +
-                           first_rows * B::KeptBesideARow());
-    Rehash(queue, CellsFor(rows));
+    CheckMemory(queue, sizing::BytesOfCells(sizing::CellsFor(rows, options.max_load)) +
+                           rows_.BytesOf(first_rows) + first_rows * B::KeptBesideARow());
+    table_.emplace(queue, hash_of_, options.max_load, rows);
     rows_.Grow(first_rows);
     listed_rows_ = first_rows;
     CountBytes();
@@ -57,53 +61,67 @@ class RowStore {
   std::uint32_t rows() const { return rows_used_ - erased_rows_; }
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
-  body::HashTableRef hash_table() { return table_; }
+  // Returns the table that has the keys of a batch, once Bring was called for them.
+  body::HashTableRef hash_table() { return table_->Ref(); }
   // Returns how many hash tables the store has made until now; a later one may be larger.
-  std::uint64_t rehashes() const { return rehashes_; }
+  std::uint64_t rehashes() const { return table_->tables(); }
   body::RowsRef values() const { return rows_.Ref(); }
 
   ShardUsage Usage() const {
-    return {rows(), table_.mask + 1, table_.Cells() * sizeof(body::Cell) + rows_.bytes()};
+    return {rows(), table_->cells(), table_->bytes() + rows_.bytes(), table_->cells_to_move()};
   }
 
   // Returns whether `more` keys can get rows. Memory comes in pieces of its own size, so there may be memory
   // for more rows than the table may have.
   bool HasRoomFor(std::uint64_t more) const {
     return rows() + more <= max_rows_ && RowsUsedWith(more) <= std::min(RowsWithMemory(), listed_rows_) &&
-           CellsFor(cells_taken_ + more) <= table_.mask + 1;
+           table_->HasRoomFor(more);
   }
 
   // Returns the bytes of the hash table that the store makes for `more` keys, beside the one that it has; 0
   // if that one has room.
-  std::uint64_t BytesOfNextTable(std::uint64_t more) const {
-    if (CellsFor(cells_taken_ + more) <= table_.mask + 1) return 0;
-    return CellsToHold(rows() + more) * sizeof(body::Cell);
+  std::uint64_t BytesOfNextTable(std::uint64_t more) const { return table_->BytesOfNext(rows(), more); }
+
+  // See GrowingTable.
+  void GoOn(Queue& queue) {
+    table_->GoOn(queue, rows());
+    CountBytes();
+  }
+  void Bring(Queue& queue, const Key* keys, std::uint32_t n, const std::uint32_t* size = nullptr) {
+    table_->Bring(queue, keys, n, size);
+  }
+  template <class F>
+  void ForEachPart(F f) const {
+    table_->ForEachPart(f);
+  }
+  // Calls f(cells, n) for runs of n cells that together are all of ForEachPart, each short enough that
+  // scratch for it does not grow with the table.
+  template <class F>
+  void ForEachRunOfCells(F f) const {
+    constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
+    ForEachPart([&](body::SomeCells cells) {
+      while (cells.size() > 0) {
+        const auto n = static_cast<std::uint32_t>(std::min(kCellsAtOnce, cells.size()));
+        f(std::as_const(cells), n);
+        cells.first += n;
+      }
+    });
   }
 
   // Makes room for `more` keys and their rows. Throws std::bad_alloc, and then nothing has changed.
   // REQUIRES: rows() + more <= max_rows().
   void MakeRoomFor(Queue& queue, std::uint64_t more) {
-    if (CellsFor(cells_taken_ + more) > table_.mask + 1) Rehash(queue, CellsToHold(rows() + more));
-    const std::uint64_t rows = RowsUsedWith(more);
-    if (rows > listed_rows_) SetListsAside(queue, rows);
-    if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
-    if (changes_) changes_->Grow(queue, rows_.rows());
+    table_->MakeRoomFor(queue, rows(), more);
+    CountBytes();
+    MakeRows(queue, RowsUsedWith(more));
   }
 
   // Makes sure that MakeRoomFor(more) will have memory once `erased` rows are erased. Throws std::bad_alloc,
   // and then nothing has changed. REQUIRES: erased <= rows(); rows() - erased + more <= max_rows().
   void ReserveBehind(Queue& queue, std::uint64_t erased, std::uint64_t more) {
     const std::uint64_t erased_in_all = erased_rows_ + erased;
-    const std::uint64_t rows = rows_used_ + (more - std::min(more, erased_in_all));
-    if (rows > listed_rows_) SetListsAside(queue, rows);
-    if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
-    if (changes_) changes_->Grow(queue, rows_.rows());
-    if (CellsFor(cells_taken_ + more) <= table_.mask + 1) return;
-    const std::uint64_t cells = CellsToHold(this->rows() - erased + more);
-    if (next_cells_for_ >= cells) return;
-    CheckMemory(queue, (cells - next_cells_for_) * sizeof(body::Cell));
-    next_cells_.Reserve(queue, cells + 1);
-    next_cells_for_ = cells;
+    MakeRows(queue, rows_used_ + (more - std::min(more, erased_in_all)));
+    table_->ReserveBehind(queue, this->rows() - erased, more);
     CountBytes();
   }
 
@@ -128,10 +146,10 @@ class RowStore {
   void BeginAdd(Queue& queue, const Key* keys, body::Chosen chosen, std::uint32_t n, RowIndex* rows) {
     const body::RowSupply supply{erased_.data(), erased_rows_, rows_used_};
     B::ForEachNumbered(queue, n, nullptr,
-                       body::AddKeys<Atomics>{table_, keys, chosen, supply, lost_.data(), rows,
+                       body::AddKeys<Atomics>{hash_table(), keys, chosen, supply, lost_.data(), rows,
                                               new_keys_.data(), new_rows_.data()},
                        added_);
-    B::ForEach(queue, n, body::ReadRowsOfOthers{table_, chosen, lost_.data(), rows});
+    B::ForEach(queue, n, body::ReadRowsOfOthers{hash_table(), chosen, lost_.data(), rows});
   }
 
   // Writes the rows of the keys that BeginAdd gave one, with `score`. Returns their number; waits until the
@@ -151,7 +169,7 @@ class RowStore {
     const std::uint32_t reused = std::min(count, erased_rows_);
     erased_rows_ -= reused;
     rows_used_ += count - reused;
-    cells_taken_ += count;  // at most: some may have revived a dead cell
+    table_->Added(count);  // at most: some may have revived a dead cell
     return count;
   }
 
@@ -190,7 +208,7 @@ class RowStore {
   std::uint32_t Erase(Queue& queue, const Key* keys, std::uint32_t n, std::vector<Key>* removed = nullptr) {
     RowIndex* const erased = erased_.data() + erased_rows_;
     const std::uint32_t count = B::ForEachNumbered(
-        queue, n, body::EraseKeys<Atomics>{table_, keys, erased, erased_keys_.data(), values().scored});
+        queue, n, body::EraseKeys<Atomics>{hash_table(), keys, erased, erased_keys_.data(), values().scored});
     erased_rows_ += count;
     if (changes_) changes_->Erased(queue, erased_keys_.data(), count);
     if (removed != nullptr) {
@@ -216,7 +234,10 @@ class RowStore {
                                   std::uint32_t n) const {
     // An emptier table would be searched faster, but take up to 8 times as much memory beside a full table.
     constexpr float kLoad = 0.9375F;
-    return FreeTable(queue, memory, sizing::CellsFor(n, kLoad));
+    const std::uint64_t cells = sizing::CellsFor(n, kLoad);
+    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1, hash_of_};
+    B::ForEach(queue, table.Cells(), body::FreeCells{table.cells});
+    return table;
   }
 
  private:
@@ -234,43 +255,26 @@ class RowStore {
     return rows_used_ + (more - std::min<std::uint64_t>(more, erased_rows_));
   }
 
-  // Returns how many cells `rows` keys need.
-  std::uint64_t CellsFor(std::uint64_t rows) const { return sizing::CellsFor(rows, options_.max_load); }
-
-  body::HashTableRef FreeTable(Queue& queue, typename B::template Scratch<body::Cell>& memory,
-                               std::uint64_t cells) const {
-    const body::HashTableRef table{memory.Reserve(queue, cells + 1), cells - 1, hash_of_};
-    B::ForEach(queue, table.Cells(), body::FreeCells{table});
-    return table;
+  // Makes sure that there is memory for rows [0, rows). Before there is too little, the last hash table is
+  // given back. Throws std::bad_alloc.
+  void MakeRows(Queue& queue, std::uint64_t rows) {
+    try {
+      GrowRows(queue, rows);
+    } catch (const std::bad_alloc&) {
+      if (!table_->GiveBack(queue)) throw;
+      CountBytes();
+      GrowRows(queue, rows);
+    }
+  }
+  void GrowRows(Queue& queue, std::uint64_t rows) {
+    if (rows > listed_rows_) SetListsAside(queue, rows);
+    if (rows > rows_.rows()) rows_.GrowAheadTo(queue, rows);
+    if (changes_) changes_->Grow(queue, rows_.rows());
   }
 
   // Throws std::bad_alloc if the table may not take so many bytes more.
   static void CheckMemory(Queue& queue, std::uint64_t bytes) {
     if (bytes > B::MemoryForTables(queue)) throw std::bad_alloc();
-  }
-
-  // Returns how many cells to rehash to for so many keys in all. If dead cells alone are in the way, the
-  // rehash that leaves them behind has to make room for a while: else a table that is full up to a few keys,
-  // of which some come and go, would be rehashed with every batch.
-  std::uint64_t CellsToHold(std::uint64_t keys) const {
-    const std::uint64_t now = table_.mask + 1;
-    const std::uint64_t needed = CellsFor(keys);
-    return needed > now ? needed : std::max(now, CellsFor(keys + keys / 8));
-  }
-
-  // Moves the keys into a table of `cells` cells, and leaves dead cells behind.
-  void Rehash(Queue& queue, std::uint64_t cells) {
-    if (next_cells_for_ < cells)  // beside the old ones, until the keys are there
-      CheckMemory(queue, (cells + 1) * sizeof(body::Cell));
-    typename B::template Scratch<body::Cell> memory = std::exchange(next_cells_, {});
-    next_cells_for_ = 0;
-    const body::HashTableRef fresh = FreeTable(queue, memory, cells);
-    if (table_.cells != nullptr) B::ForEach(queue, table_.Cells(), body::Rehash<Atomics>{table_, fresh});
-    cell_memory_ = std::move(memory);
-    table_ = fresh;
-    cells_taken_ = rows();
-    ++rehashes_;
-    CountBytes();
   }
 
   // Sets memory aside for lists of `rows` rows, and of more ahead if there is memory. REQUIRES: `rows` is
@@ -290,22 +294,15 @@ class RowStore {
   }
 
   // Counts the memory that the table has beside its rows' memory.
-  void CountBytes() {
-    bytes_.Set((table_.Cells() + next_cells_for_) * sizeof(body::Cell) + listed_rows_ * B::KeptBesideARow());
-  }
+  void CountBytes() { bytes_.Set(table_->bytes() + listed_rows_ * B::KeptBesideARow()); }
 
   std::uint64_t max_rows_;
   TableOptions options_;
   body::PlaceHash hash_of_;  // of all tables that the store makes
   std::uint32_t rows_used_ = 0;
   std::uint32_t erased_rows_ = 0;
-  std::uint64_t cells_taken_ = 0;  // an upper bound, dead cells included
-  std::uint64_t rehashes_ = 0;
   std::uint64_t listed_rows_ = 0;  // rows of which exports and checkpoints may make lists (KeptBesideARow)
-  body::HashTableRef table_{nullptr, 0, hash_of_};
-  typename B::template Scratch<body::Cell> cell_memory_;
-  typename B::template Scratch<body::Cell> next_cells_;  // set aside for the next hash table
-  std::uint64_t next_cells_for_ = 0;
+  std::optional<GrowingTable<B>> table_;
   typename B::TableBytes bytes_;
   RowMemory<B> rows_;
   typename B::template Growing<RowIndex> erased_;     // rows to hand out again

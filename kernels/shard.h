@@ -94,6 +94,8 @@ struct ShardUsage {
   std::uint64_t rows = 0;
   std::uint64_t cells = 0;  // places of the hash table, taken or free
   std::uint64_t bytes = 0;  // device memory in use for hash table and rows
+  // Cells of the last hash table, which is full, whose keys are still to move to the present one.
+  std::uint64_t cells_to_move = 0;
   // These count, over all optimizer steps since the shard was made, this rank's keys, each as often as it
   // occurred, and the rows that a step updated.
   std::uint64_t step_keys = 0;

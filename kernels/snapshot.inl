@@ -127,9 +127,6 @@ class Snapshot {
   }
 
  private:
-  // The number of cells that are listed at once, so that the scratch for it does not grow with the table.
-  static constexpr std::uint64_t kCellsAtOnce = std::uint64_t{1} << 20;
-
   body::RowStates states() { return {states_.data(), used_}; }
 
   static void CheckMemory(Queue& queue, std::size_t bytes) {
@@ -138,24 +135,21 @@ class Snapshot {
 
   void List(Queue& queue, RowStore<B>& store, bool changed_only, SnapshotInfo& info) {
     if (used_ == 0) return;  // a cell without a row asks for the first row's bit, and there is none
-    const body::HashTableRef table = store.hash_table();
-    const auto at_once = static_cast<std::uint32_t>(std::min(kCellsAtOnce, table.Cells()));
     typename B::template Scratch<std::uint32_t> words;
     typename B::template Scratch<Key> keys;
     typename B::template Scratch<RowIndex> rows;
     const std::uint32_t* const changed =
         changed_only ? store.changes()->Packed(queue, used_, words) : nullptr;
-    Key* const listed_keys = keys.Reserve(queue, at_once);
-    RowIndex* const listed_rows = rows.Reserve(queue, at_once);
     if (!changed_only) {
       info.keys.reserve(store.rows());
       info.rows.reserve(store.rows());
     }
-    for (std::uint64_t first = 0; first < table.Cells(); first += at_once) {
-      const auto cells = static_cast<std::uint32_t>(std::min<std::uint64_t>(at_once, table.Cells() - first));
+    store.ForEachRunOfCells([&](const body::SomeCells& cells, std::uint32_t size) {
+      Key* const listed_keys = keys.Reserve(queue, size);
+      RowIndex* const listed_rows = rows.Reserve(queue, size);
       const auto list = [&]<bool kAll>(std::bool_constant<kAll>) {
-        return B::ForEachNumbered(
-            queue, cells, body::ListRows<kAll>{table, first, changed, states(), listed_keys, listed_rows});
+        return B::ForEachNumbered(queue, size,
+                                  body::ListRows<kAll>{cells, changed, states(), listed_keys, listed_rows});
       };
       const std::uint32_t n = changed_only ? list(std::false_type()) : list(std::true_type());
       const std::size_t before = info.keys.size();
@@ -163,7 +157,7 @@ class Snapshot {
       info.rows.resize(before + n, kNoRow);
       B::CopyOut(queue, info.keys.data() + before, listed_keys, n);
       B::CopyOut(queue, info.rows.data() + before, listed_rows, n);
-    }
+    });
   }
 
   // Copies rows as they were to `records`, and frees their copies. Does not wait.

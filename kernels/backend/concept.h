@@ -74,6 +74,10 @@ concept Backend = requires(
 
   // kSharesHostMemory says whether launches can read and write any memory of the host's.
   { std::bool_constant<B::kSharesHostMemory>{} };
+  // How many cells of a hash table that grows a batch moves or frees, at least (growing_table.inl): a few
+  // milliseconds' work.
+  { std::integral_constant<std::uint64_t, B::kCellsMovedABatch>{} };
+  { std::integral_constant<std::uint64_t, B::kCellsFreedABatch>{} };
   // Orders all later work of the first queue after all work asked of the second so far.
   B::OrderAfter(queue, queue);
 

@@ -79,6 +79,8 @@ struct CpuBackend {
   using Answer = CpuAnswer<T>;
 
   static constexpr std::uint32_t kRowOfNumbers = 1024;
+  static constexpr std::uint64_t kCellsMovedABatch = std::uint64_t{1} << 16;
+  static constexpr std::uint64_t kCellsFreedABatch = std::uint64_t{1} << 17;
   static constexpr bool kSharesHostMemory = true;
 
   struct Atomics {

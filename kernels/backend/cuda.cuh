@@ -87,6 +87,8 @@ struct CudaBackend {
   // Each lane then has one vector of a row, and neighbouring lanes of different rows read neighbouring
   // memory: with more vectors a lane, an H200 took up to a sixth longer.
   static constexpr std::uint32_t kRowOfNumbers = 32;
+  static constexpr std::uint64_t kCellsMovedABatch = std::uint64_t{1} << 20;
+  static constexpr std::uint64_t kCellsFreedABatch = std::uint64_t{1} << 26;
   static constexpr bool kSharesHostMemory = false;
 
   // Host code never runs these; they are marked for both sides because the bodies that call them are.

@@ -17,13 +17,13 @@ namespace slotwise::body {
 
 // Hashes the row of a cell; a cell without a live key counts as zeros.
 struct HashCell {
-  HashTableRef table;
+  SomeCells cells;
   RowsRef rows;
 
   SLOTWISE_HD DigestSums operator()(std::uint64_t cell) const {
-    if (!table.Live(cell)) return {0, 0};
-    const std::uint64_t key = Value(table.KeyAt(cell));
-    const FloatsOfRow floats = rows.Floats(table.RowAt(cell));
+    if (!cells.Live(cell)) return {0, 0};
+    const std::uint64_t key = Value(cells.KeyAt(cell));
+    const FloatsOfRow floats = rows.Floats(cells.RowAt(cell));
     std::uint64_t low = Mix64(key ^ 0x9E3779B97F4A7C15ULL);
     std::uint64_t high = Mix64(key ^ 0xC2B2AE3D27D4EB4FULL);
     for (std::uint32_t j = 0; j < rows.floats; ++j) {

@@ -1,11 +1,11 @@
 // The hash table maps 64-bit keys to rows: open addressing with double hashing, for any number of threads at
 // once.
 //
-// A cell is {key, row}. A cell whose key is kFree is free. Cells are only ever taken (a rehash copies into a
-// new table), so a search ends at the key or at the first free cell on its way. Adding a key is one
-// compare-and-swap of the cell's key; the thread that wins the cell gives the cell its row. No thread waits
-// for a row: a thread that finds its key in a cell already remembers the cell, and the next launch reads the
-// row.
+// A cell is {key, row}. A cell whose key is kFree is free. Cells are only ever taken (a table that is full
+// is followed by a new one), so a search ends at the key or at the first free cell on its way. Adding a key
+// is one compare-and-swap of the cell's key; the thread that wins the cell gives the cell its row. No thread
+// waits for a row: a thread that finds its key in a cell already remembers the cell, and the next launch
+// reads the row.
 //
 // A keyed hash, SipHash-1-3 under the table's secret, says where a key's search begins and how it goes on, so
 // that no client can choose keys whose searches meet. The owner of a key is another function of the key
@@ -18,7 +18,7 @@
 // crowd, would read 1.3 and 1.7, and far more for absent keys.
 //
 // Erasing leaves the key in its cell, with kNoRow for its row: the cell is dead. Adding the key again revives
-// it (a compare-and-swap of the row has one winner), and a rehash leaves dead cells behind.
+// it (a compare-and-swap of the row has one winner), and no dead cell moves to a new table.
 //
 // kFree is a legal key too. No search looks for kFree: that key has a cell of its own behind the last one,
 // where kFree means free and kFreeKeyIsHere means taken.
@@ -172,6 +172,13 @@ struct HashTableRef {
     }
   }
 
+  // Adds a key with its row, unless the table has, or had, the key.
+  template <class Atomics>
+  SLOTWISE_HD void AddMoved(Key key, std::uint64_t hash, RowIndex row) const {
+    const Claimed claimed = Claim<Atomics>(key, hash);
+    if (claimed.added) cells[claimed.cell].row = Value(row);
+  }
+
  private:
   enum class Trial : std::uint8_t { kTaken, kThere, kAdded };
 
@@ -191,7 +198,7 @@ struct HashTableRef {
   }
 };
 
-// The launches over the keys of a batch and the cells of a table: find, add, list, erase, count, and rehash.
+// The launches over the keys of a batch and the cells of a table: find, add, list, erase, count, and move.
 // Each body works on one index. A body that searches a table says which key it searches for, because the CPU
 // backend hashes many keys at once (portable.h).
 
@@ -200,8 +207,24 @@ inline constexpr std::uint32_t kProbesAhead = 24;
 
 // Frees a cell of a new table.
 struct FreeCells {
+  Cell* cells;
+  SLOTWISE_HD void operator()(std::uint64_t cell) const { cells[cell] = {kFree, 0}; }
+};
+
+// The cells of a table from `first` on, as launches over cells see them. A key that has a cell in the `later`
+// table, into which keys move, counts there.
+struct SomeCells {
   HashTableRef table;
-  SLOTWISE_HD void operator()(std::uint64_t cell) const { table.cells[cell] = {kFree, 0}; }
+  std::uint64_t first;
+  HashTableRef later;  // its cells are null if there is none
+
+  SLOTWISE_HD std::uint64_t size() const { return table.Cells() - first; }
+  SLOTWISE_HD bool Live(std::uint64_t i) const {
+    return table.Live(first + i) && (later.cells == nullptr || later.CellOf(KeyAt(i)) == later.Cells());
+  }
+  // See HashTableRef.
+  SLOTWISE_HD Key KeyAt(std::uint64_t i) const { return table.KeyAt(first + i); }
+  SLOTWISE_HD RowIndex RowAt(std::uint64_t i) const { return table.RowAt(first + i); }
 };
 
 // Writes the row of each key, or kNoRow.
@@ -352,15 +375,14 @@ struct EraseKeys {
   }
 };
 
-// Lists the keys of a run of cells that have rows. They are numbered (backend/concept.h).
+// Lists the keys of cells that have rows. They are numbered (backend/concept.h).
 struct ListKeys {
   static constexpr bool kNumbersMost = true;
-  HashTableRef table;
-  std::uint64_t first;  // the first cell of the run
-  Key* listed;          // [cells of the run]
-  SLOTWISE_HD bool operator()(std::uint32_t i) const { return table.Live(first + i); }
+  SomeCells cells;
+  Key* listed;  // [cells]
+  SLOTWISE_HD bool operator()(std::uint32_t i) const { return cells.Live(i); }
   SLOTWISE_HD void Number(std::uint32_t i, bool /*is_live*/, std::uint32_t number) const {
-    listed[number] = table.KeyAt(first + i);
+    listed[number] = cells.KeyAt(i);
   }
 };
 
@@ -385,26 +407,53 @@ struct CountKeys {
   void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const { scratch.Prefetch(hash); }
 };
 
-// Copies a live cell of one table into another.
+// A table that is full is followed by a new one. The keys of its live cells move to the new table: those of a
+// batch before the batch is searched for, the others in any order. A key that has a cell in the new table is
+// left alone: since it moved, its row may have changed.
+
+// Moves the key of a cell of the old table, from `first` on.
 template <class Atomics>
-struct Rehash {
+struct MoveKeys {
   HashTableRef from;
   HashTableRef to;
+  std::uint64_t first;
 
   // The last cell, that of the key kFree, does not hold the key itself, but no search needs the key's hash.
   SLOTWISE_HD const HashTableRef& searched() const { return to; }
-  SLOTWISE_HD Key KeyOf(std::uint64_t cell) const { return Key{from.cells[cell].key}; }
-  SLOTWISE_HD void operator()(std::uint64_t cell) const {
-    if (from.Live(cell)) (*this)(cell, to.HashOf(KeyOf(cell)));
+  SLOTWISE_HD Key KeyOf(std::uint64_t i) const { return Key{from.cells[first + i].key}; }
+  SLOTWISE_HD void operator()(std::uint64_t i) const {
+    if (from.Live(first + i)) (*this)(i, to.HashOf(KeyOf(i)));
   }
-  SLOTWISE_HD void operator()(std::uint64_t cell, std::uint64_t hash) const {
-    if (!from.Live(cell)) return;
-    to.cells[to.template Claim<Atomics>(from.KeyAt(cell), hash).cell].row = from.cells[cell].row;
+  SLOTWISE_HD void operator()(std::uint64_t i, std::uint64_t hash) const {
+    if (from.Live(first + i))
+      to.template AddMoved<Atomics>(from.KeyAt(first + i), hash, from.RowAt(first + i));
   }
 
   static constexpr std::uint64_t kAhead = kProbesAhead;
-  void Prefetch(std::uint64_t cell, std::uint64_t hash) const {
-    if (from.Live(cell)) to.Prefetch(hash);
+  void Prefetch(std::uint64_t i, std::uint64_t hash) const {
+    if (from.Live(first + i)) to.Prefetch(hash);
+  }
+};
+
+// Moves keys[i], if the old table has it.
+template <class Atomics>
+struct BringKeys {
+  HashTableRef from;
+  HashTableRef to;
+  const Key* keys;
+
+  SLOTWISE_HD const HashTableRef& searched() const { return to; }
+  SLOTWISE_HD Key KeyOf(std::uint32_t i) const { return keys[i]; }
+  SLOTWISE_HD void operator()(std::uint32_t i) const { (*this)(i, to.HashOf(KeyOf(i))); }
+  SLOTWISE_HD void operator()(std::uint32_t i, std::uint64_t hash) const {
+    if (const RowIndex row = from.Find(keys[i], hash); row != kNoRow)
+      to.template AddMoved<Atomics>(keys[i], hash, row);
+  }
+
+  static constexpr std::uint32_t kAhead = kProbesAhead;
+  void Prefetch(std::uint32_t /*i*/, std::uint64_t hash) const {
+    from.Prefetch(hash);
+    to.Prefetch(hash);
   }
 };
 

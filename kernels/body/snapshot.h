@@ -257,7 +257,7 @@ struct PackMarks {
   }
 };
 
-// Lists the keys and rows of the cells from `first` on, and marks the rows as kUnsaved. Numbers all live
+// Lists the keys and rows of cells, and marks the rows as kUnsaved. Numbers all live
 // cells, or those whose rows have changed (backend/concept.h).
 template <bool kAll>
 struct ListRows {
@@ -267,8 +267,7 @@ struct ListRows {
     SLOTWISE_HD explicit operator bool() const { return row != Value(kNoRow); }
   };
 
-  HashTableRef table;
-  std::uint64_t first;
+  SomeCells cells;
   const std::uint32_t* changed;  // a bit a row, unless all are listed
   RowStates snapshot;
   Key* keys;
@@ -278,20 +277,19 @@ struct ListRows {
   // mask takes a third of the time of the branch that compilers make of a condition.
   SLOTWISE_HD Listed operator()(std::uint32_t i) const {
     if constexpr (kAll) {
-      const bool live = table.Live(first + i);
-      return {live ? Value(table.RowAt(first + i)) : Value(kNoRow)};
+      const bool live = cells.Live(i);
+      return {live ? Value(cells.RowAt(i)) : Value(kNoRow)};
     } else {
-      const RowIndex at =
-          table.RowAt(first + i);  // arbitrary if the cell is free, and kNoRow if its key was erased
+      const RowIndex at = cells.RowAt(i);  // arbitrary if the cell is free, and kNoRow if its key was erased
       const std::uint32_t has = snapshot.Has(at) ? 1 : 0;
       const std::uint32_t row = Value(at) & (0U - has);
-      const std::uint32_t live = has & (table.Live(first + i) ? 1U : 0U);
+      const std::uint32_t live = has & (cells.Live(i) ? 1U : 0U);
       const std::uint32_t wanted = changed[row / 32] >> row % 32 & live;
       return {wanted != 0 ? row : Value(kNoRow)};
     }
   }
   SLOTWISE_HD void Number(std::uint32_t i, Listed listed, std::uint32_t number) const {
-    keys[number] = table.KeyAt(first + i);
+    keys[number] = cells.KeyAt(i);
     rows[number] = RowIndex{listed.row};
     snapshot.states[listed.row] = kUnsaved;
   }

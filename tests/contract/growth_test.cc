@@ -1,7 +1,17 @@
 // A table grows from no room at all to a hundred thousand rows, and every row keeps its key, values and
-// state.
+// state. In the middle of its growth it answers as any.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/eviction_place.h"
+#include "kernels/slow_growth.h"
 #include "tests/contract/contract_test.h"
 #include "tests/support/device_batch.h"
+#include "tests/support/table_shards.h"
 
 namespace slotwise::test {
 namespace {
@@ -156,6 +166,169 @@ TEST_P(Growth, ShowsInUsage) {
     EXPECT_GE(usage.bytes, bytes);
     bytes = usage.bytes;
   }
+}
+
+// Two shards of the same table: one is slow to grow, the other had room from the start.
+class SlowlyGrowing : public ContractTest {
+ protected:
+  void Make(const TableOptions& options) {
+    options_ = options;
+    for (const std::uint64_t initial_rows : {0, 200'000}) {
+      options_.initial_rows = initial_rows;
+      shards_.push_back(
+          std::move(*device().MakeShard(options_, {Rank{0}, 1, EvenBucketMap(1), kTestSecret})));
+      ASSERT_TRUE(shards_.back()->TrackChanges(100'000).ok());
+    }
+  }
+
+  // Calls f(shard, batch) of both, and expects the same digest afterwards.
+  template <class F>
+  void OnBoth(const std::vector<std::uint64_t>& keys, F f) {
+    DeviceBatch batch(device(), OneKeyABag(keys));
+    for (const auto& shard : shards_) f(*shard, batch.View());
+    ASSERT_EQ(shards_[0]->Digest(), shards_[1]->Digest());
+    moving_ += shards_[0]->Usage().cells_to_move > 0 ? 1 : 0;
+  }
+  void Push(const std::vector<std::uint64_t>& keys, std::uint64_t step) {
+    const std::vector<float> gradients(keys.size() * options_.dim, 0.25F * static_cast<float>(step % 7));
+    DeviceArray<float> values(device(), std::span(gradients));
+    OnBoth(keys, [&](Shard& shard, const BatchView& batch) {
+      std::move(*shard.PreparePush(batch).Insert(step))
+          .Update(values.data(), ScalarsOfStep(options_.optimizer, step));
+    });
+  }
+  void Import(const std::vector<std::uint64_t>& keys, std::uint64_t step) {
+    const std::vector<float> ones(keys.size() * options_.dim, 1.0F);
+    DeviceArray<float> values(device(), std::span(ones));
+    OnBoth(keys, [&](Shard& shard, const BatchView& batch) {
+      std::move(*shard.PrepareInsert(batch).Insert(step)).Assign(values.data(), options_.dim);
+    });
+  }
+  void Load(const std::vector<std::uint64_t>& keys) {
+    std::vector<Key> distinct;
+    for (const std::uint64_t key : keys) distinct.push_back(Key{key});
+    const std::vector<float> records(keys.size() * RecordFloats(options_), 0.5F);
+    for (const auto& shard : shards_) ASSERT_TRUE(shard->Load(distinct, records.data()).ok());
+  }
+  // Evicts the rows with the lowest scores, but for those of `spared`, about `count`.
+  void Evict(const std::vector<std::uint64_t>& spared, std::uint64_t count, std::uint64_t step) {
+    std::array<std::vector<Key>, 2> named;
+    std::array<EvictedSums, 2> sums;
+    std::size_t at = 0;
+    const EvictionOrder order = EvictionOrder::Of(options_, step);
+    OnBoth(spared, [&](Shard& shard, const BatchView& batch) {
+      std::move(*shard.PreparePush(batch).Finish()).Protect();
+      std::vector<std::uint64_t> counts(PlacePrefix::kDigits);
+      PlacePrefix prefix;
+      for (std::uint64_t left = count; prefix.bits < PlacePrefix::kBits;) {
+        shard.CountPlaces(order, prefix, counts);
+        std::uint32_t digit = 0;
+        for (; digit + 1 < counts.size() && counts[digit] < left; ++digit) left -= counts[digit];
+        prefix = prefix.With(digit);
+      }
+      auto evicted = shard.PrepareEvict(order, prefix.Last(), sums[at]);
+      ASSERT_TRUE(evicted.ok());
+      named[at] = shard.EndProtection(order, prefix.Last());
+      std::ranges::sort(named[at]);
+      ASSERT_TRUE(shard.ReserveBehind(sums[at].rows, spared.size()).ok());
+      EXPECT_EQ(std::move(*evicted).Erase(nullptr), sums[at].rows);
+      ++at;
+    });
+    EXPECT_EQ(sums[0], sums[1]);
+    EXPECT_EQ(named[0], named[1]);
+    EXPECT_GE(sums[0].rows, 1U);
+  }
+  // Compares a snapshot's rows and erased keys.
+  void Snapshot(bool changed_only, bool kept) {
+    std::array<std::map<Key, std::vector<float>>, 2> read;
+    std::array<std::vector<Key>, 2> erased;
+    const auto stream = device().MakeStream();
+    for (std::size_t at = 0; at < 2; ++at) {
+      auto begun = shards_[at]->BeginSnapshot({.changed_only = changed_only, .remember = true});
+      ASSERT_TRUE(begun.ok()) << begun.status().message();
+      const SnapshotInfo& info = begun->info;
+      const std::size_t floats = RecordFloats(options_);
+      std::vector<float> records(info.keys.size() * floats);
+      begun->snapshot->Read(*stream, info.rows, records.data());
+      stream->Wait();
+      begun->snapshot->End(kept);
+      for (std::size_t i = 0; i < info.keys.size(); ++i) {
+        const auto record = records.begin() + static_cast<std::ptrdiff_t>(i * floats);
+        const bool first =
+            read[at]
+                .emplace(info.keys[i],
+                         std::vector<float>(record, record + static_cast<std::ptrdiff_t>(floats)))
+                .second;
+        EXPECT_TRUE(first) << "listed twice: " << Value(info.keys[i]);
+      }
+      erased[at] = begun->info.erased;
+      std::ranges::sort(erased[at]);
+    }
+    EXPECT_EQ(read[0].size(), read[1].size());
+    EXPECT_TRUE(read[0] == read[1]);
+    EXPECT_EQ(erased[0], erased[1]);
+  }
+
+  TableOptions options_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  int moving_ = 0;  // batches after which keys were still to move
+};
+SLOTWISE_ON_EVERY_BACKEND(SlowlyGrowing);
+
+TEST_P(SlowlyGrowing, AnswersAsATableThatHadRoom) {
+  if (OverRanks()) GTEST_SKIP() << "a test of one shard";
+  const std::uint64_t seed = Seed(69);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  const SlowGrowth slow(40);
+  TableOptions options = MakeOptions(4, Combiner::kSum, OptimizerKind::kRowWiseAdaGrad);
+  options.eviction.score = ScoreKind::kLfu;
+  Make(options);
+  std::uint64_t step = 0;
+  const auto drawn = [&](std::uint64_t most) {
+    std::vector<std::uint64_t> keys(1 + random.Below(most));
+    std::ranges::generate(keys, [&] { return random.Below(40'000); });
+    return keys;
+  };
+  const auto distinct = [&](std::uint64_t most) {
+    return KeyRange(random.Below(40'000), 1 + random.Below(most));
+  };
+  for (int i = 0; i < 400 && !HasFailure(); ++i) {
+    SCOPED_TRACE("operation " + std::to_string(i));
+    const std::uint64_t operation = random.Below(20);
+    if (operation < 9) {
+      Push(drawn(200), ++step);
+    } else if (operation < 12) {
+      OnBoth(distinct(200), [&](Shard& shard, const BatchView& batch) {
+        EXPECT_TRUE(shard.PrepareInsert(batch).Insert(step + 1).ok());
+      });
+    } else if (operation < 14) {
+      OnBoth(distinct(500), [&](Shard& shard, const BatchView& batch) {
+        EXPECT_TRUE(shard.PrepareErase(batch).ok());
+        std::move(*shard.PrepareErase(batch)).Erase(nullptr);
+      });
+    } else if (operation == 14) {
+      Import(distinct(200), step + 1);
+    } else if (operation == 15) {
+      Load(distinct(200));
+    } else if (operation == 16) {
+      Evict(drawn(50), 1 + random.Below(100), step + 1);
+    } else if (operation == 17) {
+      Snapshot(i % 2 == 0, i % 3 == 0);
+    } else {
+      std::vector<Key> some;
+      for (const std::uint64_t key : distinct(500)) some.push_back(Key{key});
+      const RowRecords mine = shards_[0]->Read(some), theirs = shards_[1]->Read(some);
+      EXPECT_EQ(mine.keys, theirs.keys);
+      EXPECT_TRUE(SameBytes(mine.records, theirs.records));
+      std::vector<Key> keys = shards_[0]->Keys(), all = shards_[1]->Keys();
+      std::ranges::sort(keys);
+      std::ranges::sort(all);
+      EXPECT_EQ(keys, all);
+    }
+  }
+  EXPECT_GT(shards_[0]->Usage().cells, 30'000U);
+  EXPECT_GT(moving_, 100) << "batches of about 300";
 }
 
 // Keys that a hash table wants to put into the same place, or whose owners' hashes are alike.

@@ -57,11 +57,11 @@ def report_of(tmp_path: Path, *arguments: str, ranks: int | None = None) -> Any:
 @pytest.mark.parametrize("score", ["step", "step_lfu"])
 def test_living_reports_churn_evictions_and_what_scores_cost(tmp_path: Path, score: str) -> None:
     sizes = ("--rows", "20000", "--dim", "4", "--batch", "500")
-    report = report_of(tmp_path, "living", *sizes, "--score", score)
+    report = report_of(tmp_path, "living", *sizes, "--score", score, "--grow-to", "100000")
     names = [result["name"] for result in report["results"]]
     churn = ["churn, 1 % new", "an eviction", "churn, all new"]
-    assert names == [*churn, "lookup", "step, SGD", "push, SGD, a tenth unknown"]
-    peers = [peer["name"] for result in report["results"][-2:] for peer in result["peers"]]
+    assert names == [*churn, "lookup", "step, SGD", "push, SGD, a tenth unknown", "growth, all new"]
+    peers = [peer["name"] for result in report["results"][-3:] for peer in result["peers"]]
     assert peers == ["without scores", "without admission"]
 
 

@@ -281,7 +281,7 @@ def test_a_server_divides_its_memory_as_planned(
 COPIED = {
     "kGentleBytes": ("server/engine/checkpoint_pace.h", "kGentle"),
     "kStages": ("server/engine/stage.h", "kStages"),
-    "kCellsAtOnce": ("kernels/snapshot.inl", "kCellsAtOnce"),
+    "kCellsAtOnce": ("kernels/row_store.inl", "kCellsAtOnce"),
     "kRecordHeaderBytes": ("server/durability/journal_format.h", "kRecordHeaderBytes"),
 }
 
@@ -456,7 +456,7 @@ BAD = {
     "--dim": "0 4097 x",
     "--optimizer": "adamw ",
     "--row-dtype": "half ",
-    "--rounding": "up ",
+    "--rounding": "up nearest ",
     "--evicts": "maybe",
     "--max-load": "0 0.99 nan -1",
     "--ranks": "0 4097",

@@ -39,7 +39,7 @@ struct SmallTable {
   explicit SmallTable(std::uint64_t cells, const HashSecret& secret = test::kTestSecret)
       : memory(cells + 1), ref{memory.data(), cells - 1, PlaceHash(secret.low(), secret.high())} {
     for (std::uint64_t cell = 0; cell < ref.Cells(); ++cell) {
-      FreeCells{ref}(cell);
+      FreeCells{ref.cells}(cell);
     }
   }
 
@@ -247,7 +247,7 @@ TEST(HashTable, SearchesAreLongForKeysThatWereCraftedUnderTheSecretAlone) {
   EXPECT_LT(ProbesOf(test::KeysOfPlace(test::kTestSecret, kCellAndStep, 4, 256)).longest, 20u);
 }
 
-TEST(HashTable, RehashKeepsEveryRow) {
+TEST(HashTable, MovingKeysKeepsEveryRow) {
   SmallTable small(64);
   SmallTable large(256);
   std::vector<std::uint64_t> keys = test::SpecialKeys();
@@ -257,9 +257,9 @@ TEST(HashTable, RehashKeepsEveryRow) {
   const Key dead{987'654'321};
   ASSERT_TRUE(small.Add(Value(dead), 77).added);
   EXPECT_EQ(Erase(small.ref, {dead}), std::vector{RowIndex{77}});
-  const Rehash<Atomics> rehash{small.ref, large.ref};
+  const MoveKeys<Atomics> move{small.ref, large.ref, 0};
   for (std::uint64_t cell = 0; cell < small.ref.Cells(); ++cell) {
-    rehash(cell);
+    move(cell);
   }
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     EXPECT_EQ(large.Find(keys[i]), RowIndex{i});

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <new>
+#include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/backend/cpu.h"
+#include "kernels/slow_growth.h"
 #include "kernels/snapshot.inl"
+#include "tests/support/batches.h"
 #include "tests/support/checked_table.h"
 #include "tests/support/test_secret.h"
 
@@ -39,7 +43,7 @@ std::size_t MostResidentBytes() {
 
 class ARowStore : public ::testing::Test {
  protected:
-  void SetUp() override {
+  ARowStore() {
     MeasuredBackend::memory = SIZE_MAX;
     MeasuredBackend::beside = 0;
   }
@@ -302,6 +306,155 @@ TEST_F(ARowStore, RemembersErasedRowsWhereThereIsNoMemoryForMore) {
   EXPECT_EQ(store.Erase(queue_, erased.data(), 3), 2u);
   EXPECT_TRUE(store.HasRoomFor(2));
   EXPECT_EQ(store.rows(), 998u);
+}
+
+// A store whose hash table is slow to grow, and a map from its keys to their rows.
+class AGrowingStore : public ARowStore {
+ protected:
+  AGrowingStore() : slow_(16), store_(queue_, MakeOptions(1), kTestSecret, 0) {}
+
+  // As a batch does.
+  std::vector<RowIndex> Find(const std::vector<Key>& keys) {
+    store_.GoOn(queue_);
+    store_.Bring(queue_, keys.data(), static_cast<std::uint32_t>(keys.size()));
+    std::vector<RowIndex> rows(keys.size());
+    CpuBackend::ForEach(queue_, static_cast<std::uint32_t>(keys.size()),
+                        body::FindRows{store_.hash_table(), keys.data(), rows.data()});
+    return rows;
+  }
+  void AddKeys(const std::vector<Key>& keys) {
+    const auto n = static_cast<std::uint32_t>(keys.size());
+    for (const RowIndex row : Find(keys)) ASSERT_EQ(row, kNoRow);
+    if (!store_.HasRoomFor(n)) {
+      const std::uint64_t tables = store_.rehashes();
+      store_.MakeRoomFor(queue_, n);
+      surprises_ += store_.rehashes() - tables;
+      store_.Bring(queue_, keys.data(), n);
+    }
+    ASSERT_TRUE(store_.HasRoomFor(n));
+    std::vector<RowIndex> rows(n);
+    store_.ReserveAdd(queue_, n);
+    store_.BeginAdd(queue_, keys.data(), body::Chosen{nullptr}, n, rows.data());
+    ASSERT_EQ(store_.FinishAdd(queue_, 0), n);
+    for (std::uint32_t i = 0; i < n; ++i) rows_[keys[i]] = rows[i];
+  }
+  void EraseKeys(const std::vector<Key>& keys) {
+    Find(keys);
+    store_.ReserveErase(queue_, static_cast<std::uint32_t>(keys.size()));
+    std::uint32_t erased = 0;
+    for (const Key key : keys) erased += static_cast<std::uint32_t>(rows_.erase(key));
+    EXPECT_EQ(store_.Erase(queue_, keys.data(), static_cast<std::uint32_t>(keys.size())), erased);
+  }
+
+  // Compares all cells with the map. Returns whether the table was in the middle of moving its keys.
+  bool ExpectAllThere() {
+    std::map<Key, RowIndex> seen;
+    int parts = 0;
+    store_.ForEachPart([&](const body::SomeCells& cells) {
+      ++parts;
+      for (std::uint64_t i = 0; i < cells.size(); ++i) {
+        if (!cells.Live(i)) continue;
+        EXPECT_TRUE(seen.emplace(cells.KeyAt(i), cells.RowAt(i)).second)
+            << "twice: " << Value(cells.KeyAt(i));
+      }
+    });
+    EXPECT_EQ(seen, rows_);
+    EXPECT_EQ(store_.rows(), rows_.size());
+    return parts == 2;
+  }
+
+  SlowGrowth slow_;
+  SmallStore store_;
+  std::map<Key, RowIndex> rows_;
+  std::uint64_t surprises_ = 0;  // tables that a batch had to finish
+};
+
+std::vector<Key> KeysOf(std::uint64_t first, std::uint64_t count) {
+  std::vector<Key> keys;
+  for (std::uint64_t key = first; key < first + count; ++key) keys.push_back(Key{key});
+  return keys;
+}
+
+// Grown tables, those of dead cells, and keys that come, go and come again in the middle of it.
+TEST_F(AGrowingStore, HasEveryKeyOnceWhileKeysMove) {
+  const std::uint64_t seed = Seed(3000);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  int moving = 0;
+  constexpr std::uint64_t kKeys = 20'000;
+  for (int turn = 0; turn < 1500 && !HasFailure(); ++turn) {
+    std::set<Key> drawn;
+    for (std::uint64_t i = 1 + random.Below(60); i > 0; --i) {
+      const std::uint64_t key = random.Below(kKeys);
+      drawn.insert(Key{key == 0 ? body::kFree : key == 1 ? body::kFreeKeyIsHere : key});
+    }
+    if (random.OneIn(3)) {
+      EraseKeys({drawn.begin(), drawn.end()});
+    } else {
+      std::erase_if(drawn, [&](Key key) { return rows_.contains(key); });
+      AddKeys({drawn.begin(), drawn.end()});
+    }
+    moving += turn % 10 == 0 && ExpectAllThere();
+    const std::vector<Key> some = KeysOf(random.Below(kKeys), 20);
+    const std::vector<RowIndex> found = Find(some);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const auto there = rows_.find(some[i]);
+      EXPECT_EQ(found[i], there == rows_.end() ? kNoRow : there->second);
+    }
+  }
+  EXPECT_GT(moving, 15) << "of 150 times";
+  EXPECT_GT(store_.rehashes(), 4u);
+}
+
+// Growth keeps pace with new keys, so that no batch has to finish it.
+TEST_F(AGrowingStore, IsReadyBeforeABatchFindsNoRoom) {
+  AddKeys(KeysOf(0, 1000));
+  surprises_ = 0;
+  for (std::uint64_t next = 1000; next < 300'000; next += 20) AddKeys(KeysOf(next, 20));
+  EXPECT_EQ(surprises_, 0u);
+  EXPECT_GE(store_.Usage().cells, 600'000u);
+  ExpectAllThere();
+}
+
+TEST_F(ARowStore, TakesTheNextHashTableWhenItIsFullAndAFewKeysMoreMeanwhile) {
+  const SlowGrowth slow(16);
+  SmallStore store(queue_, MakeOptions(1), kTestSecret, 1024);
+  Add(store, 0, 1024);
+  store.GoOn(queue_);
+  const std::size_t bytes = store.Usage().bytes;
+  EXPECT_EQ(store.Usage().cells, 2048U);
+  MeasuredBackend::memory = (4096 + 1) * sizeof(body::Cell) - 1;
+  EXPECT_THROW(store.MakeRoomFor(queue_, 1), std::bad_alloc);
+  EXPECT_EQ(store.Usage().bytes, bytes);
+  EXPECT_FALSE(store.HasRoomFor(1));
+  MeasuredBackend::memory = SIZE_MAX;
+  store.MakeRoomFor(queue_, 1);
+  EXPECT_EQ(store.Usage().bytes, bytes + (4096 + 1) * sizeof(body::Cell));
+  EXPECT_EQ(store.Usage().cells, 4096U) << "what it grows to";
+  EXPECT_EQ(store.hash_table().mask + 1, 2048U);
+  EXPECT_TRUE(store.HasRoomFor(128)) << "an eighth of 1024";
+  EXPECT_FALSE(store.HasRoomFor(129));
+  store.MakeRoomFor(queue_, 129);
+  EXPECT_EQ(store.hash_table().mask + 1, 4096U);
+}
+
+TEST_F(ARowStore, GivesItsLastHashTableBackBeforeItRefusesRows) {
+  const SlowGrowth slow(16);
+  SmallStore store(queue_, MakeOptions(2048), kTestSecret, 1024);  // in pieces of 256 such rows
+  Add(store, 0, 1000);
+  const std::vector<Key> erased = KeysOf(0, 500);
+  store.ReserveErase(queue_, 500);
+  store.Erase(queue_, erased.data(), 500);
+  const std::size_t bytes = store.Usage().bytes;
+  store.MakeRoomFor(queue_, 100);
+  Add(store, 1000, 100);  // as many cells again, because of the dead ones
+  while (store.Usage().cells_to_move == 0) store.GoOn(queue_);
+  EXPECT_EQ(store.Usage().bytes, bytes + (2048 + 1) * sizeof(body::Cell));
+  MeasuredBackend::memory = 0;
+  EXPECT_THROW(store.MakeRoomFor(queue_, 500), std::bad_alloc);
+  EXPECT_EQ(store.Usage().cells_to_move, 0U);
+  EXPECT_EQ(store.Usage().bytes, bytes);
+  EXPECT_TRUE(store.HasRoomFor(400));
 }
 
 }  // namespace

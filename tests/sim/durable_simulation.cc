@@ -26,6 +26,7 @@ DurableResult RunDurableSeed(std::uint64_t seed, bool print) {
   DurableResult result;
   result.plan = Describe(plan);
   if (print) std::printf("%s\n", result.plan.c_str());
+  const std::optional<SlowGrowth> slow = SlowGrowthOf(seed);
   SimFiles files;
   DurableHistory history;
   DurableClients clients(plan, history);

@@ -1,6 +1,8 @@
 #include "tests/sim/plan.h"
 
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "tests/sim/asks.h"
 
@@ -36,6 +38,11 @@ TableOptions DrawTable(Random& random, std::string_view name) {
 }
 
 }  // namespace
+
+std::optional<SlowGrowth> SlowGrowthOf(std::uint64_t seed) {
+  if (seed % 2 != 0) return std::nullopt;
+  return std::optional<SlowGrowth>(std::in_place, 4);
+}
 
 Plan MakePlan(std::uint64_t seed) {
   // The first numbers of seeds that follow each other are not alike.

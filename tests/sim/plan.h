@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/slow_growth.h"
 #include "server/engine/engine.h"
 #include "slotwise/table_options.h"
 #include "tests/sim/scheduler.h"
@@ -43,6 +44,9 @@ struct Plan {
 };
 
 Plan MakePlan(std::uint64_t seed);
+
+// Returns what lets hash tables be in the middle of their growth for long: of every second seed.
+std::optional<SlowGrowth> SlowGrowthOf(std::uint64_t seed);
 
 // Returns a line for a person.
 std::string Describe(const Plan& plan);

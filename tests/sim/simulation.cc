@@ -392,6 +392,7 @@ SeedResult RunSeed(std::uint64_t seed, bool print) {
   if (!print) spdlog::set_level(spdlog::level::off);
   const Plan plan = MakePlan(seed);
   if (print) std::printf("%s\n", Describe(plan).c_str());
+  const std::optional<SlowGrowth> slow = SlowGrowthOf(seed);
   return Simulation(plan, print).Run();
 }
 
