@@ -70,6 +70,12 @@ std::string ReasonText(EvictedBy by) {
   return "other";
 }
 
+// "by step", or "-" for a table that refuses keys when it is full.
+std::string ScoreText(const TableOptions& options) {
+  if (options.eviction.score == ScoreKind::kNone) return "-";
+  return "by " + std::string(ToString(options.eviction.score));
+}
+
 // ", rows of bfloat16, rounded by chance", or nothing for rows of float32.
 std::string RowTypeText(const TableOptions& options) {
   if (options.row_dtype == DataType::kFloat32) return {};
@@ -136,12 +142,14 @@ Result<Answer> ShowTables(Client& client) {
   const auto tables = client.ListTables();
   if (!tables.ok()) return tables.status();
   Answer answer{.json = {{"tables", ordered_json::array()}}, .text = {}};
-  TextTable text({"NAME", ">DIM", ">SLOTS", "COMBINER", "OPTIMIZER", ">LEARNING RATE", ">MAX ROWS"});
+  TextTable text({"NAME", ">DIM", ">SLOTS", "COMBINER", "OPTIMIZER", ">LEARNING RATE", ">MAX ROWS", "ROWS OF",
+                  "EVICTION"});
   for (const TableOptions& table : *tables) {
     answer.json["tables"].push_back(OptionsJson(table));
     text.Add({table.name.str(), std::to_string(table.dim), std::to_string(table.slots),
               std::string(ToString(table.combiner)), std::string(ToString(table.optimizer.kind)),
-              FloatText(table.optimizer.learning_rate), CountText(table.max_rows)});
+              FloatText(table.optimizer.learning_rate), CountText(table.max_rows),
+              std::string(ToString(table.row_dtype)), ScoreText(table)});
   }
   answer.text = tables->empty() ? "there are no tables\n" : text.Text();
   return answer;
@@ -236,7 +244,8 @@ Result<Answer> ShowEvicted(Client& client, const std::string& table, const Evict
   Answer answer{.json = {{"complete_after", evicted->complete_after},
                          {"gap", evicted->gap},
                          {"through_round", evicted->through_round},
-                         {"instance", evicted->instance},
+                         {"instance", std::to_string(evicted->instance)},
+                         {"generation", evicted->generation},
                          {"rounds", ordered_json::array()}},
                 .text = {}};
   for (const EvictedKeys& gone : evicted->rounds) {
@@ -245,8 +254,9 @@ Result<Answer> ShowEvicted(Client& client, const std::string& table, const Evict
     text += "round " + std::to_string(gone.round) + ", by " + ReasonText(gone.by) + ", " +
             Counted(gone.keys.size(), "key") + ":";
     for (const Key key : gone.keys) {
-      keys.push_back(Value(key));
-      text += " " + std::to_string(Value(key));
+      const std::string number = std::to_string(Value(key));
+      keys.push_back(number);
+      text.append(" ").append(number);
     }
     text += '\n';
     answer.json["rounds"].push_back({{"round", gone.round}, {"by", ReasonText(gone.by)}, {"keys", keys}});

@@ -219,10 +219,14 @@ void Commands::AddCreate() {
                    "with 'absent: ABSENT_ROWS_ZEROS', lookups of the others return zeros, not initial values")
       ->check([](const std::string& text) { return text.empty() ? "needs a kind" : std::string(); });
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
-  create->add_option("--row-dtype", options.row_dtype,
-                     "float32 (default), float16 or bfloat16: the type of a row's values");
-  create->add_option("--rounding", options.rounding,
-                     "stochastic (default) or nearest: how a step rounds weights to 16 bits");
+  create
+      ->add_option("--row-dtype", options.row_dtype,
+                   "float32 (default), float16 or bfloat16: the type of a row's values")
+      ->check([](const std::string& text) { return text.empty() ? "needs a type" : std::string(); });
+  create
+      ->add_option("--rounding", options.rounding,
+                   "stochastic (default) or nearest: how a step rounds weights to 16 bits")
+      ->check([](const std::string& text) { return text.empty() ? "needs a word" : std::string(); });
   ctl::ForEachFlag([&]<class T>(const slotwise::Option<T>& option, const auto& set) {
     std::string flag = "--" + std::string(option.name);
     std::ranges::replace(flag, '_', '-');

@@ -77,7 +77,8 @@ Result<Kind> ValueNamed(std::string_view flag, std::string_view prefix, const st
   std::ranges::transform(value, value.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   Kind kind{};
-  if (!parse(value, &kind) || kind == Kind{}) return NoSuch(flag, word, allowed);
+  const bool is_allowed = std::ranges::find(allowed, word) != allowed.end();
+  if (!is_allowed || !parse(value, &kind) || kind == Kind{}) return NoSuch(flag, word, allowed);
   return kind;
 }
 

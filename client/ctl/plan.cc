@@ -83,6 +83,8 @@ Result<Shape> ShapeOf(const PlanFlags& flags) {
   if (!rows.ok()) return rows.status();
   if (flags.rounding != ToString(Rounding::kStochastic) && flags.rounding != ToString(Rounding::kNearest))
     return NoSuch("--rounding", flags.rounding, "stochastic or nearest");
+  if (*rows == DataType::kFloat32 && flags.rounding == ToString(Rounding::kNearest))
+    return InvalidArgument("--rounding nearest: needs a --row-dtype of 16 bits");
   const auto values = TypeOf("--data-type", flags.data_type);
   if (!values.ok()) return values.status();
   const auto partials = TypeOf("--partial-sums", flags.partial_sums);

@@ -110,7 +110,7 @@ void Checkpointing::Save(std::uint64_t round, bool asked_delta, DataType value_t
   if (Status keeps = KeepsCheckpoints(); !keeps.ok()) return refuse(keeps);
   counters_.NoteBegun(std::chrono::steady_clock::now());
   const bool promises = options_.mode != DurabilityMode::kNone && !options_.rounded_checkpoints;
-  if (promises && value_type != DataType::kFloat32) {
+  if (promises && Rounds(value_type)) {
     counters_.CountFailed();
     return refuse(FailedPrecondition(
         "a restart would take rounded rows for the acknowledged ones, and the server promises "
@@ -144,6 +144,15 @@ void Checkpointing::Save(std::uint64_t round, bool asked_delta, DataType value_t
       spdlog::error("a checkpoint could not be written: {}", ended.message());
     Tell(CheckpointEvent::kWritten, !ended.ok());
   });
+}
+
+bool Checkpointing::Rounds(DataType value_type) const {
+  bool rounds = false;
+  tables_.ForEach([&](const Table& table) {
+    const TableOptions& options = table.info.options;
+    if (!IsOfCandidates(options.name.view()) && SavedAs(value_type, options) != options.row_dtype) rounds = true;
+  });
+  return rounds;
 }
 
 Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type, Open& open) {

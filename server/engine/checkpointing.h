@@ -130,6 +130,8 @@ class Checkpointing {
   std::string IdOf(std::uint64_t round) const {
     return CheckpointId({.round = round, .instance = instance_});
   }
+  // Returns whether a checkpoint with values of that type would have other values than a table.
+  bool Rounds(DataType value_type) const;
   Status Begin(std::uint64_t round, bool delta, DataType value_type, Open& open);
   void SaveLast(std::uint64_t round);
   void FoldLongChain();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,10 +53,11 @@ Status CheckValues(std::span<const float> values, const TableOptions& options) {
   const auto large =
       std::ranges::find_if(values, [type](float value) { return !std::isfinite(RoundedTo(type, value)); });
   if (large == values.end()) return {};
-  return InvalidArgument("values[" + std::to_string(large - values.begin()) + "] is " +
-                         std::to_string(*large) + ": must be at most " + std::to_string(LargestOf(type)) +
-                         " in table " + options.name.str() + ", whose row_dtype is " +
-                         std::string(ToString(type)));
+  std::ostringstream numbers;
+  numbers << "values[" << large - values.begin() << "] is " << *large << ", which is infinite in table "
+          << options.name.str() << ", whose row_dtype is " << ToString(type) << ": the largest number is "
+          << LargestOf(type);
+  return InvalidArgument(numbers.str());
 }
 
 // Refuses numbers that are not finite; a negative sum of squares, which no step can make, because the next

@@ -249,9 +249,12 @@ def test_rows_are_of_sixteen_bits(cluster: Cluster) -> None:
             assert (options.row_dtype, options.rounding) == ("bfloat16", rounding)
             text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
             assert f"ads: dim 2, slots 1, sum, sgd, rows of bfloat16, rounded {says}\n" in text, text
+            listed = run("tables", "--server", cluster.ranks[0].address).stdout.splitlines()
+            assert listed[0].endswith("  ROWS OF   EVICTION") and listed[1].endswith("  bfloat16  -"), listed
             ps.drop_table("ads")
     for flag, says in (
         ("--row-dtype=half", '--row-dtype: there is no "half": must be float32, float16 or bfloat16'),
+        ("--row-dtype=FLOAT16", '--row-dtype: there is no "FLOAT16": must be float32, float16 or bfloat16'),
         ("--row-dtype=unspecified", '"unspecified": must be float32, float16 or bfloat16'),
         ("--rounding=up", '--rounding: there is no "up": must be stochastic or nearest'),
         ("--rounding=nearest", "rounding is nearest: must be left out in a table whose row_dtype is float32"),

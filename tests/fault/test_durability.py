@@ -291,6 +291,21 @@ def test_rounded_rows_take_no_acknowledged_values_place(lives: Lives, mode: str)
         ps.save(value_dtype="float16")
 
 
+def test_rows_of_16_bits_are_saved_in_their_own_type_as_they_are(lives: Lives) -> None:
+    with lives.live(1) as ps:
+        make(ps, "ads", row_dtype="float16", admission=slotwise.Frequency(2))
+        ps.push("ads", [1, 1, 2], None, np.ones((3, 4), np.float32))
+        ps.save(value_dtype="float16")
+        with pytest.raises(slotwise.FailedPrecondition, match="rounded rows"):
+            ps.save(value_dtype="bfloat16")
+        make(ps, "more")
+        with pytest.raises(slotwise.FailedPrecondition, match="rounded rows"):
+            ps.save(value_dtype="float16")
+        before = state(ps)
+    with lives.live(2, end=Cluster.stop) as ps:
+        assert state(ps) == before
+
+
 @pytest.mark.parametrize("by", ["journal", "checkpoint"])
 def test_rows_come_back_even_if_they_are_all_of_one_rank(lives: Lives, by: str) -> None:
     all_keys = np.arange(60000, dtype=np.uint64)
