@@ -27,6 +27,9 @@ class AdmissionOn {
 
   explicit AdmissionOn(const AdmissionOptions& options) : options_(options) {}
 
+  // From now on admits keys by these options.
+  void Alter(const AdmissionOptions& options) { options_ = options; }
+
   bool on() const { return options_.kind != AdmissionKind::kNone; }
 
   // Says which push comes next: the table's step, and the store of the candidates' table, or null.
@@ -90,7 +93,7 @@ class AdmissionOn {
                                                      candidates_->values().scored, options_.threshold});
   }
 
-  const AdmissionOptions options_;
+  AdmissionOptions options_;
   std::uint64_t step_ = 0;
   RowStore<B>* candidates_ = nullptr;
   std::uint32_t absent_ = 0;

@@ -40,6 +40,12 @@ class Changes {
     rows_ = wanted;
   }
 
+  // From now on there may be `max_rows` rows. Throws std::bad_alloc, and then nothing has changed.
+  void Extend(Queue& queue, std::uint64_t max_rows) {
+    marks_.Extend(queue, max_rows);
+    max_rows_ = std::max(max_rows_, max_rows);
+  }
+
   // Marks distinct rows.
   void Mark(Queue& queue, const RowIndex* rows, std::uint32_t n) {
     B::ForEach(queue, n, body::MarkRows{rows, marks_.data()});
@@ -113,7 +119,7 @@ class Changes {
   }
 
  private:
-  const std::uint64_t max_rows_;
+  std::uint64_t max_rows_;
   const std::uint64_t max_erased_;
   std::uint64_t rows_ = 0;
   typename B::template Growing<std::uint8_t> marks_;

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/rows.h"
@@ -33,7 +35,7 @@ void GrowAhead(Growing& array, std::uint64_t n, std::uint64_t most) {
   }
 }
 
-// Memory for rows 0, 1, ..., which grows in place: rows never move.
+// Memory for rows 0, 1, ..., which grows in place: rows move only when a table is altered.
 // Thread-safety: one thread at a time.
 template <Backend B>
 class RowMemory {
@@ -43,14 +45,15 @@ class RowMemory {
   // Reserves addresses for max_rows rows. REQUIRES: Validate(options) is OK. Throws std::bad_alloc.
   RowMemory(Queue& queue, const TableOptions& options, std::uint64_t max_rows)
       : max_rows_(max_rows),
+        addresses_(max_rows),
         dim_(options.dim),
         type_(options.row_dtype),
         floats_(RecordFloats(options)),
         record_(sizing::RecordOf(options)),
         records_(queue, max_rows * record_.bytes) {
     if (KeepsOneFloatARow(options.optimizer.kind)) shared_.emplace(queue, max_rows);
-    if (options.has_scores()) scored_.emplace(queue, max_rows);
-    if (sizing::KeepsKeys(options)) keys_.emplace(queue, max_rows);
+    if (options.has_scores()) scored_ = std::make_unique<Scored>(queue, max_rows);
+    if (sizing::KeepsKeys(options)) keys_ = std::make_unique<Keys>(queue, max_rows);
   }
 
   body::RowsRef Ref() const {
@@ -107,16 +110,62 @@ class RowMemory {
     GrowAhead(records_, rows * record_.bytes, most * record_.bytes);
   }
 
+  // Makes the memory for rows of a table that is altered to `options` and may have `max_rows` rows here. The
+  // memory of the rows may move; nothing else changes before EndAlter. Throws std::bad_alloc.
+  void PrepareAlter(Queue& queue, const TableOptions& options, std::uint64_t max_rows) {
+    const std::uint64_t addresses = std::max(addresses_, max_rows);
+    records_.Extend(queue, addresses * record_.bytes);
+    if (shared_) shared_->Extend(queue, addresses);
+    if (scored_) scored_->Extend(queue, addresses);
+    if (keys_) keys_->Extend(queue, addresses);
+    addresses_ = addresses;
+    const bool needs_scores = options.has_scores() && !scored_;
+    const bool needs_keys = sizing::KeepsKeys(options) && !keys_;
+    const std::uint64_t beside =
+        (needs_scores ? sizeof(body::ScoredKey) : 0) + (needs_keys ? sizeof(Key) : 0);
+    if (RowsToHold() * beside > B::MemoryForTables(queue)) throw std::bad_alloc();
+    if (needs_scores) Make(queue, next_scored_);
+    if (needs_keys) Make(queue, next_keys_);
+  }
+  // Ends PrepareAlter. If it is `kept`, rows are those of the altered table: arrays that it did not have have
+  // any contents, and arrays that it does not need are freed.
+  void EndAlter(bool kept, const TableOptions& options, std::uint64_t max_rows) {
+    if (kept) {
+      max_rows_ = max_rows;
+      floats_ = RecordFloats(options);
+      if (next_scored_) scored_ = std::move(next_scored_);
+      if (next_keys_) keys_ = std::move(next_keys_);
+      if (!options.has_scores()) scored_ = nullptr;
+      if (!sizing::KeepsKeys(options)) keys_ = nullptr;
+    }
+    next_scored_ = nullptr;
+    next_keys_ = nullptr;
+  }
+
  private:
+  using Scored = typename B::template Growing<body::ScoredKey>;
+  using Keys = typename B::template Growing<Key>;
+
+  // Returns for how many rows a new array has to have memory.
+  std::uint64_t RowsToHold() const { return std::min(rows(), addresses_); }
+  template <class Array>
+  void Make(Queue& queue, std::unique_ptr<Array>& array) {
+    array = std::make_unique<Array>(queue, addresses_);
+    array->Grow(RowsToHold());
+  }
+
   std::uint64_t max_rows_;
+  std::uint64_t addresses_;  // rows that there are addresses for: the largest max_rows so far
   std::uint32_t dim_;
   DataType type_;
   std::uint32_t floats_;
   sizing::RecordBytes record_;
   typename B::template Growing<std::byte> records_;
   std::optional<typename B::template Growing<float>> shared_;  // what an optimizer keeps once a row
-  std::optional<typename B::template Growing<body::ScoredKey>> scored_;
-  std::optional<typename B::template Growing<Key>> keys_;  // for rounding by chance
+  std::unique_ptr<Scored> scored_;
+  std::unique_ptr<Keys> keys_;           // for rounding by chance
+  std::unique_ptr<Scored> next_scored_;  // of an alteration that is prepared
+  std::unique_ptr<Keys> next_keys_;
 };
 
 }  // namespace slotwise

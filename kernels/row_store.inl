@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "kernels/backend/concept.h"
+#include "kernels/body/alter.h"
 #include "kernels/body/hash_table.h"
 #include "kernels/body/rows.h"
 #include "kernels/body/siphash.h"
+#include "kernels/body/snapshot.h"
 #include "kernels/changes.inl"
 #include "kernels/growing_table.inl"
 #include "kernels/hash_secret.h"
@@ -40,6 +42,7 @@ class RowStore {
   RowStore(Queue& queue, const TableOptions& options, const HashSecret& secret, std::uint64_t initial_rows,
            std::uint64_t max_rows = kMaxRowsPerShard)
       : max_rows_(std::min({options.max_rows, max_rows, kMaxRowsPerShard})),
+        addresses_(max_rows_),
         options_(options),
         hash_of_(secret.low(), secret.high()),
         rows_(queue, options, max_rows_),
@@ -61,6 +64,7 @@ class RowStore {
   std::uint32_t rows() const { return rows_used_ - erased_rows_; }
   std::uint32_t rows_used() const { return rows_used_; }
   std::uint64_t max_rows() const { return max_rows_; }
+  const TableOptions& options() const { return options_; }
   // Returns the table that has the keys of a batch, once Bring was called for them.
   body::HashTableRef hash_table() { return table_->Ref(); }
   // Returns how many hash tables the store has made until now; a later one may be larger.
@@ -183,7 +187,7 @@ class RowStore {
   // From now on, remembers which rows change and which keys are erased. Throws std::bad_alloc, and then
   // nothing has changed.
   void TrackChanges(Queue& queue, std::uint64_t max_erased) {
-    auto changes = std::make_unique<Changes<B>>(queue, max_rows_, max_erased);
+    auto changes = std::make_unique<Changes<B>>(queue, addresses_, max_erased);
     CheckMemory(queue, rows_.rows());
     changes->Grow(queue, rows_.rows());
     changes_ = std::move(changes);
@@ -200,7 +204,7 @@ class RowStore {
     if (changes_) changes_->ReserveErase(n);
     erased_keys_.Reserve(queue, n);
     const std::uint64_t rows = std::min<std::uint64_t>(erased_rows_ + std::uint64_t{n}, rows_used_);
-    if (rows > erased_.size()) GrowAhead(erased_, rows, max_rows_);
+    if (rows > erased_.size()) GrowAhead(erased_, rows, addresses_);
   }
 
   // Forgets keys[0 .. n). Returns how many of them had a row; these are added to `removed`, if it is not
@@ -216,6 +220,46 @@ class RowStore {
       B::CopyOut(queue, removed->data() + (removed->size() - count), erased_keys_.data(), count);
     }
     return count;
+  }
+
+  // Prepares to alter the table to `options`, with at most `max_rows` rows here, as RowMemory does. Rows that
+  // there are stay, also beyond max_rows. Throws std::bad_alloc.
+  void PrepareAlter(Queue& queue, const TableOptions& options, std::uint64_t max_rows) {
+    const std::uint64_t addresses =
+        std::max(addresses_, std::min({options.max_rows, max_rows, kMaxRowsPerShard}));
+    erased_.Extend(queue, addresses);
+    if (changes_) changes_->Extend(queue, addresses);
+    rows_.PrepareAlter(queue, options, addresses);
+    addresses_ = addresses;
+  }
+  // Ends PrepareAlter, of which it takes the arguments. If the alteration is `kept`, rows that had no score
+  // get `score`, and scores become those of the table's new kind.
+  void EndAlter(Queue& queue, bool kept, const TableOptions& options, std::uint64_t max_rows,
+                std::uint64_t score) {
+    const bool had_scores = options_.has_scores();
+    const bool converts = had_scores && options.has_scores() &&
+                          CountsOccurrences(options_.score()) != CountsOccurrences(options.score());
+    const bool had_keys = values().keys != nullptr;
+    if (kept) {
+      options_ = options;
+      max_rows_ = std::min({options.max_rows, max_rows, kMaxRowsPerShard});
+    }
+    rows_.EndAlter(kept, options_, max_rows_);
+    if (!kept) return;
+    const body::RowsRef rows = values();
+    if (converts) {
+      B::ForEach(queue, rows_used_, body::ConvertScores{rows.scored, CountsOccurrences(options.score())});
+    }
+    const bool new_scores = rows.scored != nullptr && !had_scores;
+    if (new_scores) {
+      B::ForEach(queue, rows_used_,
+                 body::Fill<body::ScoredKey>{rows.scored, {0, body::kNoScore}});  // rows that no key has
+    }
+    if (new_scores || (rows.keys != nullptr && !had_keys)) {
+      ForEachPart([&](const body::SomeCells& cells) {
+        B::ForEach(queue, cells.size(), body::WriteKeysOfCells{cells, rows, score});
+      });
+    }
   }
 
   // Returns the value of every float of a new row's optimizer state.
@@ -297,6 +341,7 @@ class RowStore {
   void CountBytes() { bytes_.Set(table_->bytes() + listed_rows_ * B::KeptBesideARow()); }
 
   std::uint64_t max_rows_;
+  std::uint64_t addresses_;  // rows that there are addresses for: the largest max_rows_ so far
   TableOptions options_;
   body::PlaceHash hash_of_;  // of all tables that the store makes
   std::uint32_t rows_used_ = 0;

@@ -212,6 +212,9 @@ class RowUpdates {
         combiner_(options.combiner),
         dim_(options.dim) {}
 
+  // From now on scores rows as a table of these options does.
+  void Alter(const TableOptions& options) { order_ = EvictionOrder::Of(options, 0); }
+
   // Groups the occurrences of each row. `places` are those of the gradients that Apply will get. Spends the
   // batch. Overwrites `spare`, which the queue reads until Apply's work is done. Does not wait. Throws
   // std::bad_alloc.
@@ -340,8 +343,8 @@ class RowUpdates {
 
   const OptimizerOptions optimizer_;
   const bool rounds_by_chance_;
-  const std::uint64_t seed_;   // of chance
-  const EvictionOrder order_;  // at no step
+  const std::uint64_t seed_;  // of chance
+  EvictionOrder order_;       // at no step
   const Combiner combiner_;
   const std::uint32_t dim_;
   RowGroups<B> groups_;

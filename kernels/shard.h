@@ -210,6 +210,21 @@ class Shard {
   // RESOURCE_EXHAUSTED: no memory. In both cases nothing has changed.
   virtual Result<BegunSnapshot> BeginSnapshot(const SnapshotOptions& options) = 0;
 
+  // Prepares to alter the table's max_rows, eviction, time to live and admission to those of `options`, and
+  // this rank's own limit to `max_rows`. Nothing changes before EndAlter, which has to come next. Forgets the
+  // prepared batch. REQUIRES: Validate(options) is OK, all other options are the table's, all work of the
+  // device and its streams is done, and, unless KeepsRows(the table's options, `options`), no snapshot is
+  // open. RESOURCE_EXHAUSTED: there is no memory; there is nothing to end then.
+  Status BeginAlter(const TableOptions& options, std::uint64_t max_rows) {
+    ++newest_;
+    return PrepareAlter(options, max_rows);
+  }
+  // Ends what BeginAlter began. If it is `kept`, the table has the other options. Rows that had no score and
+  // have one now get `score`; if scores count occurrences now and did not before, or the reverse, they keep
+  // their steps, and counts begin at 0, or go (docs/semantics.md). Rows stay, also beyond `max_rows`. Cannot
+  // fail, and does not wait.
+  virtual void EndAlter(bool kept, std::uint64_t score) = 0;
+
   // Makes room for `rows` rows in all, so that loads do not grow the table. RESOURCE_EXHAUSTED.
   virtual Status Reserve(std::uint64_t rows) = 0;
 
@@ -246,6 +261,8 @@ class Shard {
   // Do the work of Load and FreeScratch, except that they do not forget the prepared batch.
   virtual Status LoadRecords(std::span<const Key> keys, const float* host_records) = 0;
   virtual void FreeMemoryOfBatches() = 0;
+  // Does the work of BeginAlter likewise.
+  virtual Status PrepareAlter(const TableOptions& options, std::uint64_t max_rows) = 0;
 
  private:
   friend class Preparing;

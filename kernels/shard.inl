@@ -152,6 +152,13 @@ class ShardOn final : public Shard, private ShardBatch {
     return snapshot_.Begin(options);
   }
 
+  void EndAlter(bool kept, std::uint64_t score) override {
+    store_.EndAlter(queue_, kept, altered_.options, altered_.max_rows, score);
+    if (!kept) return;
+    admission_.Alter(altered_.options.admission);
+    updates_.Alter(altered_.options);
+  }
+
   Status Reserve(std::uint64_t rows) override {
     if (rows > store_.max_rows()) {
       return ResourceExhausted("this rank holds at most " + std::to_string(store_.max_rows()) +
@@ -226,6 +233,21 @@ class ShardOn final : public Shard, private ShardBatch {
                                std::to_string(store_.rows()) + " rows of this rank");
     }
   }
+  Status PrepareAlter(const TableOptions& options, std::uint64_t max_rows) override {
+    if (snapshot_.is_open() && !KeepsRows(store_.options(), options))
+      throw std::logic_error("rows are to change with their table's options while a snapshot is open");
+    altered_ = {options, max_rows};
+    try {
+      store_.PrepareAlter(queue_, options, max_rows);
+      return {};
+    } catch (const std::bad_alloc&) {
+      store_.EndAlter(queue_, false, options, max_rows, 0);
+      return ResourceExhausted("no memory to alter table " + options.name.str() +
+                               ": it takes address space for max_rows " + std::to_string(options.max_rows) +
+                               ", and scores, if they are new, 16 bytes a row, of " +
+                               std::to_string(store_.rows()) + " rows of this rank");
+    }
+  }
   void FreeMemoryOfBatches() override {
     eviction_.FreeScratch();
     admission_.FreeScratch();
@@ -241,6 +263,12 @@ class ShardOn final : public Shard, private ShardBatch {
     if (purpose_ != PrepareFor::kFindOrInitial) return batch_.Pool(partial, bags, places);
     batch_.PoolOrInitial(partial, bags, places, initializer_);
   }
+
+  // What a shard is altered to, between BeginAlter and EndAlter.
+  struct Altered {
+    TableOptions options;
+    std::uint64_t max_rows = 0;
+  };
 
   static RowStore<B>* StoreOf(Shard* candidates) {
     return candidates == nullptr ? nullptr : &static_cast<ShardOn&>(candidates->Wrapped()).store_;
@@ -315,6 +343,7 @@ class ShardOn final : public Shard, private ShardBatch {
   std::uint64_t score_ = 0;                 // of the rows that it inserts
   bool has_memory_ = true;                  // whether BeginPrepare got its memory
   RowUpdates<B> updates_;
+  Altered altered_;
   // Two calls of a batch use this scratch one after the other, so that a large batch takes it once: first the
   // sharder selects weights in it; from an update on it holds the sorted occurrences.
   typename B::template Scratch<std::uint32_t> spare_;

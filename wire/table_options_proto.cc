@@ -134,6 +134,46 @@ template void OptionWriter::operator()(const Option<AbsentRows>&, const AbsentRo
 template void OptionWriter::operator()(const Option<DataType>&, const DataType&) const;
 template void OptionWriter::operator()(const Option<Rounding>&, const Rounding&) const;
 
+namespace {
+
+EvictionOptions EvictionIn(const v1::Eviction& wire, std::vector<Status>& errors) {
+  EvictionOptions eviction;
+  ForEachOption(eviction, Reader(wire));
+  if (!v1::Score_IsValid(wire.score())) {
+    std::vector<ScoreKind> scores = EveryKind<ScoreKind>();
+    std::erase(scores, ScoreKind::kNone);
+    errors.push_back(NoSuchKind("eviction.score", wire.score(), scores));
+  }
+  return eviction;
+}
+
+AdmissionOptions AdmissionIn(const v1::Admission& wire, std::vector<Status>& errors) {
+  AdmissionOptions admission;
+  ForEachOption(admission, Reader(wire));
+  ReadKind(wire, admission);
+  if (!v1::AbsentRows_IsValid(wire.absent()))
+    errors.push_back(NoSuchKind("admission.absent", wire.absent(), EveryKind<AbsentRows>()));
+  if (admission.kind == AdmissionKind::kNone)
+    errors.push_back(InvalidArgument("admission has no kind: must be frequency or probability"));
+  return admission;
+}
+
+void WriteEviction(const EvictionOptions& eviction, v1::Eviction& to) {
+  ForEachOption(eviction, OptionWriter(to));
+}
+
+void WriteAdmission(const AdmissionOptions& admission, v1::Admission& to) {
+  ForEachOption(admission, OptionWriter(to));
+  WriteKind(admission, to);
+}
+
+// Refuses a flag that takes an option away if it is false.
+Status MustBeTrue(std::string_view field, bool is_true) {
+  return is_true ? Status() : InvalidArgument(std::string(field) + " is false: must be true");
+}
+
+}  // namespace
+
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors) {
   TableOptions options;
   options.name = TableName(wire.name());
@@ -144,19 +184,8 @@ TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors
     errors.push_back(NoSuchKind("row_dtype", wire.row_dtype(), EveryKind<DataType>()));
   if (!v1::Rounding_IsValid(wire.rounding()))
     errors.push_back(NoSuchKind("rounding", wire.rounding(), EveryKind<Rounding>()));
-  if (wire.has_eviction()) ForEachOption(options.eviction, Reader(wire.eviction()));
-  if (!v1::Score_IsValid(wire.eviction().score())) {
-    std::vector<ScoreKind> scores = EveryKind<ScoreKind>();
-    std::erase(scores, ScoreKind::kNone);
-    errors.push_back(NoSuchKind("eviction.score", wire.eviction().score(), scores));
-  }
-  ForEachOption(options.admission, Reader(wire.admission()));
-  ReadKind(wire.admission(), options.admission);
-  if (!v1::AbsentRows_IsValid(wire.admission().absent())) {
-    errors.push_back(NoSuchKind("admission.absent", wire.admission().absent(), EveryKind<AbsentRows>()));
-  }
-  if (wire.has_admission() && !options.admits())
-    errors.push_back(InvalidArgument("admission has no kind: must be frequency or probability"));
+  if (wire.has_eviction()) options.eviction = EvictionIn(wire.eviction(), errors);
+  if (wire.has_admission()) options.admission = AdmissionIn(wire.admission(), errors);
   ForEachOption(options.optimizer, Reader(wire.optimizer()));
   ForEachOption(options.optimizer.schedule, Reader(wire.optimizer().schedule()));
   ReadKind(wire.optimizer(), options.optimizer);
@@ -175,15 +204,57 @@ Result<TableOptions> FromProto(const v1::TableOptions& wire) {
   return options;
 }
 
+Result<TableAlteration> FromProto(const v1::AlterTableRequest& wire) {
+  using Wire = v1::AlterTableRequest;
+  TableAlteration alteration;
+  std::vector<Status> errors;
+  if (wire.has_max_rows()) alteration.max_rows = wire.max_rows();
+  if (wire.has_ttl_steps()) alteration.ttl_steps = wire.ttl_steps();
+  if (wire.has_ttl_seconds()) alteration.ttl_seconds = wire.ttl_seconds();
+  if (wire.eviction_is_case() == Wire::kEviction) alteration.eviction = EvictionIn(wire.eviction(), errors);
+  if (wire.eviction_is_case() == Wire::kNoEviction) {
+    alteration.eviction.emplace();
+    errors.push_back(MustBeTrue("no_eviction", wire.no_eviction()));
+  }
+  if (wire.admission_is_case() == Wire::kAdmission)
+    alteration.admission = AdmissionIn(wire.admission(), errors);
+  if (wire.admission_is_case() == Wire::kNoAdmission) {
+    alteration.admission.emplace();
+    errors.push_back(MustBeTrue("no_admission", wire.no_admission()));
+  }
+  if (alteration == TableAlteration{}) {
+    errors.push_back(InvalidArgument(
+        "nothing is to be altered: give max_rows, eviction, ttl_steps, ttl_seconds or admission"));
+  }
+  for (Status& error : errors) {
+    if (!error.ok()) return std::move(error);
+  }
+  return alteration;
+}
+
+v1::AlterTableRequest ToProto(std::string_view table, const TableAlteration& alteration) {
+  v1::AlterTableRequest wire;
+  wire.set_table(std::string(table));
+  if (alteration.max_rows) wire.set_max_rows(*alteration.max_rows);
+  if (alteration.ttl_steps) wire.set_ttl_steps(*alteration.ttl_steps);
+  if (alteration.ttl_seconds) wire.set_ttl_seconds(*alteration.ttl_seconds);
+  if (const auto& eviction = alteration.eviction) {
+    eviction->score == ScoreKind::kNone ? wire.set_no_eviction(true)
+                                        : WriteEviction(*eviction, *wire.mutable_eviction());
+  }
+  if (const auto& admission = alteration.admission) {
+    admission->kind == AdmissionKind::kNone ? wire.set_no_admission(true)
+                                            : WriteAdmission(*admission, *wire.mutable_admission());
+  }
+  return wire;
+}
+
 v1::TableOptions ToProto(const TableOptions& options) {
   v1::TableOptions wire;
   wire.set_name(options.name.str());
   ForEachOption(options, OptionWriter(wire));
-  if (options.evicts()) ForEachOption(options.eviction, OptionWriter(*wire.mutable_eviction()));
-  if (options.admits()) {
-    ForEachOption(options.admission, OptionWriter(*wire.mutable_admission()));
-    WriteKind(options.admission, *wire.mutable_admission());
-  }
+  if (options.evicts()) WriteEviction(options.eviction, *wire.mutable_eviction());
+  if (options.admits()) WriteAdmission(options.admission, *wire.mutable_admission());
   ForEachOption(options.optimizer, OptionWriter(*wire.mutable_optimizer()));
   const ScheduleOptions& schedule = options.optimizer.schedule;
   if (schedule != ScheduleOptions{})

@@ -6,6 +6,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <string_view>
 #include <vector>
 
 #include "slotwise/status.h"
@@ -20,6 +21,11 @@ Result<TableOptions> FromProto(const v1::TableOptions& wire);
 
 // The same, with all errors in `errors`. If there are any, the options cannot make a table.
 TableOptions FromProto(const v1::TableOptions& wire, std::vector<Status>& errors);
+
+// Reads what a request alters. The options that result are checked where the table is known.
+// INVALID_ARGUMENT names the field, and says also if nothing is given.
+Result<TableAlteration> FromProto(const v1::AlterTableRequest& wire);
+v1::AlterTableRequest ToProto(std::string_view table, const TableAlteration& alteration);
 
 // Writes every field, defaults too, so that FromProto returns `options` again.
 v1::TableOptions ToProto(const TableOptions& options);

@@ -192,6 +192,16 @@ Status Client::SetLearningRate(std::string_view table, float learning_rate, cons
   return impl_->Ask(call, "SetLearningRate", request, reply);
 }
 
+Result<AlterationOutcome> Client::AlterTable(std::string_view table, const TableAlteration& alteration,
+                                             const CallOptions& call) {
+  v1::AlterTableReply reply;
+  if (Status status = impl_->Ask(call, "AlterTable", ToProto(table, alteration), reply); !status.ok())
+    return status;
+  const auto options = client::OptionsIn(reply.options());
+  if (!options.ok()) return options.status();
+  return AlterationOutcome{.options = *options, .altered = reply.altered()};
+}
+
 Result<std::uint64_t> Client::EvictRows(std::string_view table, const RowsToEvict& rows,
                                         const CallOptions& call) {
   v1::EvictRowsRequest request;

@@ -231,6 +231,13 @@ Result<Answer> SetRate(Client& client, const std::string& table, float learning_
                 .text = table + " learns at " + FloatText(learning_rate) + " from its next step on\n"};
 }
 
+Result<Answer> Alter(Client& client, const std::string& table, const TableAlteration& alteration) {
+  const auto outcome = client.AlterTable(table, alteration);
+  if (!outcome.ok()) return outcome.status();
+  return Answer{.json = {{"altered", outcome->altered}, {"options", OptionsJson(outcome->options)}},
+                .text = table + (outcome->altered ? " is altered\n" : " had these options already\n")};
+}
+
 Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict& rows) {
   const auto evicted = client.EvictRows(table, rows);
   if (!evicted.ok()) return evicted.status();

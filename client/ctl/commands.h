@@ -43,6 +43,7 @@ Result<Answer> Describe(Client& client, const std::string& table);
 Result<Answer> ShowDigest(Client& client, const std::string& table);
 Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict& rows);
 Result<Answer> ShowEvicted(Client& client, const std::string& table, const EvictedSince& since);
+Result<Answer> Alter(Client& client, const std::string& table, const TableAlteration& alteration);
 Result<Answer> SetRate(Client& client, const std::string& table, float learning_rate);
 Result<Answer> Export(Client& client, const std::string& table, const std::string& folder, bool with_state);
 Result<Answer> Import(Client& client, const std::string& table, const std::string& folder, bool with_state);

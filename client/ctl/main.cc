@@ -51,6 +51,7 @@ struct Flags {
   bool delta = false;
   std::string value_type = "float32";
   ctl::CreateFlags create;
+  ctl::AlterFlags alter;
   ctl::TopFlags top;
   ctl::PlanFlags plan;
 };
@@ -111,6 +112,7 @@ class Commands {
     AddStats();
     AddTables();
     AddCreate();
+    AddAlter();
     AddRows();
     AddCheckpoints();
     AddPlan();
@@ -144,6 +146,7 @@ class Commands {
   void AddStats();
   void AddTables();
   void AddCreate();
+  void AddAlter();
   void AddEvict();
   void AddEvicted();
   void AddRows();
@@ -240,6 +243,34 @@ void Commands::AddCreate() {
     const auto table = OptionsOf(flags_.create);
     if (!table.ok()) return table.status();
     return RunWithClient(flags_, [&](Client& client) { return ctl::Create(client, *table); });
+  });
+}
+
+void Commands::AddAlter() {
+  CLI::App* alter = AddTableCommand(
+      "alter", "give a table other options; its rows stay, and what is not given stays as it is");
+  auto& flags = flags_.alter;
+  const auto add = [&](const char* flag, std::optional<std::uint64_t>& number, const char* help) {
+    alter->add_option(flag, number, help)->check(WholeNumber());
+  };
+  add("--max-rows", flags.max_rows, "the most rows over all ranks; not below those that there are");
+  add("--ttl-steps", flags.ttl_steps, "a row goes that no push has touched for so many steps (0: never)");
+  add("--ttl-seconds", flags.ttl_seconds,
+      "a row goes that no push has touched for so many seconds (0: never)");
+  alter
+      ->add_option(
+          "--eviction", flags.eviction,
+          "as of create; or none: a full table refuses new keys. Rows without scores get that of the "
+          "next step")
+      ->check(
+          [](const std::string& text) { return text.empty() ? "needs a score, or none" : std::string(); });
+  alter->add_option("--admission", flags.admission, "as of create; or none: all keys get rows")
+      ->check([](const std::string& text) { return text.empty() ? "needs a kind, or none" : std::string(); });
+  Bind(alter, [this]() -> Result<Answer> {
+    const auto alteration = AlterationOf(flags_.alter);
+    if (!alteration.ok()) return alteration.status();
+    return RunWithClient(flags_,
+                         [&](Client& client) { return ctl::Alter(client, flags_.table, *alteration); });
   });
 }
 

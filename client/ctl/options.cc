@@ -144,4 +144,26 @@ Result<TableOptions> OptionsOf(const CreateFlags& flags) {
   return FromProto(options);
 }
 
+Result<TableAlteration> AlterationOf(const AlterFlags& flags) {
+  constexpr std::string_view kNone = "none";
+  v1::AlterTableRequest request;
+  if (flags.max_rows) request.set_max_rows(*flags.max_rows);
+  if (flags.ttl_steps) request.set_ttl_steps(*flags.ttl_steps);
+  if (flags.ttl_seconds) request.set_ttl_seconds(*flags.ttl_seconds);
+  if (flags.eviction == kNone) {
+    request.set_no_eviction(true);
+  } else if (!flags.eviction.empty()) {
+    v1::TableOptions options;
+    if (Status status = SetEviction(flags.eviction, options); !status.ok()) return status;
+    *request.mutable_eviction() = options.eviction();
+  }
+  if (flags.admission == kNone) {
+    request.set_no_admission(true);
+  } else if (!flags.admission.empty()) {
+    if (Status status = SetKind("--admission", flags.admission, *request.mutable_admission()); !status.ok())
+      return status;
+  }
+  return FromProto(request);
+}
+
 }  // namespace slotwise::ctl

@@ -6,7 +6,9 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -30,6 +32,14 @@ struct CreateFlags {
   std::string initializer = {};  // "uniform { low: -0.1 high: 0.1 }"
   // One function for each other flag. It sets an option of the table, of its optimizer or of its initializer.
   std::vector<std::function<void(v1::TableOptions&)>> set = {};
+};
+
+struct AlterFlags {
+  std::optional<std::uint64_t> max_rows = {};
+  std::optional<std::uint64_t> ttl_steps = {};
+  std::optional<std::uint64_t> ttl_seconds = {};
+  std::string eviction = {};   // as in CreateFlags, or "none"; empty: as it is
+  std::string admission = {};  // the same
 };
 
 // Calls add(option, set) for every numeric option. `set(options, value)` writes the value into the message.
@@ -56,6 +66,8 @@ void ForEachFlag(const Add& add) {
 
 // Returns INVALID_ARGUMENT, with the flag or the file and line, if the flags do not give valid options.
 Result<TableOptions> OptionsOf(const CreateFlags& flags);
+// Returns INVALID_ARGUMENT, with the flag, if the flags do not say an alteration.
+Result<TableAlteration> AlterationOf(const AlterFlags& flags);
 
 }  // namespace slotwise::ctl
 

@@ -226,8 +226,13 @@ struct EvictedSince {
 };
 
 struct TableCreation {
-  TableOptions options;  // with every default filled in
+  TableOptions options;  // with every default filled in; those in force if an existing table was altered
   bool created = false;  // false: the same table existed already
+};
+
+struct AlterationOutcome {
+  TableOptions options;  // in force now
+  bool altered = false;  // false: they were in force before
 };
 
 struct SessionTable {
@@ -377,6 +382,12 @@ class Client {
   // Sets the learning rate from the table's next step on. NOT_FOUND: there is no such table. INVALID_ARGUMENT
   // unless the rate is finite and above 0.
   Status SetLearningRate(std::string_view table, float learning_rate, const CallOptions& call = {});
+  // Gives a table other options: max_rows, eviction, time to live, admission. Again changes nothing.
+  // CreateTable finds the table by these options, and by those that it was made with. NOT_FOUND: there is no
+  // such table. INVALID_ARGUMENT names the option. FAILED_PRECONDITION: the table has more rows than the new
+  // max_rows. RESOURCE_EXHAUSTED: there is no memory. In each case nothing has changed.
+  Result<AlterationOutcome> AlterTable(std::string_view table, const TableAlteration& alteration,
+                                       const CallOptions& call = {});
   // Removes rows by their scores, and returns how many went, on all ranks. If the connection breaks, rows may
   // have gone. NOT_FOUND: there is no such table. FAILED_PRECONDITION: it neither evicts nor has a time to
   // live. RESOURCE_EXHAUSTED: no memory, or no room in the journal; no row has gone.

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -239,13 +240,38 @@ struct TableOptions {
 
 static_assert(std::is_trivially_copyable_v<TableOptions>, "tables are proposed to other ranks as bytes");
 
+// Says which options of a table change, and to what. An option that is not given stays as it is.
+struct TableAlteration {
+  std::optional<std::uint64_t> max_rows = {};
+  std::optional<EvictionOptions> eviction = {};  // kNone: a full table evicts no rows any more
+  std::optional<std::uint64_t> ttl_steps = {};   // 0: rows do not expire by steps any more
+  std::optional<std::uint64_t> ttl_seconds = {};
+  std::optional<AdmissionOptions> admission = {};  // kNone: all keys get rows
+
+  friend bool operator==(const TableAlteration&, const TableAlteration&) = default;
+};
+static_assert(std::is_trivially_copyable_v<TableAlteration>, "ranks tell each other alterations as bytes");
+
 // Returns INVALID_ARGUMENT with the field and its value if `options` cannot make a table.
 Status Validate(const TableOptions& options);
+
+// Returns the options `now` of a table, altered. The table was made with `made`: its initial_rows stay, as
+// far as max_rows allows. The result may be invalid.
+TableOptions Altered(const TableOptions& made, const TableOptions& now, const TableAlteration& alteration);
+
+// Returns whether an alteration can make a table with one of these options of a table with the other.
+bool DifferByAlteration(const TableOptions& one, const TableOptions& other);
+
+// Returns whether the rows of a table with the options `before` are, as they are, all rows that the table can
+// have once it has the options `after`: so scores are alike, and max_rows has not fallen. A checkpoint of
+// changes alone may follow one of before. REQUIRES: DifferByAlteration(before, after).
+bool KeepsRows(const TableOptions& before, const TableOptions& after);
 
 // Returns INVALID_ARGUMENT unless `name` is a legal name of a table.
 Status ValidateTableName(std::string_view name);
 
-// Returns the id of the candidates' table of a table: the next one.
+// Returns the id of the candidates' table of a table that is made with one: the next one. A table that gets
+// an admission later has one with any later id.
 constexpr TableId IdOfCandidates(TableId of) { return TableId{Value(of) + 1}; }
 
 // Returns the options of the candidates' table: its rows have nothing but a score, which counts. The rows

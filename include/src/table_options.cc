@@ -302,6 +302,34 @@ Status ValidateTableName(std::string_view name) {
   return Refuse("name", Quoted(name) + (name.size() > TableName::kMaxLength ? "..." : ""), kRule);
 }
 
+TableOptions Altered(const TableOptions& made, const TableOptions& now, const TableAlteration& alteration) {
+  TableOptions options = now;
+  options.max_rows = alteration.max_rows.value_or(now.max_rows);
+  options.eviction = alteration.eviction.value_or(now.eviction);
+  options.ttl_steps = alteration.ttl_steps.value_or(now.ttl_steps);
+  options.ttl_seconds = alteration.ttl_seconds.value_or(now.ttl_seconds);
+  options.admission = alteration.admission.value_or(now.admission);
+  options.initial_rows = std::min(made.initial_rows, options.max_rows);
+  return options;
+}
+
+bool DifferByAlteration(const TableOptions& one, const TableOptions& other) {
+  TableOptions altered = one;
+  altered.max_rows = other.max_rows;
+  altered.eviction = other.eviction;
+  altered.ttl_steps = other.ttl_steps;
+  altered.ttl_seconds = other.ttl_seconds;
+  altered.admission = other.admission;
+  altered.initial_rows = other.initial_rows;
+  return altered == other;
+}
+
+bool KeepsRows(const TableOptions& before, const TableOptions& after) {
+  return before.has_scores() == after.has_scores() &&
+         CountsOccurrences(before.score()) == CountsOccurrences(after.score()) &&
+         before.max_rows <= after.max_rows;
+}
+
 TableOptions CandidatesOf(const TableOptions& options) {
   TableOptions candidates;
   candidates.name = TableName(options.name.str().append(kCandidatesSuffix));

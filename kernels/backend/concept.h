@@ -91,6 +91,9 @@ concept Backend = requires(
   // and more later.
   { growing.Grow(n) };
   { growing.Ahead(n) } -> std::same_as<std::size_t>;
+  // Extend(queue, limit) raises the limit; the contents stay, but data() may change. REQUIRES: only `queue`
+  // has work on the array. Extend throws std::bad_alloc, and nothing has changed then. Waits.
+  { growing.Extend(queue, n) };
   { growing.data() } -> std::same_as<float*>;
   { growing.size() } -> std::same_as<std::size_t>;
 

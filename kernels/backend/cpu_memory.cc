@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/backend/host_memory.h"
@@ -42,6 +44,74 @@ void UseLargePage(void* piece) {
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, which is newer than some C libraries
   madvise(piece, kLargePage, MADV_HUGEPAGE);
   madvise(piece, kLargePage, kCollapse);
+}
+
+// Returns how many addresses a range for `bytes` bytes has.
+std::size_t AddressesFor(std::size_t bytes) {
+  static const std::size_t most = RoundUp(std::min(ReadHostMemory().total, AddressRange::kMostAddresses));
+  return std::min(RoundUp(std::max<std::size_t>(bytes, 1)), most);
+}
+
+// Throws std::bad_alloc, and then counts nothing.
+void CountReserved(std::size_t addresses) {
+  if (all_reserved.fetch_add(addresses) + addresses <= AddressRange::kMostAddresses) return;
+  all_reserved -= addresses;
+  throw std::bad_alloc();
+}
+
+// Returns addresses without memory, or null.
+void* ReserveAnywhere(std::size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+// Returns how far an address is behind a boundary of large pages.
+std::size_t Past(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kLargePage; }
+
+// Returns addresses without memory that begin so far behind a boundary of large pages, or null.
+void* Reserve(std::size_t bytes, std::size_t past) {
+  auto* const begin = static_cast<char*>(ReserveAnywhere(bytes + kLargePage));
+  if (begin == nullptr) return nullptr;
+  const std::size_t before = (past + kLargePage - Past(begin)) % kLargePage;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + bytes, kLargePage - before);
+  return begin + before;
+}
+
+// The first piece has small pages until it is full, or each of a small table's ranges would take a large one
+// for a few rows.
+void AdviseRange(void* memory, std::size_t bytes) {
+  madvise(memory, kLargePage, MADV_NOHUGEPAGE);
+  AdviseLargePages(static_cast<char*>(memory) + kLargePage, bytes - kLargePage);
+}
+
+bool MakeMemory(void* memory, std::size_t bytes) {
+  return bytes == 0 || mprotect(memory, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
+bool IsMapped(char* page) {
+  unsigned char resident = 0;
+  return mincore(page, 1, &resident) == 0;
+}
+
+// Moves the pages of [from, from + bytes) to `to`, which is memory, and unmaps them at `from`. Older systems
+// move pages of one mapping at a time: where they refuse, each half is tried. A single piece that does not
+// move is copied, and takes a piece more meanwhile. REQUIRES: bytes is a multiple of kLargePage. Throws
+// std::runtime_error if another thread has taken addresses at `to` that the system gave up.
+void MovePages(char* from, char* to, std::size_t bytes) {
+  if (bytes == 0 || mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED) return;
+  // The system may have unmapped `to` before it refused.
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  if (!IsMapped(to) && mmap(to, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != to)
+    throw std::runtime_error("a table's memory could not be moved to a longer range of addresses");
+  if (bytes == kLargePage) {
+    std::memcpy(to, from, bytes);
+    munmap(from, bytes);
+    return;
+  }
+  const std::size_t half = bytes / kLargePage / 2 * kLargePage;
+  MovePages(from, to, half);
+  MovePages(from + half, to + half, bytes - half);
 }
 
 }  // namespace
@@ -106,23 +176,16 @@ void TableBytes::Set(std::size_t bytes) {
 }
 
 AddressRange::AddressRange(std::size_t bytes) {
-  static const std::size_t most = RoundUp(std::min(ReadHostMemory().total, kMostAddresses));
-  const std::size_t reserved = std::min(RoundUp(std::max<std::size_t>(bytes, 1)), most);
-  if (all_reserved.fetch_add(reserved) + reserved > kMostAddresses) {
-    all_reserved -= reserved;
-    throw std::bad_alloc();
-  }
-  void* memory = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+  const std::size_t reserved = AddressesFor(bytes);
+  CountReserved(reserved);
+  void* memory = ReserveAnywhere(reserved);
+  if (memory == nullptr) {
     all_reserved -= reserved;
     throw std::bad_alloc();
   }
   data_ = memory;
   reserved_ = reserved;
-  // The first piece has small pages until it is full, or each of a small table's ranges would take a large
-  // one for a few rows.
-  madvise(data_, kLargePage, MADV_NOHUGEPAGE);
-  AdviseLargePages(static_cast<char*>(data_) + kLargePage, reserved_ - kLargePage);
+  AdviseRange(data_, reserved_);
 }
 
 AddressRange::~AddressRange() {
@@ -130,6 +193,30 @@ AddressRange::~AddressRange() {
   munmap(data_, reserved_);
   all_reserved -= reserved_;
   all_committed -= committed_;
+}
+
+void AddressRange::Extend(std::size_t bytes) {
+  const std::size_t wanted = AddressesFor(bytes);
+  if (wanted <= reserved_) return;
+  CountReserved(wanted);
+  // A large page stays one only at the same distance from a boundary of large pages.
+  void* const longer = Reserve(wanted, Past(data_));
+  if (longer == nullptr || !MakeMemory(longer, committed_)) {
+    if (longer != nullptr) munmap(longer, wanted);
+    all_reserved -= wanted;
+    throw std::bad_alloc();
+  }
+  AdviseRange(longer, wanted);
+  if (committed_ > kLargePage) madvise(longer, kLargePage, MADV_HUGEPAGE);
+  // The first piece may be a mapping of its own.
+  const std::size_t first = std::min(committed_, kLargePage);
+  MovePages(static_cast<char*>(data_), static_cast<char*>(longer), first);
+  MovePages(static_cast<char*>(data_) + first, static_cast<char*>(longer) + first, committed_ - first);
+  // The addresses of moved pages are free, and another thread may have them by now.
+  munmap(static_cast<char*>(data_) + committed_, reserved_ - committed_);
+  all_reserved -= reserved_;
+  data_ = longer;
+  reserved_ = wanted;
 }
 
 void AddressRange::Commit(std::size_t bytes) {

@@ -111,7 +111,8 @@ class CpuScratch {
 };
 
 // Has address space for `bytes` bytes, or all that the host has if that is less; a growing front part is
-// memory. Pages that were never touched cost nothing, so growing early is cheap, and nothing ever moves.
+// memory. Pages that were never touched cost nothing, so growing early is cheap, and nothing moves as the
+// front part grows.
 class AddressRange {
  public:
   // All ranges of a process together have at most this much, half of what x86-64 gives a process, so that
@@ -131,6 +132,10 @@ class AddressRange {
   // Makes the first `bytes` bytes memory, zeroed where new. Throws std::bad_alloc, and then nothing has
   // changed.
   void Commit(std::size_t bytes);
+  // Has address space for `bytes` bytes or more, as if it had been made with so many. The memory keeps its
+  // contents, but data() may change: its pages are moved, and not copied where the system can move them.
+  // Throws std::bad_alloc, and then nothing has changed.
+  void Extend(std::size_t bytes);
   void* data() const { return data_; }
   std::size_t committed() const { return committed_; }
 
@@ -156,6 +161,7 @@ class CpuGrowing {
   static std::size_t Ahead(std::size_t n) { return sizing::AheadOnCpu(n); }
 
   void Grow(std::size_t n) { range_.Commit(n * sizeof(T)); }
+  void Extend(CpuQueue& /*queue*/, std::size_t limit) { range_.Extend(limit * sizeof(T)); }
   T* data() const { return static_cast<T*>(range_.data()); }
   std::size_t size() const { return range_.committed() / sizeof(T); }
 

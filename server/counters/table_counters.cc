@@ -76,8 +76,8 @@ void TableCounters::CountGradients(const SquareSum& more) {
 
 TableStats TableCounters::Read() const {
   return {.name = name_,
-          .max_rows = max_rows_,
-          .evicts = evicts_,
+          .max_rows = max_rows_.load(kRelaxed),
+          .evicts = evicts_.load(kRelaxed),
           .state = {.rows = rows_.load(kRelaxed),
                     .cells = cells_.load(kRelaxed),
                     .bytes = bytes_.load(kRelaxed),

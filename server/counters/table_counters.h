@@ -2,7 +2,7 @@
 //
 // The engine's thread writes, with a few additions a round. New and erased rows are the differences of the
 // rows of two Notes, so no counter is updated by key. A part of a step counts once, when its step is applied.
-// Thread-safety: one thread calls Begin, Note and the other Counts; any thread calls CountNonFinite,
+// Thread-safety: one thread calls Begin, Alter, Note and the other Counts; any thread calls CountNonFinite,
 // SampleKeys and Read. A reading is no snapshot.
 #ifndef SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
 #define SLOTWISE_SERVER_COUNTERS_TABLE_COUNTERS_H_
@@ -78,6 +78,11 @@ class TableCounters {
   // Sets the state from which counting begins: existing rows do not count as new, and earlier steps and
   // searches do not count.
   void Begin(const TableState& state);
+  // Notes that the table was altered.
+  void Alter(std::uint64_t max_rows, bool evicts) {
+    max_rows_.store(max_rows, std::memory_order_relaxed);
+    evicts_.store(evicts, std::memory_order_relaxed);
+  }
   // Notes the table's state after a round.
   void Note(const TableState& state);
   void CountLookups(const BatchCounts& more);
@@ -114,8 +119,8 @@ class TableCounters {
   ProbeLengths ReadProbes() const;
 
   const std::string name_;
-  const std::uint64_t max_rows_;
-  const bool evicts_;
+  Count max_rows_;
+  std::atomic<bool> evicts_;
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
   Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0, expired_rows_ = 0;
   std::uint64_t gone_since_ = 0;  // evicted or expired since the last Note

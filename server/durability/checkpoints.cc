@@ -65,7 +65,8 @@ Status CheckTables(const Manifest& older, const Manifest& newer) {
     }
     if (before->generation != table.generation)
       return FailedPrecondition(who + name + " has another generation");
-    if (!(before->options == table.options)) return FailedPrecondition(who + name + " has other options");
+    if (!DifferByAlteration(before->options, table.options) || !KeepsRows(before->options, table.options))
+      return FailedPrecondition(who + name + " has other options");
     if (before->steps > table.steps) return FailedPrecondition(who + name + " has fewer steps");
   }
   return {};

@@ -75,6 +75,20 @@ struct Expiry {
     return one.swept_steps == other.swept_steps && one.marks == other.marks;
   }
 
+  // Notes that the table's options are `options` from now on.
+  void Alter(const TableOptions& options) {
+    if (options.ttl_steps == 0) swept_steps = 0;
+    if (options.ttl_seconds == 0) return marks.clear();
+    // Marks of a shorter time to live are too many for a longer one. Rows of a mark that goes expire by the
+    // next one.
+    const std::uint64_t interval = Interval(options.ttl_seconds);
+    std::size_t kept = 0;
+    for (const Mark& mark : marks) {
+      if (kept == 0 || mark.seconds >= marks[kept - 1].seconds + interval) marks[kept++] = mark;
+    }
+    marks.resize(kept);
+  }
+
  private:
   // A clock that was set back makes no mark until it is behind the last mark again.
   bool MayMark(std::uint64_t steps, std::uint64_t seconds, std::uint64_t interval) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -114,15 +116,14 @@ void ListOwners(CheckedFields& fields, BucketOwners& owners, std::uint32_t ranks
     fields.Complain("bucket_owners", "has " + std::to_string(next) + " buckets, not 4096");
 }
 
-void ListOptions(CheckedFields& fields, TableOptions& options, std::uint64_t format_version) {
-  if (format_version == 1) return fields.Object("flat_options", options, ListFlatOptions);
-  if (fields.writes()) return fields.Written("options").CopyFrom(ToProto(options));
-  auto wire = dynamic_cast<const v1::TableOptions&>(fields.Found("options"));
+void ListOptions(CheckedFields& fields, const std::string& field, TableOptions& options) {
+  if (fields.writes()) return fields.Written(field).CopyFrom(ToProto(options));
+  auto wire = dynamic_cast<const v1::TableOptions&>(fields.Found(field));
   const TableName name(wire.name());
   // A candidates' table has a name that is no client's.
   if (IsOfCandidates(name.view())) wire.mutable_name()->resize(wire.name().size() - kCandidatesSuffix.size());
   const Result<TableOptions> read = FromProto(wire);
-  if (!read.ok()) return fields.Complain("options", "cannot make a table: " + read.status().message());
+  if (!read.ok()) return fields.Complain(field, "cannot make a table: " + read.status().message());
   options = *read;
   options.name = name;
 }
@@ -144,7 +145,17 @@ void ListTable(CheckedFields& fields, TableEntry& table, const Manifest& manifes
   std::uint32_t id = Value(table.id);
   fields.Number("id", id, 1);
   table.id = TableId{id};
-  ListOptions(fields, table.options, format_version);
+  if (format_version == 1) {
+    fields.Object("flat_options", table.options, ListFlatOptions);
+  } else {
+    ListOptions(fields, "options", table.options);
+  }
+  if (fields.Has("made_with", table.made.has_value())) {
+    if (!table.made) table.made.emplace();
+    ListOptions(fields, "made_with", *table.made);
+    if (!DifferByAlteration(*table.made, table.options))
+      fields.Complain("made_with", "is no table that can be altered to the one of options");
+  }
   fields.HexNumber("lineage", table.generation);
   if (table.generation == 0) fields.Complain("lineage", "is 0, which no table has");
   fields.Number("steps", table.steps, 0, kMaxSteps);
@@ -192,6 +203,22 @@ void CheckOrigin(CheckedFields& fields, const Manifest& manifest) {
                     "is " + Hex(manifest.instance) + ", but the id says " + Hex(origin->instance));
 }
 
+// A table that counts candidates, and no other, has a table of these with a higher id.
+void CheckCandidates(CheckedFields& fields, const std::vector<TableEntry>& tables) {
+  std::map<std::string, TableOptions, std::less<>> due;
+  for (const TableEntry& table : tables) {
+    const TableOptions& options = table.options;
+    const std::string name = options.name.str();
+    if (options.has_candidates()) due.emplace(name + std::string(kCandidatesSuffix), CandidatesOf(options));
+    if (!IsOfCandidates(name)) continue;
+    const auto found = due.find(name);
+    if (found == due.end() || !(found->second == options))
+      return fields.Complain("tables", "has " + name + ", of no table before it that counts candidates so");
+    due.erase(found);
+  }
+  if (!due.empty()) fields.Complain("tables", "lacks " + due.begin()->first);
+}
+
 void ListManifest(CheckedFields& fields, Manifest& manifest) {
   if (fields.reads()) fields.HexNumber("checksum", manifest.checksum);
   const std::uint64_t format_version = fields.Version(kManifestVersion, kOldestManifestVersion);
@@ -230,20 +257,9 @@ void ListManifest(CheckedFields& fields, Manifest& manifest) {
       of.Complain("id", "is not above the id before it");
     if (!names.insert(table.options.name.str()).second)
       of.Complain("options.name", "is that of a table before it");
-    if (!of.reads()) return;
-    const auto at = static_cast<std::size_t>(&table - manifest.tables.data());
-    const TableEntry* const before = at == 0 ? nullptr : &manifest.tables[at - 1];
-    const bool is_due = before != nullptr && before->options.has_candidates();
-    const bool is_there =
-        is_due && table.id == IdOfCandidates(before->id) && table.options == CandidatesOf(before->options);
-    if (is_due != is_there || is_there != IsOfCandidates(table.options.name.view()))
-      of.Complain("options.name",
-                  "is not in its place: a table that counts candidates, and no other, is "
-                  "followed by theirs");
   };
   fields.Objects("tables", manifest.tables, list_table, kMaxTablesInCheckpoint);
-  if (fields.reads() && !manifest.tables.empty() && manifest.tables.back().options.has_candidates())
-    fields.Complain("tables", "lacks that of the last table's candidates");
+  if (fields.reads()) CheckCandidates(fields, manifest.tables);
 }
 
 // Returns the text of a manifest of an earlier version with the fields of later ones.
@@ -293,6 +309,12 @@ std::optional<CheckpointOrigin> OriginOf(std::string_view id) {
 const TableEntry* Manifest::Find(TableId table) const {
   const auto found = std::ranges::lower_bound(tables, table, {}, &TableEntry::id);
   return found != tables.end() && found->id == table ? &*found : nullptr;
+}
+
+const TableEntry& Manifest::CandidatesOf(const TableEntry& table) const {
+  const std::string name = table.options.name.str().append(kCandidatesSuffix);
+  return *std::ranges::find_if(tables,
+                               [&](const TableEntry& entry) { return entry.options.name.view() == name; });
 }
 
 std::uint64_t Manifest::Bytes() const {

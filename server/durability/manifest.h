@@ -74,6 +74,7 @@ struct RankEntry {
 struct TableEntry {
   TableId id{0};
   TableOptions options;
+  std::optional<TableOptions> made = {};  // the options that the table was made with, if it was altered
   std::uint64_t generation = 0;
   std::uint64_t steps = 0;
   float learning_rate = 0.0F;  // the options', or the one that was set since
@@ -108,6 +109,8 @@ struct Manifest {
   CheckpointName name() const { return {.id = id, .checksum = checksum}; }
   // Returns null if there is no such table.
   const TableEntry* Find(TableId table) const;
+  // Returns the entry of the candidates of `table`. REQUIRES: the table has candidates.
+  const TableEntry& CandidatesOf(const TableEntry& table) const;
   // Of its own files, of all ranks; not of those that it builds on.
   std::uint64_t Bytes() const;
   std::uint64_t Rows() const;

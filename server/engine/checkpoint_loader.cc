@@ -70,8 +70,8 @@ Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& 
     // Each of those with candidates is followed by its candidates' table.
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (!entries[i]->options.has_candidates()) continue;
-      const TableEntry* const candidates = checkpoint.Find(IdOfCandidates(entries[i]->id));
-      entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(i) + 1, candidates);
+      const TableEntry& candidates = checkpoint.CandidatesOf(*entries[i]);
+      entries.insert(entries.begin() + static_cast<std::ptrdiff_t>(i) + 1, &candidates);
     }
     return entries;
   }
@@ -99,14 +99,16 @@ Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::option
     const TableEntry& entry = *chosen;
     const std::uint64_t generation =
         generations ? Tables::DrawGeneration(*generations, entry.id) : entry.generation;
-    auto made = maker_.MakeForRowsOfBefore(entry.id, entry.options, generation);
-    if (!made.ok()) return made.status();
-    made->steps = entry.steps;
-    made->learning_rate = entry.learning_rate;
-    made->expiry = entry.expiry;
-    made->expiry.swept_seconds = 0;
-    if (Status loaded = LoadRows(chain, entry, *made); !loaded.ok()) return loaded;
-    saved.tables.push_back(std::move(*made));
+    auto table = maker_.MakeForRowsOfBefore(entry.id, entry.options, generation);
+    if (!table.ok()) return table.status();
+    table->made = entry.made;
+    if (entry.options.has_candidates()) table->candidates = last.CandidatesOf(entry).id;
+    table->steps = entry.steps;
+    table->learning_rate = entry.learning_rate;
+    table->expiry = entry.expiry;
+    table->expiry.swept_seconds = 0;
+    if (Status loaded = LoadRows(chain, entry, *table); !loaded.ok()) return loaded;
+    saved.tables.push_back(std::move(*table));
   }
   const auto bytes = ReadLedger(checkpoints_.files(), checkpoints_.folder(), chain);
   if (!bytes.ok()) return bytes.status();

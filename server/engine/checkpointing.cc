@@ -93,12 +93,16 @@ void Checkpointing::ForgetEarlierLoads(std::uint64_t round, const std::string& l
 }
 
 void Checkpointing::SaveLoaded(std::uint64_t round, Done done) {
-  base_.newest.reset();
-  base_.links = 0;
+  BeginWithBase();
   base_.loaded_round = round;
   schedule_.NoteChange(round);
-  chains_.NoteNewChain();
   Save(round, false, DataType::kFloat32, std::move(done));
+}
+
+void Checkpointing::BeginWithBase() {
+  base_.newest.reset();
+  base_.links = 0;
+  chains_.NoteNewChain();
 }
 
 void Checkpointing::Save(std::uint64_t round, bool asked_delta, DataType value_type, Done done) {
@@ -150,7 +154,8 @@ bool Checkpointing::Rounds(DataType value_type) const {
   bool rounds = false;
   tables_.ForEach([&](const Table& table) {
     const TableOptions& options = table.info.options;
-    if (!IsOfCandidates(options.name.view()) && SavedAs(value_type, options) != options.row_dtype) rounds = true;
+    if (!IsOfCandidates(options.name.view()) && SavedAs(value_type, options) != options.row_dtype)
+      rounds = true;
   });
   return rounds;
 }
@@ -202,6 +207,7 @@ Status Checkpointing::Begin(std::uint64_t round, bool delta, DataType value_type
     TableEntry entry;
     entry.id = table->info.id;
     entry.options = table->info.options;
+    entry.made = table->made;
     entry.generation = table->generation;
     entry.steps = table->steps;
     entry.learning_rate = table->learning_rate;

@@ -91,6 +91,9 @@ class Checkpointing {
   void ForgetEarlierLoads(std::uint64_t round, const std::string& loaded) const;
   // A round has replaced tables. Saves the whole state and calls `done`. REQUIRES: not busy().
   void SaveLoaded(std::uint64_t round, Done done);
+  // A round is about to alter rows, and their changes do not say how: the next checkpoint is a base.
+  // REQUIRES: not busy().
+  void BeginWithBase();
   // A rank has reported an event, or that it `failed`.
   void OnEvent(CheckpointEvent event, bool failed);
 
@@ -110,7 +113,7 @@ class Checkpointing {
   // reading them for the checkpoint if it has to. Gives the checkpoint up if the round would wait for its
   // files for longer than DurabilityOptions::longest_stall.
   void BeforeChange(const Shard& shard, FoundBatch& batch);
-  // Keeps a dropped table's shard as long as a checkpoint has to read its rows.
+  // Keeps a dropped table's shard as long as a checkpoint has to read its rows. Null is none.
   void Keep(std::unique_ptr<Shard> shard);
 
   // Returns OK, or why updates are refused: the disk does not keep up with `durability.interval_s`, or has

@@ -347,12 +347,13 @@ class Recovery::Impl {
       records.push_back({RecordKind{rounds.kind(rank)}, body});
     }
     Status applied = slotwise::ReplayRound(operations_, replay_, records);
-    if (std::exchange(replay_.loaded_a_checkpoint, false)) {
+    const bool loaded = std::exchange(replay_.loaded_a_checkpoint, false);
+    if (std::exchange(replay_.rows_were_altered, false) || loaded) {
       // Later changes are no delta of the newest checkpoint.
       recovered_.base.newest.reset();
       recovered_.base.links = 0;
-      recovered_.base.loaded_round = rounds.round();
     }
+    if (loaded) recovered_.base.loaded_round = rounds.round();
     if (applied.ok()) return applied;
     return applied.InWords(rounds.PlaceOf(replay_.reads_of) + ": " + applied.message());
   }

@@ -44,12 +44,14 @@ class TableMaker {
     return Make(id, options, generation, kMaxRowsPerShard);
   }
 
- private:
-  // Counts of keys are small, and their bound is that of all ranks: the same keys are counted on any ranks.
+  // Returns this rank's bound of rows. Counts of keys are small, and their bound is that of all ranks: the
+  // same keys are counted on any ranks.
   std::uint64_t MostRowsOf(const TableOptions& options) const {
     return IsOfCandidates(options.name.view()) ? kMaxRowsPerShard
                                                : rank_limit_.RowsOf(options.max_rows, ranks_);
   }
+
+ private:
   Result<Table> Make(TableId id, const TableOptions& options, std::uint64_t generation,
                      std::uint64_t most_rows) const {
     const ShardPlace place{rank_, ranks_, EvenBucketMap(ranks_), secret_, most_rows};

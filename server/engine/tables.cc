@@ -111,11 +111,42 @@ TableState Table::state() const {
 void Tables::Add(Table table) {
   Count(table);
   const std::scoped_lock lock(mutex_);
+  AddOne(std::move(table));
+}
+
+void Tables::AddOne(Table table) {
   const TableId id = table.info.id;
   by_name_.insert_or_assign(table.info.options.name.str(), id);
   next_id_ = std::max(next_id_, Value(id) + 1);
   tables_.insert_or_assign(id, std::move(table));
   ListExpiring();
+}
+
+std::unique_ptr<Shard> Tables::Alter(TableId id, const TableOptions& options, Table candidates) {
+  const auto alter = [](Table& table, const TableOptions& to) {
+    table.info.options = to;
+    table.counters->Alter(to.max_rows, to.evicts());
+  };
+  if (candidates.shard) Count(candidates);
+  const std::scoped_lock lock(mutex_);
+  Table& table = tables_.at(id);
+  if (!table.made) table.made = table.info.options;
+  if (*table.made == options) table.made.reset();
+  alter(table, options);
+  table.expiry.Alter(options);
+  std::unique_ptr<Shard> dropped;
+  if (candidates.shard) {
+    table.candidates = candidates.info.id;
+    AddOne(std::move(candidates));
+  } else if (Table* const counted = Get(table.candidates); counted != nullptr) {
+    if (options.has_candidates()) {
+      alter(*counted, slotwise::CandidatesOf(options));
+    } else {
+      dropped = RemoveOne(std::exchange(table.candidates, TableId{0}));
+    }
+  }
+  ListExpiring();
+  return dropped;
 }
 
 TableId Tables::DueBySteps() const {

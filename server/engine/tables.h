@@ -63,6 +63,7 @@ struct TravelledRounds {
 // counters is alike on every rank.
 struct Table {
   TableInfo info;
+  std::optional<TableOptions> made = {};  // the options that it was made with, if it was altered
   std::unique_ptr<Shard> shard;
   std::uint64_t generation = 0;
   std::uint64_t steps = 0;                            // optimizer steps applied
@@ -75,6 +76,8 @@ struct Table {
   std::uint64_t refused_before = 0;  // keys that pushes before the server's start refused, on this rank
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table
+
+  const TableOptions& made_with() const { return made ? *made : info.options; }
 
   // Returns the table's current state for its counters.
   TableState state() const;
@@ -136,6 +139,10 @@ class Tables {
   // Removes a table, and its candidates. Returns their shards, because a snapshot may still have to read the
   // shards' rows.
   std::vector<std::unique_ptr<Shard>> Remove(TableId id);
+  // Gives a table other options. A table that counts candidates now, and did not before, gets `candidates`,
+  // whose shard is null for all others. Returns the shard of candidates that the table has no more, or null.
+  // REQUIRES: the shards of the table and of candidates that stay have been altered.
+  std::unique_ptr<Shard> Alter(TableId id, const TableOptions& options, Table candidates);
   // Calls f(Table&) for each table, by id.
   template <class F>
   void ForEach(const F& f) {
@@ -164,6 +171,8 @@ class Tables {
               std::span<const std::uint32_t> bodies);
 
  private:
+  // Adds a table that is counted. REQUIRES: mutex_ is held.
+  void AddOne(Table table);
   void ListExpiring();
   // Adds the tables' candidates to the ids.
   void WithCandidates(std::vector<TableId>& ids) const;

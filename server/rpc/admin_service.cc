@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/engine/operations/alter_table.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/describe_session.h"
 #include "server/engine/operations/drop_table.h"
@@ -91,6 +92,7 @@ AdminService::AdminService(Engine& engine, WatchedGate& gate, const RequestLimit
   Serve("ListTables", {default_deadline}, &AdminService::HandleListTables);
   Serve("DescribeTable", {default_deadline}, &AdminService::HandleDescribeTable);
   Serve("SetLearningRate", {default_deadline}, &AdminService::HandleSetLearningRate);
+  Serve("AlterTable", {default_deadline}, &AdminService::HandleAlterTable);
   Serve("EvictRows", {default_deadline}, &AdminService::HandleEvictRows);
   Serve("ListEvicted", {default_deadline}, &AdminService::HandleListEvicted);
   Serve("GetTopology", {default_deadline}, &AdminService::HandleGetTopology);
@@ -119,11 +121,12 @@ void AdminService::HandleCreateTable(const SmallCall<v1::CreateTableRequest, v1:
                                               Quoted(options->name.view()))
                                       : options.status();
   if (!allowed.ok()) return call.Fail(allowed);
-  auto done = [call, options = *options](const Result<CreatedTable>& table) {
+  auto done = [call](const Result<CreatedTable>& table) {
     if (!table.ok()) return call.Fail(table.status());
-    if (table->created) LogDeed(Deed::kMakes, "table " + options.name.str() + " is made", call.caller());
+    const TableOptions& made = table->options;
+    if (table->created) LogDeed(Deed::kMakes, "table " + made.name.str() + " is made", call.caller());
     v1::CreateTableReply answer;
-    *answer.mutable_options() = ToProto(options);
+    *answer.mutable_options() = ToProto(made);
     answer.set_created(table->created);
     call.Answer(answer);
   };
@@ -200,6 +203,24 @@ void AdminService::HandleSetLearningRate(
                                         .learning_rate = call.request().learning_rate(),
                                         .done = std::move(done),
                                         .caller = call.caller()});
+}
+
+void AdminService::HandleAlterTable(const SmallCall<v1::AlterTableRequest, v1::AlterTableReply>& call) {
+  const auto table = TableNamed(engine_, call.caller(), call.request().table(), Rights::kAdmin);
+  if (!table.ok()) return call.Fail(table.status());
+  const auto alteration = FromProto(call.request());
+  if (!alteration.ok()) return call.Fail(alteration.status());
+  auto done = [call](const Result<AlteredTable>& altered) {
+    if (!altered.ok()) return call.Fail(altered.status());
+    if (altered->altered)
+      LogDeed(Deed::kSets, "table " + altered->options.name.str() + " is altered", call.caller());
+    v1::AlterTableReply answer;
+    *answer.mutable_options() = ToProto(altered->options);
+    answer.set_altered(altered->altered);
+    call.Answer(answer);
+  };
+  engine_.Submit(AlterTableRequest{
+      .table = table->id, .alteration = *alteration, .done = std::move(done), .caller = call.caller()});
 }
 
 void AdminService::HandleEvictRows(const SmallCall<v1::EvictRowsRequest, v1::EvictRowsReply>& call) {

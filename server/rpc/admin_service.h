@@ -46,6 +46,7 @@ class AdminService final : public SmallMethods<v1::Admin::Service> {
   void HandleDescribeTable(const SmallCall<v1::DescribeTableRequest, v1::DescribeTableReply>& call);
   void HandleEvictRows(const SmallCall<v1::EvictRowsRequest, v1::EvictRowsReply>& call);
   void HandleListEvicted(const SmallCall<v1::ListEvictedRequest, v1::ListEvictedReply>& call);
+  void HandleAlterTable(const SmallCall<v1::AlterTableRequest, v1::AlterTableReply>& call);
   void HandleSetLearningRate(const SmallCall<v1::SetLearningRateRequest, v1::SetLearningRateReply>& call);
   void HandleGetTopology(const SmallCall<v1::GetTopologyRequest, v1::GetTopologyReply>& call);
   void HandleGetStats(const SmallCall<v1::GetStatsRequest, v1::GetStatsReply>& call);

@@ -118,8 +118,15 @@ void ExportStream::ReadOn() {
 void ExportStream::Write(const RowRecords& rows) {
   if (rows.keys.empty()) return ReadOn();  // the keys were erased meanwhile, or belong to other ranks
   const TableOptions& table = request_.table.options;
-  message_ = EncodeExportReply(rows, table.dim, FloatsBehindValues(table), request_.with_state,
-                               request_.table.generation);
+  const std::size_t floats = rows.records.size() / rows.keys.size();
+  if (request_.with_state && floats != RecordFloats(table)) {
+    return Refuse(FailedPrecondition("table " + table.name.str() +
+                                     " was altered, and its rows have scores now, or have none any more: "
+                                     "export them again")
+                      .Because(Reason::kTableChanged));
+  }
+  message_ = EncodeExportReply(rows, table.dim, static_cast<std::uint32_t>(floats - table.dim),
+                               request_.with_state, request_.table.generation);
   reply_.Begin();
   sent_ += rows.keys.size();
   StartWrite(&message_);

@@ -204,6 +204,8 @@ TEST_F(ChainTest, OfAnotherHistoryIsRefused) {
   ExpectForeign("table 2 is not new", [](auto& c) { c.tables[0].id = 2; });
   ExpectForeign("table 1 has another generation", [](auto& c) { c.tables[0].generation = 12; });
   ExpectForeign("table 1 has other options", [](auto& c) { c.tables[0].options.max_load = 0.25F; });
+  // A table that was altered to fewer rows had room for more.
+  ExpectForeign("table 1 has other options", [](auto& c) { c.tables[0].options.max_rows = 50; });
   ExpectForeign("table 1 has fewer steps", [](auto& c) { c.tables[0].steps = 4; });
 }
 

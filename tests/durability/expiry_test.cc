@@ -81,5 +81,31 @@ TEST(ExpiryTest, KeepsFewMarks) {
   }
 }
 
+TEST(ExpiryTest, KeepsFewMarksWhateverTheTimeToLiveWas) {
+  TableOptions options;
+  Expiry expiry;
+  std::uint64_t seconds = 1000, steps = 0;
+  for (const std::uint64_t ttl : {320U, 3200U, 32U, 64'000U, 1U, 500U}) {
+    options.ttl_seconds = ttl;
+    expiry.Alter(options);
+    EXPECT_LE(expiry.marks.size(), Expiry::kMostMarks);
+    for (int sweep = 0; sweep < 100; ++sweep) {
+      seconds += Expiry::Interval(ttl);
+      expiry.NoteSweep(options, ++steps, seconds);
+      ASSERT_LE(expiry.marks.size(), Expiry::kMostMarks) << ttl << ", " << sweep;
+    }
+  }
+  options.ttl_seconds = 0;
+  expiry.Alter(options);
+  EXPECT_TRUE(expiry.marks.empty());
+  options.ttl_steps = 10;
+  expiry.NoteSweep(options, 77, 0);
+  expiry.Alter(options);
+  EXPECT_EQ(expiry.swept_steps, 77U);
+  options.ttl_steps = 0;
+  expiry.Alter(options);
+  EXPECT_EQ(expiry.swept_steps, 0U);
+}
+
 }  // namespace
 }  // namespace slotwise

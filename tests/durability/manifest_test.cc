@@ -10,6 +10,7 @@
 #include "server/durability/checksum.h"
 #include "server/durability/hex.h"
 #include "server/durability/options_text.h"
+#include "server/durability/table_arrays.h"
 #include "tests/durability/checkpoint_rig.h"
 #include "tests/support/status.h"
 
@@ -440,6 +441,60 @@ TEST(Manifest, OnlyADeltaHasAParentAndErasedKeysAndOnlyABaseFolds) {
   ExpectRefused(Seal(With(base, "/tables/0/ranks/0/erased", 0)),
                 "tables[0].ranks[0].erased is there, but this is a base");
   EXPECT_TRUE(ParseManifest(Seal(With(base, "/folds", nullptr)), kPath).ok());
+}
+
+// The entries of a table that counts candidates, and of those.
+std::vector<TableEntry> Counting(const Manifest& of) {
+  TableEntry table = of.tables[1];
+  table.options.admission = {.kind = AdmissionKind::kFrequency, .threshold = 3};
+  TableEntry candidates = of.tables[1];
+  candidates.id = TableId{Value(table.id) + 3};
+  candidates.options = CandidatesOf(table.options);
+  // Files of rows with another optimizer's state would not fit: there are none.
+  for (RankEntry& rank : candidates.ranks) {
+    rank = {};
+    const auto number = static_cast<std::uint32_t>(&rank - candidates.ranks.data());
+    for (const auto& array : ArraysOf(candidates.options, candidates.value_type, number, 0, {}).All()) {
+      rank.files.push_back(
+          {.name = array.name, .bytes = array.bytes(), .block_bytes = 1 << 20, .checksums = {7}});
+    }
+  }
+  return {table, candidates};
+}
+
+TEST(Manifest, HasTheOptionsOfBeforeAnAlteration) {
+  Manifest manifest = Specimen(false);
+  manifest.tables[0].made = manifest.tables[0].options;
+  manifest.tables[0].made->max_rows = 99;
+  const std::string text = Text(manifest);
+  EXPECT_THAT(text, HasSubstr("made_with"));
+  const Manifest parsed = test::Must(ParseManifest(text, kPath));
+  manifest.checksum = parsed.checksum;
+  EXPECT_EQ(parsed, manifest);
+  const ordered_json json = ordered_json::parse(text);
+  ExpectRefused(Seal(With(json, "/tables/0/made_with/dim", 5)),
+                "tables[0].made_with is no table that can be altered to the one of options");
+  ExpectRefused(Seal(With(json, "/tables/0/made_with/max_rows", "18446744073709551615")),
+                "tables[0].made_with cannot make a table: max_rows is");
+}
+
+TEST(Manifest, HasCandidatesBehindTheirTable) {
+  Manifest manifest = Specimen(false);
+  const std::vector<TableEntry> counting = Counting(manifest);
+  manifest.next_table_id = 50;
+  manifest.tables = {manifest.tables[0], counting[0], counting[1]};
+  ASSERT_TRUE(SerializeManifest(manifest).ok()) << SerializeManifest(manifest).status().message();
+  EXPECT_EQ(&manifest.CandidatesOf(manifest.tables[1]), &manifest.tables[2]);
+  const auto refused = [&](const std::vector<TableEntry>& tables) {
+    Manifest other = manifest;
+    other.tables = tables;
+    return SerializeManifest(other).status().message();
+  };
+  EXPECT_THAT(refused({manifest.tables[0], counting[0]}), HasSubstr("lacks"));
+  EXPECT_THAT(refused({manifest.tables[0], counting[1]}), HasSubstr("of no table before it"));
+  std::vector<TableEntry> others = manifest.tables;
+  others[2].options.max_rows = 5;
+  EXPECT_THAT(refused(others), HasSubstr("of no table before it that counts candidates so"));
 }
 
 TEST(Manifest, WhatWouldBeRefusedIsNotWritten) {

@@ -105,6 +105,7 @@ def requests(protocol: Protocol) -> dict[str, Any]:
         "Rows/Erase": p.EraseRequest(table="ads", keys=KEY),
         "Admin/CreateTable": p.CreateTableRequest(options=options),
         "Admin/DropTable": p.DropTableRequest(table="made"),
+        "Admin/AlterTable": p.AlterTableRequest(table="ads", max_rows=1000),
         "Admin/EvictRows": p.EvictRowsRequest(table="ads", keep_rows=5),
         "Admin/ListEvicted": p.ListEvictedRequest(table="ads"),
         "Admin/ListTables": p.ListTablesRequest(),
@@ -260,6 +261,7 @@ def test_the_log_says_who_changed_and_took_rows(guarded: Guarded) -> None:
         assert ps.erase("ads", keys) == 7
     with guarded.connect("admin") as ps:
         ps.set_learning_rate("ads", 0.5)
+        ps.alter_table("ads", max_rows=2000)
         # A principal that makes and drops tables all day hides its own deeds, and no other's.
         for i in range(40):
             ps.create_table(f"many{i}", dim=2, optimizer=slotwise.SGD(lr=0.1))
@@ -278,6 +280,7 @@ def test_the_log_says_who_changed_and_took_rows(guarded: Guarded) -> None:
         ("7 rows of table ads are imported", "rows"),
         ("7 rows of table ads are erased", "rows"),
         ("table ads learns at the rate 0.5", "admin"),
+        ("table ads is altered", "admin"),
         ("table users learns at the rate 0.25", "other"),
         ("table many0 is dropped", "admin"),
     ):

@@ -80,6 +80,41 @@ def test_a_tables_life(cluster: Cluster, tmp_path: Path) -> None:
     assert ctl(cluster, "drop", "life", "--missing-ok") == {"dropped": False}
 
 
+def test_a_table_is_altered(cluster: Cluster) -> None:
+    made = ("create", "altered", "--dim", "4", "--learning-rate", "0.5", "--max-rows", "10")
+    ctl(cluster, *made)
+    given = ("--max-rows", "20", "--eviction", "step { to: 0.5 }", "--ttl-steps", "7", "--ttl-seconds", "70")
+    altered = ctl(cluster, "alter", "altered", *given, "--admission", "frequency { threshold: 3 }")
+    options = altered["options"]
+    assert altered["altered"] and options["max_rows"] == "20" and options["eviction"]["to"] == 0.5
+    assert (options["ttl_steps"], options["ttl_seconds"]) == ("7", "70")
+    assert options["admission"]["frequency"]["threshold"] == "3"
+    assert ctl(cluster, "describe", "altered")["options"] == options
+    assert not ctl(cluster, "alter", "altered", "--max-rows", "20")["altered"]
+    assert ctl(cluster, *made) == {"created": False, "options": options}
+    text = run("describe", "altered", "--server", cluster.ranks[0].address).stdout
+    assert "evicts by step above 20 rows, to 10" in text and "admits keys that occurred 3 times" in text
+    assert "7 steps or 70 s" in text
+    nothing = ("--eviction", "none", "--admission", "none", "--ttl-steps", "0", "--ttl-seconds", "0")
+    options = ctl(cluster, "alter", "altered", *nothing)["options"]
+    assert options == ctl(cluster, "describe", "altered")["options"] and options["max_rows"] == "20"
+    assert "eviction" not in options and "admission" not in options
+    for bad, what in (
+        ((), "nothing is to be altered"),
+        (("--max-rows", "0"), "max_rows is 0: must be 1 to"),
+        (("--eviction", "newest"), '--eviction: there is no "newest"'),
+        (("--eviction", "step { half_life_steps: 5 }"), "half_life_steps is 5: must be 0"),
+        (("--admission", "frequency"), "admission.threshold is 0"),
+        (("--admission", "often"), '--admission: there is no "often"'),
+    ):
+        code, message = error_of(cluster, "alter", "altered", *bad)
+        assert code == "INVALID_ARGUMENT" and what in message, message
+    assert error_of(cluster, "alter", "none", "--max-rows", "5")[0] == "NOT_FOUND"
+    for wrong in ("-1", "010", "x", "18446744073709551616"):
+        assert run("alter", "altered", "--max-rows", wrong).returncode == 2
+    ctl(cluster, "drop", "altered")
+
+
 def test_health_asks_every_address_that_it_is_given(cluster: Cluster) -> None:
     addresses = [rank.address for rank in cluster.ranks]
     serving = [{"address": address, "status": "SERVING"} for address in addresses]

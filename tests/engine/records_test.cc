@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/operations/alter_table.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/drop_table.h"
 #include "server/engine/operations/load_checkpoint.h"
@@ -20,6 +21,7 @@
 namespace slotwise {
 namespace {
 
+using operations::AlterTable;
 using operations::CreateTable;
 using operations::DropTable;
 using operations::LoadCheckpoint;
@@ -264,6 +266,19 @@ TEST(Records, HasEachTablesRateOfAPushThatBringsSome) {
   EXPECT_FALSE(Push::Read(Push::kAtTablesRates, Rank{0}, bytes.span()).ok());
 }
 
+TEST(Records, HasAnAlteration) {
+  const AlterTable::Record record{.table = TableId{3},
+                                  .candidates = TableId{9},
+                                  .steps = 0x11,
+                                  .last = {0x33, 0x44},
+                                  .removed = {0x55, 0x66},
+                                  .options = "{some text}"};
+  const Bytes bytes(AlterTable::Write(record));
+  EXPECT_EQ(test::Must(AlterTable::Read(AlterTable::kRecords[0], Rank{1}, bytes.span())), record);
+  for (std::size_t size = 0; size < bytes.span().size(); size += 8)
+    EXPECT_FALSE(AlterTable::Read(AlterTable::kRecords[0], Rank{1}, bytes.span().first(size)).ok()) << size;
+}
+
 // What servers have written is read by all that come later.
 TEST(Records, HaveTheBytesThatTheyHadBefore) {
   const auto hex = [](const std::vector<JournalPiece>& pieces) {
@@ -288,6 +303,14 @@ TEST(Records, HaveTheBytesThatTheyHadBefore) {
                              .removed = {0x55, 0x66}})),
       "0300000005000000110000000000000022000000000000003300000000000000440000000000000055000000000000006600"
       "000000000000");
+  EXPECT_EQ(hex(AlterTable::Write({.table = TableId{3},
+                                   .candidates = TableId{9},
+                                   .steps = 0x11,
+                                   .last = {0x33, 0x44},
+                                   .removed = {0x55, 0x66},
+                                   .options = "{}"})),
+            "030000000900000011000000000000003300000000000000440000000000000055000000000000006600000000000000"
+            "02000000000000007b7d000000000000");
   EXPECT_EQ(hex(Lookup::Write({{TableId{1}, {Key{5}, Key{6}}}, {TableId{9}, {}}})),
             "02000000010000000200000000000000050000000000000006000000000000000900000000000000"
             "0000000000000000");

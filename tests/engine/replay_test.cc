@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "server/durability/bounds.h"
+#include "server/durability/options_text.h"
+#include "server/engine/operations/alter_table.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/drop_table.h"
 #include "server/engine/operations/import_rows.h"
@@ -285,6 +287,46 @@ TEST_F(ReplayTest, ATableHasANewIdAndAGenerationAndARateThatOneCanHave) {
   EXPECT_TRUE(SetLearningRate::Check(tables_, {TableId{1}, 0.5F}).ok());
   SetLearningRate::Apply(tables_, {TableId{1}, 0.5F});
   EXPECT_EQ(tables_.Get(TableId{1})->learning_rate, 0.5F);
+}
+
+TEST_F(ReplayTest, RefusesAlterationsThatDoNotFollow) {
+  const auto alter = [&](const std::function<void(TableOptions&)>& change,
+                         const std::function<void(AlterTable::Record&)>& of_record = {}) {
+    TableOptions options = tables_.Get(TableId{1})->info.options;
+    change(options);
+    AlterTable::Record record{
+        .table = TableId{1}, .steps = steps(), .last = {}, .removed = {}, .options = OptionsText(options)};
+    if (of_record) of_record(record);
+    return Apply<AlterTable>({record});
+  };
+  const auto same = [](TableOptions&) {};
+  const auto counts = [](TableOptions& options) {
+    options.admission = {.kind = AdmissionKind::kFrequency, .threshold = 2};
+  };
+  EXPECT_EQ(ApplyPush(NextPush()), "");
+  EXPECT_THAT(alter(same, [](auto& record) { record.table = TableId{7}; }), HasSubstr("there is no table 7"));
+  EXPECT_THAT(alter(same, [](auto& record) { ++record.steps; }), HasSubstr("and was altered at 2"));
+  EXPECT_THAT(alter(same, [](auto& record) { record.options = "no options"; }), HasSubstr("options"));
+  EXPECT_THAT(alter([](TableOptions& options) { options.dim = 3; }), HasSubstr("dim is 2, not 3"));
+  EXPECT_THAT(alter([](TableOptions& options) { options.name = TableName("single"); }),
+              HasSubstr("cannot be altered"));
+  EXPECT_THAT(alter([](TableOptions& options) {
+                options.eviction = {.score = ScoreKind::kStep, .half_life_steps = 1};
+              }),
+              HasSubstr("half_life_steps is 1"));
+  EXPECT_THAT(alter(same, [](auto& record) { record.candidates = TableId{3}; }), HasSubstr("have id 3"));
+  EXPECT_THAT(alter(same, [](auto& record) { record.removed.rows = 1; }), HasSubstr("no candidates"));
+  for (const std::uint32_t id : {0U, 1U, 2U, 0xFFFF'0001U})
+    EXPECT_THAT(alter(counts, [&](auto& record) { record.candidates = TableId{id}; }),
+                HasSubstr("and the next one is 3"));
+  EXPECT_EQ(alter(counts, [](auto& record) { record.candidates = TableId{3}; }), "");
+  EXPECT_EQ(tables_.Get(TableId{1})->candidates, TableId{3});
+  EXPECT_FALSE(context_.rows_were_altered);
+  EXPECT_EQ(alter([](TableOptions& options) { options.ttl_steps = 9; }), "");
+  EXPECT_TRUE(context_.rows_were_altered);
+  EXPECT_EQ(alter([](TableOptions& options) { options.admission = {}; }), "");
+  EXPECT_EQ(tables_.Get(TableId{3}), nullptr);
+  EXPECT_EQ(rows(), 3U);
 }
 
 // What recovery hands over are bytes of a kind.

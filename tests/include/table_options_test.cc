@@ -222,5 +222,81 @@ TEST(FirstDifference, NamesTheOptionAndBothValues) {
   expect([](TableOptions& o) { o.dim = 9, o.slots = 9; }, "dim is 0, not 9");
 }
 
+TEST(TableOptions, AreAlteredInWhatIsGiven) {
+  TableOptions made;
+  made.name = TableName("ads");
+  made.dim = 4;
+  made.initial_rows = 500;
+  made.max_rows = 1000;
+  made.ttl_steps = 7;
+  EXPECT_EQ(Altered(made, made, {}), made);
+  const TableAlteration all{.max_rows = 300,
+                            .eviction = EvictionOptions{.score = ScoreKind::kLfu, .to = 0.5F},
+                            .ttl_steps = 0,
+                            .ttl_seconds = 60,
+                            .admission = AdmissionOptions{.kind = AdmissionKind::kFrequency, .threshold = 3}};
+  TableOptions now = Altered(made, made, all);
+  EXPECT_EQ(now.max_rows, 300U);
+  EXPECT_EQ(now.initial_rows, 300U) << "as far as max_rows allows";
+  EXPECT_EQ(now.eviction, *all.eviction);
+  EXPECT_EQ(now.ttl_steps, 0U);
+  EXPECT_EQ(now.ttl_seconds, 60U);
+  EXPECT_EQ(now.admission, *all.admission);
+  EXPECT_EQ(Altered(made, now, all), now);
+  EXPECT_EQ(Altered(made, now, {.max_rows = 2000}).initial_rows, 500U) << "those of the making again";
+  now = Altered(made, now,
+                {.max_rows = 1000,
+                 .eviction = EvictionOptions{},
+                 .ttl_steps = 7,
+                 .ttl_seconds = 0,
+                 .admission = AdmissionOptions{}});
+  EXPECT_EQ(now, made);
+}
+
+TEST(TableOptions, DifferByAnAlterationOrByMore) {
+  TableOptions one;
+  one.name = TableName("ads");
+  one.dim = 4;
+  const auto differs = [&](auto change) {
+    TableOptions other = one;
+    change(other);
+    EXPECT_EQ(DifferByAlteration(one, other), DifferByAlteration(other, one));
+    return DifferByAlteration(one, other);
+  };
+  EXPECT_TRUE(differs([](TableOptions& o) { o.max_rows = 5; }));
+  EXPECT_TRUE(differs([](TableOptions& o) { o.initial_rows = 5; }));
+  EXPECT_TRUE(differs([](TableOptions& o) { o.eviction.score = ScoreKind::kLfu; }));
+  EXPECT_TRUE(differs([](TableOptions& o) { o.ttl_steps = o.ttl_seconds = 5; }));
+  EXPECT_TRUE(differs([](TableOptions& o) { o.admission.kind = AdmissionKind::kFrequency; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.name = TableName("users"); }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.dim = 5; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.slots = 5; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.combiner = Combiner::kMean; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.optimizer.kind = OptimizerKind::kAdam; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.optimizer.learning_rate = 5; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.initializer.seed = 5; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.max_load = 0.25F; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.row_dtype = DataType::kFloat16; }));
+  EXPECT_FALSE(differs([](TableOptions& o) { o.rounding = Rounding::kNearest; }));
+}
+
+TEST(TableOptions, KeepRowsWhereScoresStayAndTheBoundDoesNotFall) {
+  const auto of = [](ScoreKind score, std::uint64_t ttl, std::uint64_t max_rows) {
+    TableOptions options;
+    options.eviction.score = score;
+    options.ttl_steps = ttl;
+    options.max_rows = max_rows;
+    return options;
+  };
+  EXPECT_TRUE(KeepsRows(of(ScoreKind::kNone, 0, 5), of(ScoreKind::kNone, 0, 6)));
+  EXPECT_FALSE(KeepsRows(of(ScoreKind::kNone, 0, 6), of(ScoreKind::kNone, 0, 5)));
+  EXPECT_TRUE(KeepsRows(of(ScoreKind::kLfu, 0, 5), of(ScoreKind::kStepLfu, 9, 5)));
+  EXPECT_TRUE(KeepsRows(of(ScoreKind::kNone, 9, 5), of(ScoreKind::kStep, 0, 5)));
+  EXPECT_FALSE(KeepsRows(of(ScoreKind::kNone, 0, 5), of(ScoreKind::kNone, 9, 5)));
+  EXPECT_FALSE(KeepsRows(of(ScoreKind::kStep, 0, 5), of(ScoreKind::kNone, 0, 5)));
+  EXPECT_FALSE(KeepsRows(of(ScoreKind::kStep, 0, 5), of(ScoreKind::kLfu, 0, 5)));
+  EXPECT_FALSE(KeepsRows(of(ScoreKind::kLfu, 0, 5), of(ScoreKind::kNone, 9, 5)));
+}
+
 }  // namespace
 }  // namespace slotwise

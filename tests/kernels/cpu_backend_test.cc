@@ -1,6 +1,7 @@
 // Tests the CPU backend's algorithms against the standard library's, for sizes around every cut and for any
 // number of threads.
 #include <malloc.h>
+#include <sys/mman.h>
 #include <tbb/global_control.h>
 
 #include <algorithm>
@@ -214,6 +215,49 @@ TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContents) {
   memory.data()[2'499'999] = 1.0F;
   EXPECT_THROW(memory.Grow(30'000'000), std::bad_alloc);
   EXPECT_EQ(memory.data()[999], 999.0F);
+}
+
+// Of several sizes: a part of the first piece, all of it, and several pieces.
+TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContentsInALongerRange) {
+  for (const std::size_t size : {0U, 1000U, 500'000U, 2'500'000U}) {
+    SCOPED_TRACE(size);
+    CpuGrowing<float> memory(queue_, std::max<std::size_t>(size, 1));
+    for (std::size_t n = 1000; n < size; n *= 3) memory.Grow(n);
+    memory.Grow(size);
+    const std::size_t had = memory.size();
+    std::iota(memory.data(), memory.data() + size, 0.0F);
+    const std::size_t before = ResidentBytes();
+    memory.Extend(queue_, 20'000'000);
+    EXPECT_EQ(memory.size(), had);
+    EXPECT_LT(ResidentBytes(), before + (std::size_t{3} << 20)) << "pages are moved, not copied";
+    for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(memory.data()[i], static_cast<float>(i));
+    memory.Grow(19'000'000);
+    for (std::size_t i = size; i < had; ++i) ASSERT_EQ(memory.data()[i], 0.0F);
+    memory.data()[18'999'999] = 1.0F;
+    for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(memory.data()[i], static_cast<float>(i));
+    const float* const place = memory.data();
+    memory.Extend(queue_, 5);
+    EXPECT_EQ(memory.data(), place) << "it is long enough";
+    EXPECT_THROW(memory.Grow(200'000'000), std::bad_alloc);
+  }
+}
+
+TEST_P(CpuAlgorithms, AMappingForEachPieceMovesToo) {
+  CpuGrowing<float> memory(queue_, 4'000'000);
+  constexpr std::size_t kPiece = kLargePage / sizeof(float);
+  for (std::size_t piece = 1; piece <= 7; ++piece) {
+    memory.Grow(piece * kPiece);
+    std::fill_n(memory.data() + (piece - 1) * kPiece, kPiece, static_cast<float>(piece));
+    // Another advice makes another mapping.
+    madvise(memory.data() + (piece - 1) * kPiece, kLargePage, piece % 2 == 0 ? MADV_RANDOM : MADV_NORMAL);
+  }
+  memory.Extend(queue_, 40'000'000);
+  for (std::size_t i = 0; i < 7 * kPiece; ++i) {
+    const std::size_t piece = i / kPiece + 1;
+    ASSERT_EQ(memory.data()[i], static_cast<float>(piece)) << i;
+  }
+  memory.Grow(30'000'000);
+  memory.data()[29'999'999] = 1.0F;
 }
 
 // Messages make the heap keep what is freed (wire/freed_memory.h), and small blocks lie between arrays.

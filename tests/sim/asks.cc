@@ -69,6 +69,7 @@ std::string NameOf(Operation operation) {
   // By the operations' numbers.
   static const std::vector<std::string> kNames{"Lookup",  "Push",   "CreateTable", "DropTable", "Summarize",
                                                "SetRate", "Import", "Erase",       "ListKeys",  "ReadRows"};
+  if (operation == AlterTableRequest::kOperation) return "Alter";
   return operation == RemoveRequest::kOperation ? "Remove" : kNames.at(static_cast<std::size_t>(operation));
 }
 
@@ -116,6 +117,8 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
     return of(SummarizeRequest{ask.table, ask.with_digest, Fill(&Reply::summary, std::move(done))});
   if (ask.operation == SetLearningRateRequest::kOperation)
     return of(SetLearningRateRequest{ask.table, ask.learning_rate, FillNone(std::move(done))});
+  if (ask.operation == AlterTableRequest::kOperation)
+    return of(AlterTableRequest{ask.table, ask.alteration, Fill(&Reply::altered, std::move(done))});
   if (ask.operation == ImportRequest::kOperation) {
     return of(
         ImportRequest{ask.table, PartOf(ask), ask.with_state, ask.table_steps, FillNone(std::move(done))});
@@ -224,6 +227,20 @@ void ChooseRowType(TableOptions& options) {
   const std::uint64_t seed = options.initializer.seed;
   options.row_dtype = static_cast<DataType>(seed % 3);
   if (options.row_dtype != DataType::kFloat32 && seed / 3 % 3 == 0) options.rounding = Rounding::kNearest;
+}
+
+TableAlteration DrawAlteration(std::uint64_t seed, const TableOptions& options, bool may_expire) {
+  test::Random random(seed * 0x9E3779B97F4A7C15 + 3);
+  TableAlteration alteration;
+  if (random.OneIn(2)) {
+    alteration.max_rows = random.OneOf(std::vector<std::uint64_t>{10, 20, 40, 1000, options.max_rows,
+                                                                  options.max_rows + 1 + random.Below(9)});
+  }
+  if (random.OneIn(2)) alteration.eviction = random.OneIn(3) ? EvictionOptions{} : DrawEviction(random);
+  if (may_expire && random.OneIn(3)) alteration.ttl_steps = random.OneIn(3) ? 0 : 1 + random.Below(30);
+  if (random.OneIn(3) || alteration == TableAlteration{})
+    alteration.admission = random.OneIn(3) ? AdmissionOptions{} : DrawAdmission(random);
+  return alteration;
 }
 
 void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "server/engine/operations/alter_table.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/drop_table.h"
 #include "server/engine/operations/erase_rows.h"
@@ -43,6 +44,7 @@ struct Ask {
   std::optional<float> rate_of_step = {};  // of a push
   bool joined = false;                     // one of several lookups in one call
   TableOptions options = {};
+  TableAlteration alteration = {};
   bool with_digest = false;
   bool with_state = false;
   std::uint64_t table_steps = 0;
@@ -66,6 +68,7 @@ struct Reply {
   std::uint64_t number = 0;  // the number of rows erased or removed
   AppliedStep applied = {};
   CreatedTable created = {};
+  AlteredTable altered = {};
   TableSummary summary = {};
   std::vector<Key> keys = {};
   RowRecords rows = {};
@@ -102,6 +105,9 @@ AdmissionOptions DrawAdmission(test::Random& random);
 void ChooseRowType(TableOptions& options);
 // Draws an eviction by any score.
 EvictionOptions DrawEviction(test::Random& random);
+// Draws an alteration of such a table, of any of its options; of the time to live only if `may_expire`.
+// Nothing is drawn from the clients' numbers: they play what they played before tables could be altered.
+TableAlteration DrawAlteration(std::uint64_t seed, const TableOptions& options, bool may_expire);
 // Makes a request to remove rows of such a table.
 void DrawRemove(test::Random& random, const TableOptions& options, Ask& remove, bool may_sweep = true);
 // Rounds a push's gradients to numbers that its type can represent.

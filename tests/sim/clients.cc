@@ -218,7 +218,12 @@ Ask Clients::DrawOperator() {
     DrawRemove(random_, tables_.at(ask.table), ask);
   } else if (random_.OneIn(4)) {
     ask.operation = SetLearningRateRequest::kOperation;
-    ask.learning_rate = 0.01F * static_cast<float>(1 + random_.Below(9));
+    const std::uint64_t hundredths = 1 + random_.Below(9);
+    ask.learning_rate = 0.01F * static_cast<float>(hundredths);
+    if (hundredths > 3) {
+      ask.operation = AlterTableRequest::kOperation;
+      ask.alteration = DrawAlteration(plan_.seed * 1000 + asked_, tables_.at(ask.table), true);
+    }
   } else {
     ask.operation = SummarizeRequest::kOperation;
     ask.with_digest = !random_.OneIn(4);

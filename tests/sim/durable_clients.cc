@@ -16,7 +16,11 @@ void DurableClients::Know(const std::vector<ObservedTable>& tables) {
 
 void DurableClients::Hear(const Op& op, const Reply& reply) {
   if (op.operation == CreateTableRequest::kOperation)
-    tables_[op.names[0]] = {reply.created.id, op.parts[0].options};
+    tables_[op.names[0]] = {reply.created.id, reply.created.options};
+  const auto known = tables_.find(op.names[0]);
+  if (op.operation == AlterTableRequest::kOperation && known != tables_.end() &&
+      known->second.first == op.parts[0].table)
+    known->second.second = reply.altered.options;
 }
 
 std::size_t DurableClients::Add(Op op) {
@@ -138,7 +142,14 @@ std::size_t DurableClients::MakeOther() {
     DrawRemove(random_, options, ask, options.expires());  // a refusal would be taken for the disk's
   } else if (kind < 94) {
     ask.operation = SetLearningRateRequest::kOperation;
-    ask.learning_rate = static_cast<float>(1 + random_.Below(3)) * (plan_.whole_numbers ? 1.0F : 0.01F);
+    const std::uint64_t rate = 1 + random_.Below(3);
+    ask.learning_rate = static_cast<float>(rate) * (plan_.whole_numbers ? 1.0F : 0.01F);
+    if (rate > 1) {
+      ask.operation = AlterTableRequest::kOperation;
+      // A sweep has no caller who hears whether the disk refused it.
+      ask.alteration =
+          DrawAlteration(history_.ops().size() * 7 + rate, options, plan_.tables[0].ttl_steps > 0);
+    }
   } else {
     ask.operation = DropTableRequest::kOperation;
   }

@@ -58,6 +58,9 @@ std::string DurableHistory::OnRound(const Round& round, Time now,
       if (round.of_table) names_[share.table] = op.names[asker->part];
       if (!ops.insert(asker->op).second) continue;
       const Entry* const before = FindEntry(asker->op);
+      // An alteration that waited for a checkpoint comes again, and has changed nothing before.
+      if (op.operation == AlterTableRequest::kOperation && before != nullptr)
+        entries_.erase(entries_.begin() + (before - entries_.data()));
       if (op.operation == PushRequest::kOperation && (op.settled || before != nullptr)) {
         wrong = "round " + std::to_string(round.number) + " applies a step again: " + op.parts[0].Describe() +
                 (before == nullptr ? "" : ", which was applied in round " + std::to_string(before->round));
@@ -85,11 +88,13 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
     if (!waited || entry == nullptr) return {};
     if (entry->acknowledged)
       return who + " was acknowledged in part, and refused in part: " + reply.status.message();
-    if (reply.status.reason() == Reason::kTableFull) {
+    if (reply.status.reason() == Reason::kTableFull ||
+        reply.status.code() == StatusCode::kFailedPrecondition) {
       entry->end = End::kFull;
       return {};
     }
-    if (!entry->may_refuse)
+    // An alteration that waits for a checkpoint may find its table dropped, or the server stopping.
+    if (!entry->may_refuse && op.operation != AlterTableRequest::kOperation)
       return who + " was refused by a disk that has room and time: " + reply.status.message();
     entry->end = End::kRefused;
     return {};
@@ -107,6 +112,7 @@ std::string DurableHistory::OnAnswer(std::size_t number, std::size_t part, const
   entry->end = End::kApplied;
   // A table that was there already, or of which no row went, is in the state of an earlier round.
   entry->acknowledged = (op.operation != CreateTableRequest::kOperation || reply.created.created) &&
+                        (op.operation != AlterTableRequest::kOperation || reply.altered.altered) &&
                         (op.operation != RemoveRequest::kOperation || reply.number > 0);
   if (op.operation == EraseRequest::kOperation || op.operation == RemoveRequest::kOperation)
     entry->erased = reply.number;
@@ -202,7 +208,9 @@ std::vector<DurableHistory::Choice> DurableHistory::Choices() {
   std::vector<Choice> choices;
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     Entry& entry = entries_[e];
-    if (!entry.may_refuse) continue;
+    // An alteration may have waited for a checkpoint to the end of its life.
+    const bool alters = ops_[entry.op].operation == AlterTableRequest::kOperation;
+    if (!entry.may_refuse && !alters) continue;
     if (entry.end == End::kUnknown) choices.push_back({&entry, false});
     // Only the first of a round's lookups, and only if there are more.
     const auto shares = [&](std::size_t other) {
@@ -264,11 +272,22 @@ std::string DurableHistory::Apply(const Entry& entry, State& state, bool& fits) 
     case SetLearningRateRequest::kOperation:
       table.SetLearningRate(ask.learning_rate);
       return {};
+    case AlterTableRequest::kOperation:
+      table.Alter(ask.alteration, fits);
+      return {};
     case ImportRequest::kOperation:
+      fits = !ask.with_state || ask.samples == 0 ||
+             ask.values.size() == ask.samples * RecordFloats(table.options());
+      if (!fits) return {};
       fits = table.oracle().Import(KeysIn(ask.batch), ask.values, ask.table_steps);
       return {};
     default:
       break;
+  }
+  if (op.operation == RemoveRequest::kOperation) {
+    const bool sweeps = ask.remove.which == RemoveRequest::Which::kExpired;
+    fits = sweeps ? table.options().expires() : table.options().has_scores();
+    if (!fits) return {};
   }
   const std::uint64_t erased = op.operation == RemoveRequest::kOperation
                                    ? Remove(table, ask.remove)
@@ -337,6 +356,11 @@ std::string DurableHistory::Difference(const State& state, const std::vector<Obs
                   model.options().optimizer.learning_rate)}) {
       if (!wrong.empty()) return wrong;
     }
+    TableOptions now = model.options();
+    now.optimizer.learning_rate = table.options.optimizer.learning_rate;
+    if (now != table.options)
+      return "table " + table.name +
+             " has other options than it should: " + FirstDifference(table.options, now);
     const DigestSums digest = model.Digest();
     if (digest.low != summary.digest.low || digest.high != summary.digest.high)
       return "table " + table.name + " has " + std::to_string(rows) + " rows, and the wrong numbers in them";

@@ -17,13 +17,33 @@ std::vector<int> Owners(int ranks) {
 }  // namespace
 
 ModelTable::ModelTable(const TableOptions& options, int ranks, DataType partials, const RankLimit& limit)
-    : options_(options), ranks_(ranks), oracle_(options, Owners(ranks)) {
+    : made_(options), options_(options), ranks_(ranks), limit_(limit), oracle_(options, Owners(ranks)) {
   if (ranks == 1) return;
   oracle_.RoundPartialSums(partials);
+  LimitRanks();
+}
+
+void ModelTable::LimitRanks() {
+  if (ranks_ == 1) return;
   // A share is that of the rank with the most buckets. Both divisions round up.
-  const std::uint64_t buckets = (kBuckets - 1) / static_cast<std::uint64_t>(ranks) + 1;
-  const std::uint64_t share = (options.max_rows * buckets - 1) / kBuckets + 1;
-  oracle_.LimitRanks((share * limit.percent - 1) / 100 + 1 + limit.slack);
+  const std::uint64_t buckets = (kBuckets - 1) / static_cast<std::uint64_t>(ranks_) + 1;
+  const std::uint64_t share = (options_.max_rows * buckets - 1) / kBuckets + 1;
+  oracle_.LimitRanks((share * limit_.percent - 1) / 100 + 1 + limit_.slack);
+}
+
+bool ModelTable::Alter(const TableAlteration& by, bool& fits) {
+  TableOptions to = options_;
+  if (by.max_rows) to.max_rows = *by.max_rows;
+  if (by.eviction) to.eviction = *by.eviction;
+  if (by.ttl_steps) to.ttl_steps = *by.ttl_steps;
+  if (by.admission) to.admission = *by.admission;
+  fits = to.max_rows >= options_.max_rows || to.max_rows >= oracle_.rows().size();
+  if (to == options_ || !fits) return false;
+  options_ = to;
+  oracle_.Alter(to);
+  LimitRanks();
+  if (to.ttl_steps == 0) swept_ = 0;
+  return true;
 }
 
 void ModelTable::SetLearningRate(float rate) {

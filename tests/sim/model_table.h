@@ -31,6 +31,12 @@ class ModelTable {
   // Sweeps the table; a rank that has no memory keeps all rows.
   std::uint64_t Sweep(bool has_memory);
 
+  // Returns the options that the table was made with.
+  const TableOptions& made() const { return made_; }
+  // Gives the table the options that the alteration makes of its own. Returns whether they are others. If the
+  // table has no room for its rows then, nothing changes, and `fits` becomes false.
+  bool Alter(const TableAlteration& alteration, bool& fits);
+
   void SetLearningRate(float rate);
   float NextLearningRate() const;
   // Applies a step, at its own rate if it has one. Returns false and changes nothing if there is no room.
@@ -43,8 +49,12 @@ class ModelTable {
   std::uint64_t CountNew(const test::Batch& batch) const;
 
  private:
+  void LimitRanks();
+
+  TableOptions made_;
   TableOptions options_;
   int ranks_;
+  RankLimit limit_;
   test::Oracle oracle_;
   std::uint64_t swept_ = 0;  // the steps at the last sweep
 };

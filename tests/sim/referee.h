@@ -121,6 +121,7 @@ class Referee {
   void RunLookup(const std::vector<Sent*>& parts, ModelTable& table);
   void RunPush(const Round& round);
   void RunCreate(Sent& sent);
+  void RunAlter(Sent& sent, ModelTable& table);
   void RunDrop(TableId table, Sent& sent);
   void RunRows(Sent& sent, ModelTable& table);
   void RunRemove(Sent& sent, ModelTable& table);

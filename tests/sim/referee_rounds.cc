@@ -34,7 +34,7 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
   std::uint64_t columns = options.dim;
   if (ask.operation == ImportRequest::kOperation) {
     slots = 1;
-    if (ask.with_state) columns += FloatsBehindValues(options);
+    columns = ask.samples == 0 ? 0 : ask.values.size() / ask.samples;
   } else if (ask.operation == EraseRequest::kOperation) {
     slots = 1;
     columns = 0;
@@ -51,6 +51,12 @@ std::uint64_t Referee::GatheredBytes(const Ask& ask, const TableOptions& options
 void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
   Sent* const first = Find(round.parts[0].ticket);
   if (round.operation == CreateTableRequest::kOperation) return RunCreate(*first);
+  if (round.operation == ImportRequest::kOperation && first->ask.with_state && first->ask.samples > 0) {
+    // The client knew the table before it had scores, or when it still had some.
+    const std::size_t floats = RecordFloats(tables_.at(round.table).options());
+    if (first->ask.values.size() != floats * first->ask.samples)
+      return Expect(*first, StatusCode::kFailedPrecondition);
+  }
   // If one rank has no memory for the batch, nothing changes on any.
   if (decided_.back().batch_round && decided_.back().short_ranks != 0) {
     for (Sent* waiter : waiters) Expect(*waiter, StatusCode::kResourceExhausted);
@@ -74,6 +80,8 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
     case SetLearningRateRequest::kOperation:
       table.SetLearningRate(first->ask.learning_rate);
       return Expect(*first, StatusCode::kOk);
+    case AlterTableRequest::kOperation:
+      return RunAlter(*first, table);
     case RemoveRequest::kOperation:
       return RunRemove(*first, table);
     default:
@@ -152,9 +160,10 @@ void Referee::RunCreate(Sent& sent) {
   const TableOptions& options = sent.ask.options;
   for (const auto& [id, table] : tables_) {
     if (table.options().name != options.name) continue;
-    TableOptions made = table.options();
-    made.optimizer.learning_rate = options.optimizer.learning_rate;  // it may have been set since
-    if (made == options) return Expect(sent, Expected{StatusCode::kOk, {.created = {id, false}}, {}});
+    TableOptions now = table.options();
+    now.optimizer.learning_rate = table.made().optimizer.learning_rate;  // it may have been set since
+    if (now == options || table.made() == options)
+      return Expect(sent, Expected{StatusCode::kOk, {.created = {id, false, now}}, {}});
     return Expect(sent, StatusCode::kAlreadyExists);
   }
   const TableId id{next_table_++};  // a table that cannot be made has one too, and so have its candidates
@@ -162,7 +171,21 @@ void Referee::RunCreate(Sent& sent) {
   if (decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
   tables_.emplace(
       id, ModelTable(options, plan_.ranks, plan_.engine.distribution.partials, plan_.engine.rank_limit));
-  Expect(sent, Expected{StatusCode::kOk, {.created = {id, true}}, {}});
+  Expect(sent, Expected{StatusCode::kOk, {.created = {id, true, options}}, {}});
+}
+
+void Referee::RunAlter(Sent& sent, ModelTable& table) {
+  ModelTable after = table;
+  bool fits = true;
+  const bool altered = after.Alter(sent.ask.alteration, fits);
+  if (!fits) return Expect(sent, StatusCode::kFailedPrecondition);
+  // A table of candidates that cannot be made has an id too.
+  if (altered && after.options().has_candidates() && !table.options().has_candidates()) ++next_table_;
+  if (altered && decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
+  table = std::move(after);
+  TableOptions now = table.options();
+  now.optimizer.learning_rate = table.made().optimizer.learning_rate;
+  Expect(sent, Expected{StatusCode::kOk, {.altered = {now, altered}}, {}});
 }
 
 void Referee::RunDrop(TableId table, Sent& sent) {
@@ -286,9 +309,14 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
     case RemoveRequest::kOperation:
       return compare(reply.number == expected.number, "number");
     case CreateTableRequest::kOperation:
-      return compare(
-          reply.created.id == expected.created.id && reply.created.created == expected.created.created,
-          "table");
+      return compare(reply.created.id == expected.created.id &&
+                         reply.created.created == expected.created.created &&
+                         reply.created.options == expected.created.options,
+                     "table");
+    case AlterTableRequest::kOperation:
+      return compare(reply.altered.altered == expected.altered.altered &&
+                         reply.altered.options == expected.altered.options,
+                     "options");
     case SummarizeRequest::kOperation: {
       CheckGeneration(sent, reply.summary.generation);
       compare(reply.summary.steps == expected.summary.steps, "count of steps");

@@ -63,6 +63,7 @@ class ShortShard final : public Shard {
     if (is_short_()) return NoMemory();
     return shard_->BeginSnapshot(options);
   }
+  void EndAlter(bool kept, std::uint64_t score) override { shard_->EndAlter(kept, score); }
   Status Reserve(std::uint64_t rows) override { return is_short_() ? NoMemory() : shard_->Reserve(rows); }
 
  protected:
@@ -70,6 +71,9 @@ class ShortShard final : public Shard {
     return is_short_() ? NoMemory() : shard_->Load(keys, host_records);
   }
   void FreeMemoryOfBatches() override { shard_->FreeScratch(); }
+  Status PrepareAlter(const TableOptions& options, std::uint64_t max_rows) override {
+    return is_short_() ? NoMemory() : shard_->BeginAlter(options, max_rows);
+  }
 
  private:
   const std::unique_ptr<Shard> shard_;

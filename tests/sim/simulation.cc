@@ -326,7 +326,10 @@ void Simulation::OnReply(Sent& sent, Reply reply) {
     return;
   }
   if (!reply.status.ok()) return;
-  if (sent.ask.operation == CreateTableRequest::kOperation) clients_.Know(reply.created.id, sent.ask.options);
+  if (sent.ask.operation == CreateTableRequest::kOperation)
+    clients_.Know(reply.created.id, reply.created.options);
+  if (sent.ask.operation == AlterTableRequest::kOperation)
+    clients_.Know(sent.ask.table, reply.altered.options);
   if (sent.ask.operation == LookupRequest::kOperation) {
     held_.push_back({std::move(reply.pooled), &sent, scheduler_.events() + random_.Below(500)});
     referee_.OnHeld(sent);

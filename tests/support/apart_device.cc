@@ -338,6 +338,10 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     Now();
     snapshot_->End(kept);
   }
+  void EndAlter(bool kept, std::uint64_t score) override {
+    if (kept) floats_ = next_floats_;
+    Later([=, this] { shard_->EndAlter(kept, score); });
+  }
   Status Reserve(std::uint64_t rows) override { return Now().Reserve(rows); }
 
  protected:
@@ -345,6 +349,10 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     return Now().Load(keys, host_records);
   }
   void FreeMemoryOfBatches() override { Now().FreeScratch(); }
+  Status PrepareAlter(const TableOptions& options, std::uint64_t max_rows) override {
+    next_floats_ = RecordFloats(options);
+    return Now().BeginAlter(options, max_rows);
+  }
 
  private:
   void Later(std::function<void()> work) { work_.Ask({.run = std::move(work)}); }
@@ -369,7 +377,8 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
   ApartStream& work_;
   Stream& cpu_work_;
   std::unique_ptr<Shard> shard_;
-  const std::size_t floats_;
+  std::size_t floats_;
+  std::size_t next_floats_ = 0;        // of an alteration that was begun
   bool finds_ = false;                 // of the batch that was begun: keys without a row stay so
   bool adds_ = false;                  // of the batch that was prepared: there may be new keys
   ShardBatch* batch_ = nullptr;        // the CPU shard's

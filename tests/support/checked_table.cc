@@ -176,6 +176,14 @@ std::uint64_t CheckedTable::Erase(const std::vector<std::uint64_t>& keys, Place 
   return expected;
 }
 
+void CheckedTable::Alter(const TableOptions& options, Place place) {
+  const auto trace = TraceOf(place);
+  const Status altered = shards_->Alter(options);
+  ASSERT_TRUE(altered.ok()) << altered.message();
+  oracle_.Alter(options);
+  options_ = options;
+}
+
 void CheckedTable::ExpectRowsMatch(Place place) {
   const auto trace = TraceOf(place);
   ExpectSameRows(shards_->Export(), ExportOf(oracle_));

@@ -61,6 +61,9 @@ class CheckedTable {
   // Returns the number of `keys` that had a row.
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys, Place place = Place::current());
 
+  // Alters the table, which has the memory.
+  void Alter(const TableOptions& options, Place place = Place::current());
+
   // Compares every row and optimizer state.
   void ExpectRowsMatch(Place place = Place::current());
 

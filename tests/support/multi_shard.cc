@@ -278,7 +278,7 @@ Result<std::vector<InsertedBatch>> MultiShard::Insert(const Batch& batch, Prepar
   for (int rank = 0; rank < ranks(); ++rank) {
     const std::uint64_t before = shards_[rank]->Usage().rows;
     const NewRows new_rows = prepared[rank].new_rows();
-    inserted.push_back(std::move(prepared[rank]).Insert());
+    inserted.push_back(std::move(prepared[rank]).Insert(step_ + 1));
     ExpectHolds(new_rows, shards_[rank]->Usage().rows - before);
   }
   return inserted;
@@ -345,6 +345,24 @@ DigestSums MultiShard::Digest() {
     sum.high += part.high;
   }
   return sum;
+}
+
+// An alteration that is given up comes first, and changes nothing.
+Status MultiShard::Alter(const TableOptions& options) {
+  for (const bool kept : {false, true}) {
+    Status all;
+    std::vector<Shard*> begun;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      device(rank).Wait();
+      const Status mine = shards_[rank]->BeginAlter(options, kMaxRowsPerShard);
+      if (mine.ok()) begun.push_back(shards_[rank].get());
+      if (!mine.ok()) all = mine;
+    }
+    for (Shard* const shard : begun) shard->EndAlter(kept && all.ok(), step_ + 1);
+    if (!all.ok()) return all;
+  }
+  options_ = options;
+  return {};
 }
 
 std::uint64_t MultiShard::rows() const {

@@ -28,6 +28,7 @@ class MultiShard final : public TableShards {
   Status Push(const Batch& batch, const std::vector<float>& gradients) override;
   Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) override;
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys) override;
+  Status Alter(const TableOptions& options) override;
   std::uint64_t step() const override { return step_; }
   DigestSums Digest() override;
   std::uint64_t rows() const override;

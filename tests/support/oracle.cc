@@ -309,8 +309,9 @@ bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
     for (const auto& [key, row] : rows_) ++rows_of_rank[OwnerOf(key)];
     for (const std::uint64_t key : evicted) --rows_of_rank[OwnerOf(key)];
     for (const std::uint64_t key : absent) ++rows_of_rank[OwnerOf(key)];
-    for (const auto& [rank, rows] : rows_of_rank) {
-      if (rows > *most_rows_of_rank_) return false;
+    // A rank that has more since max_rows fell keeps them, and gets none.
+    for (const std::uint64_t key : absent) {
+      if (rows_of_rank[OwnerOf(key)] > *most_rows_of_rank_) return false;
     }
   }
   for (const std::uint64_t key : evicted) rows_.erase(key);
@@ -455,6 +456,35 @@ bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<fl
     }
   }
   return true;
+}
+
+void Oracle::Alter(const TableOptions& options) {
+  const bool had_scores = options_.has_scores(), counted = Counts(),
+             had_candidates = options_.has_candidates();
+  const float rate = options_.optimizer.learning_rate;  // that of SetLearningRate
+  options_ = options;
+  options_.optimizer.learning_rate = rate;
+  const std::size_t state = StateFloats(options_.optimizer.kind, options_.dim);
+  for (auto& [key, row] : rows_) {
+    const std::uint64_t step = !had_scores ? step_ + 1
+                               : counted   ? ScoreIn(row) % kStepsOfScore
+                                           : ScoreIn(row);
+    if (!options_.has_scores()) {
+      row.state.resize(state);
+    } else if (!had_scores || counted != Counts()) {
+      SetScore(row, Counts() ? std::min(step, kStepsOfScore - 2) : step);
+    }
+  }
+  if (!options_.has_candidates() || !had_candidates) candidates_.clear();
+  const std::uint64_t most =
+      options_.admission.max_keys == 0 ? options_.max_rows : options_.admission.max_keys;
+  if (candidates_.size() <= most) return;
+  std::vector<std::array<std::uint64_t, 3>> places;  // step, tie, key
+  for (const auto& [key, of_key] : candidates_)
+    places.push_back({of_key.step, OracleMix64(OracleMix64(key)), key});
+  std::ranges::sort(places);
+  places.resize(places.size() - most * 95 / 100);
+  for (const auto& place : places) candidates_.erase(place[2]);
 }
 
 std::uint64_t Oracle::Sweep() {

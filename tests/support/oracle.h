@@ -90,6 +90,10 @@ class Oracle {
   // Sets the learning rate of later steps; a schedule, if there is one, starts from it.
   void SetLearningRate(float rate) { options_.optimizer.learning_rate = rate; }
 
+  // Gives the table other options. Rows get scores, or lose them, and candidates are forgotten, as
+  // docs/semantics.md says.
+  void Alter(const TableOptions& options);
+
   // Remove rows by their scores, and return how many. Sweep removes those that have expired by ttl_steps,
   // EvictAllBut those that go first until `keep` are left, and EvictBelow those with a score below `number`.
   std::uint64_t Sweep();

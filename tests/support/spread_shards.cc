@@ -153,7 +153,7 @@ Result<InsertedBatch> SpreadShards::Insert(const Batch& batch, PrepareFor purpos
     return ResourceExhausted("the table would have " + std::to_string(wanted) + " rows");
   const std::uint64_t before = shard_->Usage().rows;
   const NewRows new_rows = prepared->new_rows();
-  InsertedBatch inserted = std::move(*prepared).Insert();
+  InsertedBatch inserted = std::move(*prepared).Insert(step_ + 1);
   ExpectHolds(new_rows, shard_->Usage().rows - before);
   return inserted;
 }
@@ -256,6 +256,15 @@ std::uint64_t SpreadShards::Erase(const std::vector<std::uint64_t>& keys) {
   EXPECT_EQ(shard_->Usage().rows, before - mine);
   ExpectInputsUnchanged(batch);
   return Sums<1>({mine})[0];
+}
+
+Status SpreadShards::Alter(const TableOptions& options) {
+  device_.Wait();
+  const Status mine = shard_->BeginAlter(options, kMaxRowsPerShard);
+  const Status all = Agree(mine);
+  if (mine.ok()) shard_->EndAlter(all.ok(), step_ + 1);
+  if (all.ok()) options_ = options;
+  return all;
 }
 
 // --- the merged table

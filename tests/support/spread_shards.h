@@ -34,6 +34,7 @@ class SpreadShards final : public TableShards {
   Status Push(const Batch& batch, const std::vector<float>& gradients) override;
   Status Import(const std::vector<std::uint64_t>& keys, const std::vector<float>& records) override;
   std::uint64_t Erase(const std::vector<std::uint64_t>& keys) override;
+  Status Alter(const TableOptions& options) override;
   std::uint64_t step() const override { return step_; }
   DigestSums Digest() override;
   std::uint64_t rows() const override;
@@ -76,7 +77,7 @@ class SpreadShards final : public TableShards {
   Exchange& exchange_;
   OutputDistributor& travel_;
   DistributionArrays arrays_;
-  const TableOptions options_;
+  TableOptions options_;
   const BucketMap owners_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<DeviceBatch> batch_;  // the batch in flight

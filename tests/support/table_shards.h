@@ -54,6 +54,9 @@ class TableShards {
   // Erases `keys`. Returns the number that had a row.
   virtual std::uint64_t Erase(const std::vector<std::uint64_t>& keys) = 0;
 
+  // Alters the table. RESOURCE_EXHAUSTED: there is no memory. REQUIRES: `options` differ by an alteration.
+  virtual Status Alter(const TableOptions& options) = 0;
+
   // Returns the number of applied steps.
   virtual std::uint64_t step() const = 0;
 

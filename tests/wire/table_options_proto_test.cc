@@ -226,5 +226,47 @@ TEST(TableOptionsFromProto, RefusesWhatIsOutOfRangeByName) {
   }
 }
 
+TEST(TableAlterationFromProto, ComesBack) {
+  const AdmissionOptions counts{
+      .kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = 9, .absent = AbsentRows::kZeros};
+  const AdmissionOptions chance{.kind = AdmissionKind::kProbability, .probability = 0.25F};
+  const EvictionOptions evicts{.score = ScoreKind::kStepLfu, .half_life_steps = 5, .at = 0.75F, .to = 0.5F};
+  for (const TableAlteration& alteration :
+       {TableAlteration{.max_rows = 7}, TableAlteration{.eviction = evicts}, TableAlteration{.ttl_steps = 0},
+        TableAlteration{.ttl_seconds = 0}, TableAlteration{.ttl_seconds = 9},
+        TableAlteration{.admission = counts}, TableAlteration{.admission = chance},
+        TableAlteration{.max_rows = 0,
+        .eviction = EvictionOptions{},
+        .ttl_steps = 1,
+        .ttl_seconds = 2,
+        .admission = AdmissionOptions{}}}) {
+    const v1::AlterTableRequest wire = ToProto("ads", alteration);
+    EXPECT_EQ(wire.table(), "ads");
+    v1::AlterTableRequest sent;
+    ASSERT_TRUE(sent.ParseFromString(wire.SerializeAsString()));
+    const auto read = FromProto(sent);
+    ASSERT_TRUE(read.ok()) << read.status().message();
+    EXPECT_EQ(*read, alteration);
+  }
+}
+
+TEST(TableAlterationFromProto, RefusesWhatCannotBeMeant) {
+  const auto message = [](auto spoil) {
+    v1::AlterTableRequest wire;
+    wire.set_table("ads");
+    spoil(wire);
+    const auto read = FromProto(wire);
+    EXPECT_EQ(read.status().code(), StatusCode::kInvalidArgument);
+    return read.status().message();
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(message([](auto&) {}), HasSubstr("nothing is to be altered"));
+  EXPECT_THAT(message([](auto& w) { w.set_no_eviction(false); }), HasSubstr("no_eviction is false"));
+  EXPECT_THAT(message([](auto& w) { w.set_no_admission(false); }), HasSubstr("no_admission is false"));
+  EXPECT_THAT(message([](auto& w) { w.mutable_admission(); }), HasSubstr("admission has no kind"));
+  EXPECT_THAT(message([](auto& w) { w.mutable_eviction()->set_score(static_cast<v1::Score>(9)); }),
+              HasSubstr("eviction.score is 9"));
+}
+
 }  // namespace
 }  // namespace slotwise

@@ -17,6 +17,7 @@ from slotwise.errors import FailedPrecondition, InvalidArgument, NotFound, Reaso
 from slotwise.evicted import Evicted, list_evicted
 from slotwise.optimizers import Initializer, Json, Optimizer, Uniform
 from slotwise.options import (
+    UNALTERED,
     Eviction,
     Frequency,
     Probability,
@@ -24,6 +25,8 @@ from slotwise.options import (
     TableInfo,
     TableOptions,
     Topology,
+    Unaltered,
+    alteration_to_json,
     options_from_json,
     options_to_json,
 )
@@ -118,6 +121,41 @@ class AdminCalls:
         """
         self._settled()
         self._ask("SetLearningRate", {"table": name, "learning_rate": float(lr)})
+
+    def alter_table(
+        self,
+        name: str,
+        *,
+        max_rows: int | Unaltered = UNALTERED,
+        eviction: Eviction | None | Unaltered = UNALTERED,
+        admission: Frequency | Probability | None | Unaltered = UNALTERED,
+        ttl_steps: int | Unaltered = UNALTERED,
+        ttl_seconds: int | Unaltered = UNALTERED,
+    ) -> TableOptions:
+        """Gives a table other options on every rank, and returns all of its options.
+
+        What is not given stays as it is. `eviction=None`, `admission=None` and a time to live of 0 take that
+        away. Rows stay. If they had no scores, and have some now, each has that of the table's next step.
+        `create_table` finds the table by its options now, and by those that it was made with. Again changes
+        nothing.
+
+        Raises:
+            InvalidArgument: names the option and its value, and what is allowed; or nothing is given.
+            FailedPrecondition: the table has more rows than `max_rows`; `evict` or `erase` some first.
+            NotFound: no such table.
+            ResourceExhausted: there is no memory for scores, or for counts of an admission.
+        """
+        given = {
+            "max_rows": max_rows,
+            "eviction": eviction,
+            "admission": admission,
+            "ttl_steps": ttl_steps,
+            "ttl_seconds": ttl_seconds,
+        }
+        message = alteration_to_json({key: value for key, value in given.items() if value is not UNALTERED})
+        self._settled()
+        reply = self._ask("AlterTable", {"table": name, **message})
+        return options_from_json(reply.get("options", {}))
 
     def evict(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, fields
+from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -294,6 +296,32 @@ def options_to_json(options: TableOptions) -> Json:
     message["eviction"] = None if options.eviction is None else _eviction_to_json(options.eviction)
     message["admission"] = None if options.admission is None else _admission_to_json(options.admission)
     message["initializer"] = initializer_to_json(options.initializer, message.pop("seed"))
+    return message
+
+
+class Unaltered(Enum):
+    """The type of `UNALTERED`, which says of an argument of `alter_table` that it is not given."""
+
+    UNALTERED = "unaltered"
+
+
+UNALTERED = Unaltered.UNALTERED
+
+
+def alteration_to_json(given: dict[str, Any]) -> Json:
+    """Returns a request's fields for the options of `alter_table` that are given. Raises InvalidArgument."""
+    message: Json = {}
+    for name, value in given.items():
+        if name in ("eviction", "admission") and value is None:
+            message["no_" + name] = True
+        elif name == "eviction":
+            message[name] = _eviction_to_json(value)
+        elif name == "admission":
+            message[name] = _admission_to_json(value)
+        elif isinstance(value, (int, np.integer)) and 0 <= value < 1 << 64:
+            message[name] = int(value)
+        else:
+            raise InvalidArgument(f"{name} is {value!r}: must be an integer of 0 to 2**64 - 1")
     return message
 
 

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "server/engine/operations/alter_table.h"
 #include "server/engine/operations/create_table.h"
 #include "server/engine/operations/definition.h"
 #include "server/engine/operations/describe_session.h"
@@ -33,6 +34,7 @@ constexpr std::array kAll{
     TraitsOf<SaveCheckpoint>(), TraitsOf<ReportCheckpoint>(),
     TraitsOf<LoadCheckpoint>(), TraitsOf<DescribeSession>(),
     TraitsOf<RemoveRows>(),     TraitsOf<ListEvicted>(),
+    TraitsOf<AlterTable>(),
 };
 
 }  // namespace

@@ -39,8 +39,10 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
       AllGatherValues(context.collective, asked)[static_cast<std::size_t>(Value(asker.rank))];
 
   if (const auto same_name = tables.Find(options.name.view())) {
-    if (same_name->options == options)
-      return context.AnswerMineOnceRecorded<Request>(round, CreatedTable{same_name->id, false});
+    if (same_name->options == options || tables.Get(same_name->id)->made_with() == options) {
+      return context.AnswerMineOnceRecorded<Request>(round,
+                                                     CreatedTable{same_name->id, false, same_name->options});
+    }
     return answer(AlreadyExists("table " + options.name.str() +
                                 " exists with other options: " + FirstDifference(same_name->options, options))
                       .Because(Reason::kOtherOptions));
@@ -73,7 +75,7 @@ void CreateTable::Run(RoundContext& context, const Round& round) {
   context.Record(kRecords.front(), [&] { return Write(record); });
   // An answered client may use the table at any rank, so every rank must know the table first.
   context.collective.AllReduceSum(failed);
-  context.AnswerMineOnceRecorded<Request>(round, CreatedTable{id, true});
+  context.AnswerMineOnceRecorded<Request>(round, CreatedTable{id, true, options});
 }
 
 std::vector<JournalPiece> CreateTable::Write(const Record& record) {

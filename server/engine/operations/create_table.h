@@ -1,4 +1,5 @@
-// CreateTable: makes a table, or returns the existing table of that name if its options are the same.
+// CreateTable: makes a table, or returns the existing table of that name if its options are the same, or were
+// when it was made.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_CREATE_TABLE_H_
@@ -19,7 +20,8 @@ namespace slotwise {
 
 struct CreatedTable {
   TableId id{0};
-  bool created = false;  // false: it existed with the same options
+  bool created = false;       // false: it existed, made with the same options or altered to them
+  TableOptions options = {};  // in force: those that an existing table was altered to
 };
 
 struct CreateTableRequest {

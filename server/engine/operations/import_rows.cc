@@ -30,6 +30,13 @@ void ImportRows::Run(RoundContext& context, const Round& round) {
   Table& table = batches[0].table;
   const TableOptions& options = table.info.options;
   const std::uint32_t columns = asked.with_state != 0 ? RecordFloats(options) : options.dim;
+  if (asked.columns != 0 && asked.columns != columns) {
+    return context.AnswerMineWith<Request>(
+        round, FailedPrecondition("table " + options.name.str() + " was altered, and its rows " +
+                                  (options.has_scores() ? "have scores now" : "have no scores any more") +
+                                  ": import them again")
+                   .Because(Reason::kTableChanged));
+  }
   const std::uint64_t steps = std::max(table.steps, asked.table_steps);
   Stage& stage = context.stages.Next();
   const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);

@@ -28,6 +28,8 @@ struct ImportRequest {
   BatchPart batch;  // its values are finite rows: float[keys][dim], or whole records with_state
   bool with_state = false;
   std::uint64_t table_steps = 0;  // raises the table's count of applied steps to this
+  // FAILED_PRECONDITION (kTableChanged): the records have scores, or none, unlike the table's since it was
+  // altered. Other errors are a push's.
   std::function<void(Status)> done;
   Caller caller = {};
   // The table's generation as the caller knows it; 0: any. UNAVAILABLE: a checkpoint was loaded since.
@@ -36,12 +38,15 @@ struct ImportRequest {
   // The proposal's payload.
   struct Asked {
     std::uint64_t table_steps = 0;
-    std::uint64_t with_state = 0;
+    std::uint32_t with_state = 0;
+    std::uint32_t columns = 0;  // of a row; 0 without rows
   };
-  Payload payload() const { return Payload(Asked{table_steps, with_state ? 1U : 0U}); }
-  BagShape BagsIn(const TableOptions& of) const {
-    return {1, of.dim + (with_state ? FloatsBehindValues(of) : 0)};
+  // Returns how many numbers a row has; 0 without rows.
+  std::uint32_t columns() const {
+    return batch.samples == 0 ? 0 : static_cast<std::uint32_t>(batch.values.size() / batch.samples);
   }
+  Payload payload() const { return Payload(Asked{table_steps, with_state ? 1U : 0U, columns()}); }
+  BagShape BagsIn(const TableOptions& /*of*/) const { return {1, columns()}; }
 };
 
 struct ReplayContext;

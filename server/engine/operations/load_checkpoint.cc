@@ -54,7 +54,7 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   for (const TableEntry& entry : checkpoint.tables) {
     if (!only.empty() && !std::ranges::binary_search(only, entry.id)) continue;
     const Table* const table = context.tables.Get(entry.id);
-    if (table == nullptr || table->info.options == entry.options) continue;
+    if (table == nullptr || DifferByAlteration(table->info.options, entry.options)) continue;
     return FailedPrecondition(
         "table " + entry.options.name.str() + " of checkpoint " + checkpoint.id + " has the id of table " +
         table->info.options.name.str() +

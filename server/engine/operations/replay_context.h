@@ -40,6 +40,7 @@ struct ReplayContext {
   EvictedSums recorded_evicted;           // the sums that the records have, of all ranks' rows
   RoundOutcome* round_outcome = nullptr;  // null: not wanted
   bool loaded_a_checkpoint = false;       // a round has replaced tables by a checkpoint's
+  bool rows_were_altered = false;         // a round has altered rows, and no changes say so
 };
 
 inline Status DoesNotFollow(const std::string& what) {
