@@ -261,7 +261,7 @@ class Shard {
   // Do the work of Load and FreeScratch, except that they do not forget the prepared batch.
   virtual Status LoadRecords(std::span<const Key> keys, const float* host_records) = 0;
   virtual void FreeMemoryOfBatches() = 0;
-  // Does the work of BeginAlter likewise.
+  // Does the work of BeginAlter, for such a Shard.
   virtual Status PrepareAlter(const TableOptions& options, std::uint64_t max_rows) = 0;
 
  private:

@@ -264,7 +264,7 @@ class ShardOn final : public Shard, private ShardBatch {
     batch_.PoolOrInitial(partial, bags, places, initializer_);
   }
 
-  // What a shard is altered to, between BeginAlter and EndAlter.
+  // Says what the shard is altered to, between BeginAlter and EndAlter.
   struct Altered {
     TableOptions options;
     std::uint64_t max_rows = 0;

@@ -74,7 +74,7 @@ concept Backend = requires(
 
   // kSharesHostMemory says whether launches can read and write any memory of the host's.
   { std::bool_constant<B::kSharesHostMemory>{} };
-  // How many cells of a hash table that grows a batch moves or frees, at least (growing_table.inl): a few
+  // A batch moves or frees at least so many cells of a hash table that grows (growing_table.inl): a few
   // milliseconds' work.
   { std::integral_constant<std::uint64_t, B::kCellsMovedABatch>{} };
   { std::integral_constant<std::uint64_t, B::kCellsFreedABatch>{} };

@@ -257,8 +257,8 @@ struct PackMarks {
   }
 };
 
-// Lists the keys and rows of cells, and marks the rows as kUnsaved. Numbers all live
-// cells, or those whose rows have changed (backend/concept.h).
+// Lists the keys and rows of cells, and marks the rows as kUnsaved. Numbers all live cells, or those whose
+// rows have changed (backend/concept.h).
 template <bool kAll>
 struct ListRows {
   static constexpr bool kNumbersMost = kAll;

@@ -276,7 +276,6 @@ class SlowlyGrowing : public ContractTest {
 SLOTWISE_ON_EVERY_BACKEND(SlowlyGrowing);
 
 TEST_P(SlowlyGrowing, AnswersAsATableThatHadRoom) {
-  if (OverRanks()) GTEST_SKIP() << "a test of one shard";
   const std::uint64_t seed = Seed(69);
   SCOPED_TRACE(SeedNote(seed));
   Random random(seed);

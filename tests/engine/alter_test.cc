@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "server/engine/operations/alter_table.h"
-#include "tests/durability/sim_files.h"
 #include "tests/durability/watched_files.h"
-#include "tests/engine/running_engine.h"
-#include "tests/engine/set_clock.h"
+#include "tests/engine/restarted_server.h"
 
 namespace slotwise::test {
 namespace {
@@ -36,24 +34,8 @@ std::vector<std::uint64_t> Keys(std::uint64_t first, std::uint64_t count) {
   return keys;
 }
 
-class AlterTest : public testing::Test {
+class AlterTest : public RestartedServer {
  protected:
-  AlterTest() {
-    durability_.mode = DurabilityMode::kSync;
-    durability_.folder = "data";
-    durability_.files = &files_;
-    durability_.journal_reserve_bytes = 1 << 20;
-  }
-
-  // A start of a server, on what the one before has left.
-  void Start() {
-    ranks_.reset();
-    EngineOptions options;
-    options.instance = ++instance_;
-    ranks_ =
-        std::make_unique<RunningEngine>(place_, MakeSoloCollective(), options, &durability_, nullptr, clock_);
-    ASSERT_TRUE(ranks_->recovered().ok()) << ranks_->recovered().status().message();
-  }
   std::future<Result<AlteredTable>> StartAlter(const TableAlteration& alteration) {
     auto answer = std::make_shared<std::promise<Result<AlteredTable>>>();
     ranks_->engine().Submit(AlterTableRequest{
@@ -63,12 +45,6 @@ class AlterTest : public testing::Test {
     return answer->get_future();
   }
   Result<AlteredTable> Alter(const TableAlteration& alteration) { return StartAlter(alteration).get(); }
-  void Push(const std::vector<std::uint64_t>& keys) {
-    ASSERT_TRUE(ranks_
-                    ->Push(table_, {.session = 5, .number = ++number_}, UnitBags(keys),
-                           std::vector<float>(keys.size() * 4, 1.0F))
-                    .ok());
-  }
   TableOptions Options() { return ranks_->engine().FindTable("ads")->options; }
   Result<SavedCheckpoint> Save(bool delta) {
     auto answer = std::make_shared<std::promise<Result<SavedCheckpoint>>>();
@@ -89,14 +65,6 @@ class AlterTest : public testing::Test {
     EXPECT_EQ(after.candidates, before.candidates);
     EXPECT_EQ(Options(), options) << FirstDifference(Options(), options);
   }
-
-  SimFiles files_;
-  DurabilityOptions durability_;
-  SetClock clock_;
-  const EnginePlace place_{MakeSoloCollective(), MakeCpuDevice(1)};
-  std::unique_ptr<RunningEngine> ranks_;
-  TableId table_{0};
-  std::uint64_t instance_ = 0, number_ = 0;
 };
 
 TEST_F(AlterTest, AJournalHasEveryKindOfAlteration) {

@@ -1,21 +1,14 @@
 // A server that starts again does not know which keys went before, and says so.
 #include <gtest/gtest.h>
 
-#include <memory>
-
-#include "tests/durability/sim_files.h"
-#include "tests/engine/running_engine.h"
+#include "tests/engine/restarted_server.h"
 
 namespace slotwise::test {
 namespace {
 
-class EvictedRecovery : public testing::Test {
+class EvictedRecovery : public RestartedServer {
  protected:
   EvictedRecovery() {
-    durability_.mode = DurabilityMode::kSync;
-    durability_.folder = "data";
-    durability_.files = &files_;
-    durability_.journal_reserve_bytes = 1 << 20;
     options_.name = TableName("ads");
     options_.dim = 4;
     options_.optimizer.learning_rate = 1;
@@ -23,32 +16,13 @@ class EvictedRecovery : public testing::Test {
     options_.eviction = {.score = ScoreKind::kStep, .at = 1.0F, .to = 0.5F};
   }
 
-  void Start() {
-    ranks_.reset();
-    EngineOptions options;
-    options.instance = ++instance_;
-    ranks_ = std::make_unique<RunningEngine>(place_, MakeSoloCollective(), options, &durability_);
-    EXPECT_TRUE(ranks_->recovered().ok()) << ranks_->recovered().status().message();
-  }
-  void Push(const std::vector<std::uint64_t>& keys) {
-    ASSERT_TRUE(ranks_
-                    ->Push(table_, {.session = 5, .number = ++number_}, UnitBags(keys),
-                           std::vector<float>(keys.size() * 4, 1.0F))
-                    .ok());
-  }
   static std::size_t Count(const EvictedPage& page) {
     std::size_t count = 0;
     for (const EvictedPage::OfRound& gone : page.rounds) count += gone.keys.size();
     return count;
   }
 
-  SimFiles files_;
-  DurabilityOptions durability_;
   TableOptions options_;
-  const EnginePlace place_{MakeSoloCollective(), MakeCpuDevice(1)};
-  std::unique_ptr<RunningEngine> ranks_;
-  TableId table_{0};
-  std::uint64_t instance_ = 0, number_ = 0;
 };
 
 TEST_F(EvictedRecovery, AStartLeavesAGap) {

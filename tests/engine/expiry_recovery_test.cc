@@ -1,52 +1,33 @@
 // Journals and checkpoints know when a table had which steps: a stop counts to a row's time to live.
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <algorithm>
 #include <thread>
+#include <vector>
 
-#include "tests/durability/sim_files.h"
-#include "tests/engine/running_engine.h"
-#include "tests/engine/set_clock.h"
+#include "tests/engine/restarted_server.h"
 
 namespace slotwise::test {
 namespace {
 
 using Which = RemoveRequest::Which;
 
-class ExpiryRecovery : public testing::TestWithParam<bool> {
+class ExpiryRecovery : public RestartedServer, public testing::WithParamInterface<bool> {
  protected:
   ExpiryRecovery() {
-    durability_.mode = GetParam() ? DurabilityMode::kNone : DurabilityMode::kSync;
-    durability_.folder = "data";
-    durability_.files = &files_;
-    durability_.journal_reserve_bytes = 1 << 20;
+    if (GetParam()) durability_.mode = DurabilityMode::kNone;
     options_.name = TableName("ads");
     options_.dim = 4;
     options_.optimizer.learning_rate = 1;
     options_.ttl_seconds = 1600;  // swept every 100 s
   }
 
-  // A start of a server, on what the one before has left.
-  void Start() {
-    ranks_.reset();
-    EngineOptions options;
-    options.instance = ++instance_;
-    ranks_ =
-        std::make_unique<RunningEngine>(place_, MakeSoloCollective(), options, &durability_, nullptr, clock_);
-    EXPECT_TRUE(ranks_->recovered().ok()) << ranks_->recovered().status().message();
-  }
   void Stop() {
     // A journal has all; without one, a checkpoint has.
     if (GetParam()) {
       ASSERT_TRUE(ranks_->Save().ok());
     }
     ranks_.reset();
-  }
-  void Push(const std::vector<std::uint64_t>& keys) {
-    ASSERT_TRUE(ranks_
-                    ->Push(table_, {.session = 5, .number = ++number_}, UnitBags(keys),
-                           std::vector<float>(keys.size() * 4, 1.0F))
-                    .ok());
   }
   std::vector<Key> Keys() {
     std::vector<Key> keys = ranks_->ListKeys(table_);
@@ -59,14 +40,7 @@ class ExpiryRecovery : public testing::TestWithParam<bool> {
     EXPECT_TRUE(ranks_->Remove(table_, Which::kExpired).ok());
   }
 
-  SimFiles files_;
-  DurabilityOptions durability_;
   TableOptions options_;
-  SetClock clock_;
-  const EnginePlace place_{MakeSoloCollective(), MakeCpuDevice(1)};
-  std::unique_ptr<RunningEngine> ranks_;
-  TableId table_{0};
-  std::uint64_t instance_ = 0, number_ = 0;
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, ExpiryRecovery, testing::Bool(),

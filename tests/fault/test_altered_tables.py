@@ -20,7 +20,7 @@ MADE: dict[str, dict[str, Any]] = {
     "half": {"optimizer": slotwise.SGD(0.1), "row_dtype": "bfloat16", "max_rows": 1000},
     "earned": {"optimizer": slotwise.SGD(0.1), "max_rows": 300, "admission": slotwise.Frequency(3)},
 }
-# What becomes of the tables, in order.
+# These alterations are made one after another.
 ALTERATIONS: list[tuple[str, dict[str, Any]]] = [
     ("sgd", {"max_rows": 100_000}),
     ("adam", {"eviction": slotwise.Eviction("step", to=0.5)}),

@@ -217,7 +217,7 @@ TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContents) {
   EXPECT_EQ(memory.data()[999], 999.0F);
 }
 
-// Of several sizes: a part of the first piece, all of it, and several pieces.
+// The sizes are a part of the first piece, all of it, and several pieces.
 TEST_P(CpuAlgorithms, GrowingMemoryKeepsItsContentsInALongerRange) {
   for (const std::size_t size : {0U, 1000U, 500'000U, 2'500'000U}) {
     SCOPED_TRACE(size);

@@ -313,7 +313,7 @@ class AGrowingStore : public ARowStore {
  protected:
   AGrowingStore() : slow_(16), store_(queue_, MakeOptions(1), kTestSecret, 0) {}
 
-  // As a batch does.
+  // Finds keys as a batch does.
   std::vector<RowIndex> Find(const std::vector<Key>& keys) {
     store_.GoOn(queue_);
     store_.Bring(queue_, keys.data(), static_cast<std::uint32_t>(keys.size()));
