@@ -44,6 +44,7 @@ struct Ask {
   bool joined = false;                     // one of several lookups in one call
   TableOptions options = {};
   bool with_digest = false;
+  bool with_ages = false;
   bool with_state = false;
   std::uint64_t table_steps = 0;
   float learning_rate = 0;
