@@ -15,9 +15,11 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/eviction.h"
+#include "kernels/body/row_ages.h"
 #include "kernels/eviction_place.h"
 #include "kernels/prepared_batch.inl"
 #include "kernels/row_store.inl"
+#include "slotwise/power_histogram.h"
 
 namespace slotwise {
 
@@ -73,9 +75,10 @@ class EvictionOn {
   }
 
   // Returns the keys of rows up to `last` that are not protected, in device memory, as a batch to be erased,
-  // and sets `sums` to those of the rows. Waits. Throws std::bad_alloc.
+  // and sets `sums` to those of the rows, and `ages`, if it is not null, to their ages. Waits. Throws
+  // std::bad_alloc.
   KeptKeys List(Queue& queue, RowStore<B>& store, const EvictionOrder& order, const EvictionPlace& last,
-                EvictedSums& sums) {
+                EvictedSums& sums, EvictedAges* ages) {
     // The counts hold for this list alone, even if there is no memory for the list.
     const SomeRows rows = std::exchange(first_, {}).Or(store.rows_used());
     body::ListUpTo list{.scored = Scored(store), .rows = {rows.listed}, .order = order, .last = last};
@@ -87,8 +90,29 @@ class EvictionOn {
     listed.size = most == 0 ? 0 : B::ForEachNumbered(queue, rows.size, list);
     listed.most = listed.size;
     listed.keys = keys_.data();
-    sums = {listed.size, B::Sum(queue, listed.size, body::MixKeys{listed.keys}).low};
+    if (ages == nullptr) {
+      sums = {listed.size, B::Sum(queue, listed.size, body::MixKeys{listed.keys}).low};
+      return listed;
+    }
+    const DigestSums both = B::Sum(queue, rows.size, body::MixListed{list});
+    sums = {listed.size, both.low};
+    ages->sum = both.high;
+    B::template Histogram<EvictedAges::kBuckets>(queue, rows.size, body::BucketOfListed{list},
+                                                 ages->buckets.data());
     return listed;
+  }
+
+  // See Shard::CountAges. Waits.
+  static RowAges CountAges(Queue& queue, RowStore<B>& store, const EvictionOrder& order) {
+    RowAges counted;
+    const auto count = [&](bool of_count, PowerHistogram& histogram) {
+      B::template Histogram<PowerHistogram::kBuckets>(queue, store.rows_used(),
+                                                      body::BucketOfRow{Scored(store), order, of_count},
+                                                      histogram.buckets.data());
+    };
+    count(false, counted.ages);
+    if (CountsOccurrences(order.score)) count(true, counted.counts);
+    return counted;
   }
 
   // Frees lists of many rows, which no batch's budget counts, and keeps short ones for the next eviction.

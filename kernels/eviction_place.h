@@ -57,10 +57,22 @@ struct EvictionOrder {
   // as one with one occurrence.
   SLOTWISE_HD constexpr std::uint64_t NumberOf(std::uint64_t of_row) const {
     if (!CountsOccurrences(score)) return of_row;
-    OccurrenceScore row = OccurrenceScore::Of(of_row);
+    const OccurrenceScore row = OccurrenceScore::Of(of_row);
     if (by_step) return row.step;
+    return OccurrenceScore{CountOf(of_row), score == ScoreKind::kStepLfu ? row.step : 0}.bits();
+  }
+  // Returns the count of a row with this score at `now`. REQUIRES: scores count occurrences.
+  SLOTWISE_HD constexpr std::uint64_t CountOf(std::uint64_t of_row) const {
+    OccurrenceScore row = OccurrenceScore::Of(of_row);
     if (row.count == 0) row.count = 1;
-    return OccurrenceScore{Halved(row), score == ScoreKind::kStepLfu ? row.step : 0}.bits();
+    return Halved(row);
+  }
+  // Returns the age of a row with this score: how many steps the table, whose next one is `now`, has taken
+  // since the step that touched the row last. A row that no push has touched since it was made has the step
+  // that was next then. An imported row may be of a later step; its age is 0.
+  SLOTWISE_HD constexpr std::uint64_t AgeOf(std::uint64_t of_row) const {
+    const std::uint64_t step = CountsOccurrences(score) ? OccurrenceScore::Of(of_row).step : of_row;
+    return step < now ? now - 1 - step : 0;
   }
 
  private:
@@ -82,6 +94,17 @@ struct EvictionPlace {
     return one.score != other.score ? one.score < other.score : one.tie < other.tie;
   }
 };
+
+// Returns the number of bits of a word but for leading zeros.
+SLOTWISE_HD constexpr std::uint32_t BitLength(std::uint64_t word) {
+  std::uint32_t length = 0;
+  for (std::uint32_t half = 32; half > 0; half /= 2) {
+    if (word >> half == 0) continue;
+    word >>= half;
+    length += half;
+  }
+  return length + static_cast<std::uint32_t>(word);
+}
 
 // The rows of a shard that an eviction removes: how many, and the sum of Mix64 of their keys, modulo 2^64.
 struct EvictedSums {
@@ -137,16 +160,6 @@ struct PlacePrefix {
   // Returns the number of bits of the digit that follows, unless it is the first.
   SLOTWISE_HD constexpr std::uint32_t NextBits() const {
     return kBits - bits < kBitsOfDigit ? kBits - bits : kBitsOfDigit;
-  }
-  // Returns the number of bits but for leading zeros.
-  SLOTWISE_HD static constexpr std::uint32_t BitLength(std::uint64_t word) {
-    std::uint32_t length = 0;
-    for (std::uint32_t half = 32; half > 0; half /= 2) {
-      if (word >> half == 0) continue;
-      word >>= half;
-      length += half;
-    }
-    return length + static_cast<std::uint32_t>(word);
   }
   // Returns the place that has only this bit, from the lowest one on.
   static constexpr EvictionPlace OneBit(std::uint32_t bit) {

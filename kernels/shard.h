@@ -39,6 +39,7 @@
 #include "kernels/step_scalars.h"
 #include "kernels/stream.h"
 #include "slotwise/batch.h"
+#include "slotwise/power_histogram.h"
 #include "slotwise/probe_lengths.h"
 #include "slotwise/sizing.h"
 #include "slotwise/status.h"
@@ -163,11 +164,12 @@ class Shard {
   virtual void CountPlaces(const EvictionOrder& order, const PlacePrefix& prefix,
                            std::span<std::uint64_t> counts) = 0;
   // Prepares the unprotected rows whose places are not behind `last`, as PrepareErase prepares keys. Sets
-  // `sums` to those of the rows. Waits. RESOURCE_EXHAUSTED: no memory.
-  Result<ErasableBatch> PrepareEvict(const EvictionOrder& order, const EvictionPlace& last,
-                                     EvictedSums& sums) {
+  // `sums` to those of the rows, and `ages`, if it is not null, to the rows' ages at order.now. Waits.
+  // RESOURCE_EXHAUSTED: no memory.
+  Result<ErasableBatch> PrepareEvict(const EvictionOrder& order, const EvictionPlace& last, EvictedSums& sums,
+                                     EvictedAges* ages = nullptr) {
     ++newest_;
-    const Result<PreparedRows> prepared = ListUpTo(order, last, sums);
+    const Result<PreparedRows> prepared = ListUpTo(order, last, sums, ages);
     if (!prepared.ok()) return prepared.status();
     return ErasableBatch(BatchHandle(*prepared->batch, newest_));
   }
@@ -178,6 +180,11 @@ class Shard {
   // order; without `last`, none. Waits. With `last`, throws std::bad_alloc after the protection has ended.
   virtual std::vector<Key> EndProtection(const EvictionOrder& order,
                                          const std::optional<EvictionPlace>& last) = 0;
+
+  // Counts all rows by their ages at order.now, and, if the scores count occurrences, by these counts. Reads
+  // each score once for each of the two. Waits. Throws std::bad_alloc. REQUIRES: the table keeps scores;
+  // `order` is the table's.
+  virtual RowAges CountAges(const EvictionOrder& order) = 0;
 
   // Returns the sums over this shard's rows. Throws std::bad_alloc.
   virtual DigestSums Digest() = 0;
@@ -251,7 +258,7 @@ class Shard {
   virtual Result<PreparedRows> FinishPrepare() = 0;
   // Does the work of PrepareEvict, for such a Shard.
   virtual Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
-                                        EvictedSums& sums) = 0;
+                                        EvictedSums& sums, EvictedAges* ages) = 0;
   // Returns the shard that such a Shard wraps; else this one.
   virtual Shard& Wrapped() { return *this; }
 

@@ -83,11 +83,11 @@ class ShardOn final : public Shard, private ShardBatch {
     }
   }
 
-  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
-                                EvictedSums& sums) override {
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last, EvictedSums& sums,
+                                EvictedAges* ages) override {
     purpose_ = PrepareFor::kErase;
     try {
-      const KeptKeys listed = eviction_.List(queue_, store_, order, last, sums);
+      const KeptKeys listed = eviction_.List(queue_, store_, order, last, sums, ages);
       keys_of_batch_ = listed.size;
       batch_.Begin(listed);
       batch_.FindRows();
@@ -125,6 +125,9 @@ class ShardOn final : public Shard, private ShardBatch {
     return eviction_.EndProtection(queue_, store_, order, last);
   }
 
+  RowAges CountAges(const EvictionOrder& order) override {
+    return EvictionOn<B>::CountAges(queue_, store_, order);
+  }
   DigestSums Digest() override { return DigestOf<B>(queue_, store_); }
   ShardUsage Usage() const override {
     ShardUsage usage = store_.Usage();

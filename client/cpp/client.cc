@@ -58,6 +58,16 @@ Result<std::string> CheckAddress(const std::string& address) {
   return host + ":" + std::to_string(port);
 }
 
+Quantiles QuantilesIn(const v1::Quantiles& wire) {
+  return {.rows = wire.rows(),
+          .p0 = wire.p0(),
+          .p10 = wire.p10(),
+          .p50 = wire.p50(),
+          .p90 = wire.p90(),
+          .p99 = wire.p99(),
+          .p100 = wire.p100()};
+}
+
 // Returns the process in which gRPC was first used; in its forked children, gRPC's threads are missing, and
 // calls would wait for ever.
 pid_t ProcessOfGrpc() {
@@ -151,9 +161,11 @@ Result<std::vector<TableOptions>> Client::ListTables(const CallOptions& call) {
   return tables;
 }
 
-Result<TableDescription> Client::DescribeTable(std::string_view table, const CallOptions& call) {
+Result<TableDescription> Client::DescribeTable(std::string_view table, const CallOptions& call,
+                                               bool with_ages) {
   v1::DescribeTableRequest request;
   request.set_table(std::string(table));
+  request.set_ages(with_ages);
   v1::DescribeTableReply reply;
   if (Status status = impl_->Ask(call, "DescribeTable", request, reply); !status.ok()) return status;
   const auto options = client::DescribedOptions(reply, table);
@@ -169,7 +181,12 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .evicted_rows = reply.evicted_rows(),
       .expired_rows = reply.expired_rows(),
       .refused_keys = reply.refused_keys(),
-      .candidates = reply.candidates()};
+      .candidates = reply.candidates(),
+      .new_rows = reply.new_rows(),
+      .evicted_ages = QuantilesIn(reply.evicted_ages()),
+      .youngest_evicted_age = reply.youngest_evicted_age(),
+      .ages = QuantilesIn(reply.ages()),
+      .counts = QuantilesIn(reply.counts())};
   for (const auto& shard : reply.shards()) {
     description.shards.push_back({.rows = shard.rows(), .cells = shard.cells(), .bytes = shard.bytes()});
   }

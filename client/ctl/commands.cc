@@ -76,6 +76,27 @@ std::string ScoreText(const TableOptions& options) {
   return "by " + std::string(ToString(options.eviction.score));
 }
 
+// Returns null if there are none.
+ordered_json QuantilesJson(const Quantiles& of) {
+  if (of.rows == 0) return nullptr;
+  return {{"rows", of.rows}, {"p0", of.p0},   {"p10", of.p10},  {"p50", of.p50},
+          {"p90", of.p90},   {"p99", of.p99}, {"p100", of.p100}};
+}
+
+// "ages of 5 rows, in steps: 0 % up to 1, 10 % up to 1, ..., 100 % up to 15".
+std::string QuantilesText(const char* numbers, const char* unit, const Quantiles& of) {
+  if (of.rows == 0) return {};
+  std::string text = std::string(numbers) + " of " + RowsText(of.rows) + unit + ":";
+  const char* separator = " ";
+  for (const auto& [percent, number] :
+       {std::pair("0", of.p0), std::pair("10", of.p10), std::pair("50", of.p50), std::pair("90", of.p90),
+        std::pair("99", of.p99), std::pair("100", of.p100)}) {
+    text.append(separator).append(percent).append(" % up to ").append(CountText(number));
+    separator = ", ";
+  }
+  return text + "\n";
+}
+
 // ", rows of bfloat16, rounded by chance", or nothing for rows of float32.
 std::string RowTypeText(const TableOptions& options) {
   if (options.row_dtype == DataType::kFloat32) return {};
@@ -170,8 +191,8 @@ Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok) {
                 .text = table + (missing ? " was not there\n" : " is gone\n")};
 }
 
-Result<Answer> Describe(Client& client, const std::string& table) {
-  const auto info = client.DescribeTable(table);
+Result<Answer> Describe(Client& client, const std::string& table, bool with_ages) {
+  const auto info = client.DescribeTable(table, {}, with_ages);
   if (!info.ok()) return info.status();
   Answer answer{
       .json = {{"options", OptionsJson(info->options)},
@@ -179,13 +200,20 @@ Result<Answer> Describe(Client& client, const std::string& table) {
                {"learning_rate", FloatJson(info->learning_rate)},
                {"base_learning_rate", FloatJson(info->base_learning_rate)},
                {"rows", info->rows()},
+               {"new_rows", info->new_rows},
                {"evicted_rows", info->evicted_rows},
                {"expired_rows", info->expired_rows},
                {"refused_keys", info->refused_keys},
                {"candidates", info->candidates},
+               {"evicted_ages", QuantilesJson(info->evicted_ages)},
+               {"youngest_evicted_age", info->youngest_evicted_age},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
                {"shards", ordered_json::array()}},
       .text = {}};
+  if (with_ages) {
+    answer.json["ages"] = QuantilesJson(info->ages);
+    answer.json["counts"] = QuantilesJson(info->counts);
+  }
   TextTable shards({">RANK", ">ROWS", ">CELLS", ">MEMORY"});
   for (const ShardDescription& shard : info->shards) {
     shards.Add({std::to_string(answer.json["shards"].size()), CountText(shard.rows), CountText(shard.cells),
@@ -203,12 +231,20 @@ Result<Answer> Describe(Client& client, const std::string& table) {
     answer.text += "rows expire " + TimeToLiveText(options) + " after a push touched them; " +
                    RowsText(info->expired_rows) + " expired, ";
   }
-  if (options.has_scores()) answer.text += RowsText(info->evicted_rows) + " evicted\n";
+  const std::string made = ", " + RowsText(info->new_rows) + " made\n";
+  if (options.has_scores()) answer.text += RowsText(info->evicted_rows) + " evicted" + made;
+  if (info->evicted_ages.rows > 0) {
+    answer.text += QuantilesText("ages", " that a full table evicted, in steps", info->evicted_ages) +
+                   "the last eviction's rows were at least " + Counted(info->youngest_evicted_age, "step") +
+                   " old\n";
+  }
   if (options.admits()) {
     answer.text += AdmissionText(options) + "; " + Counted(info->refused_keys, "occurrence") + " refused";
     if (options.has_candidates()) answer.text += ", " + Counted(info->candidates, "key") + " counted";
-    answer.text += '\n';
+    answer.text += options.has_scores() ? "\n" : made;
   }
+  if (with_ages && !options.has_scores()) answer.text += "rows have no ages: the table keeps no scores\n";
+  answer.text += QuantilesText("ages", ", in steps", info->ages) + QuantilesText("counts", "", info->counts);
   if (info->shards.size() > 1) {
     answer.text += "all bags travelled in " + Counted(info->rounds.all_bags, "round") +
                    ", owned ones alone in " + Counted(info->rounds.owned_bags, "round") + "\n";

@@ -39,7 +39,7 @@ Result<Answer> ShowHealth(const std::vector<std::string>& addresses, const Crede
 Result<Answer> ShowTables(Client& client);
 Result<Answer> Create(Client& client, const TableOptions& options);
 Result<Answer> Drop(Client& client, const std::string& table, bool missing_ok);
-Result<Answer> Describe(Client& client, const std::string& table);
+Result<Answer> Describe(Client& client, const std::string& table, bool with_ages);
 Result<Answer> ShowDigest(Client& client, const std::string& table);
 Result<Answer> Evict(Client& client, const std::string& table, const RowsToEvict& rows);
 Result<Answer> ShowEvicted(Client& client, const std::string& table, const EvictedSince& since);

@@ -43,6 +43,7 @@ struct Flags {
   std::string folder;
   bool without_state = false;
   bool missing_ok = false;
+  bool with_ages = false;
   float learning_rate = 0;
   slotwise::RowsToEvict evict;  // those that have expired, unless a flag says others
   slotwise::EvictedSince since;
@@ -276,8 +277,11 @@ void Commands::AddAlter() {
 
 void Commands::AddTables() {
   BindToServer(app_.add_subcommand("tables", "all tables and their options"), ctl::ShowTables);
-  BindToServer(AddTableCommand("describe", "a table's options, rows, memory and steps"),
-               [this](Client& client) { return ctl::Describe(client, flags_.table); });
+  CLI::App* describe = AddTableCommand("describe", "a table's options, rows, memory and steps");
+  describe->add_flag("--ages", flags_.with_ages,
+                     "also how long ago pushes touched the rows, and how often, if the table keeps scores");
+  BindToServer(describe,
+               [this](Client& client) { return ctl::Describe(client, flags_.table, flags_.with_ages); });
   BindToServer(AddTableCommand("digest", "a hash of a table's contents, wherever they lie"),
                [this](Client& client) { return ctl::ShowDigest(client, flags_.table); });
   CLI::App* drop = AddTableCommand("drop", "forget a table and its rows");

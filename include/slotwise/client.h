@@ -40,6 +40,7 @@
 #include "slotwise/credentials.h"
 #include "slotwise/data_type.h"
 #include "slotwise/gpu.h"
+#include "slotwise/power_histogram.h"
 #include "slotwise/server_stats.h"
 #include "slotwise/session.h"
 #include "slotwise/status.h"
@@ -164,6 +165,16 @@ struct TableDescription {
   // many keys without a row it counts now.
   std::uint64_t refused_keys = 0;
   std::uint64_t candidates = 0;
+  // Rows that keys got, on all ranks, since then.
+  std::uint64_t new_rows = 0;
+  // The ages of the rows that batches evicted because the table was full, on all ranks, since then. All rows
+  // of the last such eviction were at least `youngest_evicted_age` steps old.
+  Quantiles evicted_ages = {};
+  std::uint64_t youngest_evicted_age = 0;
+  // If asked for, of a table that keeps scores: the ages of its rows, and with a score that counts
+  // occurrences the counts.
+  Quantiles ages = {};
+  Quantiles counts = {};
 
   std::uint64_t rows() const;
 };
@@ -374,8 +385,9 @@ class Client {
   Status DropTable(std::string_view table, const CallOptions& call = {});
   // Lists all tables, sorted by name.
   Result<std::vector<TableOptions>> ListTables(const CallOptions& call = {});
-  // Describes a table. NOT_FOUND: there is no such table.
-  Result<TableDescription> DescribeTable(std::string_view table, const CallOptions& call = {});
+  // Describes a table, with the ages of its rows if `with_ages`. NOT_FOUND: there is no such table.
+  Result<TableDescription> DescribeTable(std::string_view table, const CallOptions& call = {},
+                                         bool with_ages = false);
   // Computes a table's digest. Equal tables have equal digests, on any number of ranks. NOT_FOUND: there is
   // no such table.
   Result<TableDigest> Digest(std::string_view table, const CallOptions& call = {});

@@ -50,6 +50,19 @@ void TableCounters::CountGone(Count& counter, std::uint64_t rows) {
   gone_since_ += rows;
 }
 
+void TableCounters::CountEvictedAges(const EvictedAges& mine, std::uint64_t youngest) {
+  for (std::size_t b = 0; b < evicted_ages_.size(); ++b) Increase(evicted_ages_[b], mine.buckets[b]);
+  Increase(evicted_ages_sum_, mine.sum);
+  youngest_evicted_.store(youngest, kRelaxed);
+}
+
+EvictedAges TableCounters::ReadEvictedAges() const {
+  EvictedAges ages;
+  ages.sum = evicted_ages_sum_.load(kRelaxed);
+  for (std::size_t b = 0; b < evicted_ages_.size(); ++b) ages.buckets[b] = evicted_ages_[b].load(kRelaxed);
+  return ages;
+}
+
 ProbeLengths TableCounters::ReadProbes() const {
   ProbeLengths probes{.buckets = {}, .sum = probes_sum_.load(kRelaxed)};
   for (std::size_t b = 0; b < probes_.size(); ++b) probes.buckets[b] = probes_[b].load(kRelaxed);
@@ -75,6 +88,7 @@ void TableCounters::CountGradients(const SquareSum& more) {
 }
 
 TableStats TableCounters::Read() const {
+  const std::uint64_t youngest = youngest_evicted_.load(kRelaxed);
   return {.name = name_,
           .max_rows = max_rows_.load(kRelaxed),
           .evicts = evicts_.load(kRelaxed),
@@ -92,6 +106,8 @@ TableStats TableCounters::Read() const {
           .erased_rows = erased_rows_.load(kRelaxed),
           .evicted_rows = evicted_rows_.load(kRelaxed),
           .expired_rows = expired_rows_.load(kRelaxed),
+          .evicted_ages = ReadEvictedAges(),
+          .youngest_evicted = youngest == kNone ? std::nullopt : std::optional(youngest),
           .lookups = ReadOf(lookups_),
           .pushes = ReadOf(pushes_),
           .non_finite_pushes = non_finite_pushes_.load(kRelaxed),

@@ -10,11 +10,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "server/counters/hot_keys.h"
 #include "server/counters/steps_counter.h"
+#include "slotwise/power_histogram.h"
 #include "slotwise/probe_lengths.h"
 #include "slotwise/types.h"
 
@@ -60,6 +63,10 @@ struct TableStats {
   std::uint64_t erased_rows = 0;   // on this rank
   std::uint64_t evicted_rows = 0;  // on this rank; not among the erased ones
   std::uint64_t expired_rows = 0;  // the same
+  // The ages of those that went because the table was full; and of the last such eviction the least age that
+  // a row of any rank can have had, if there was one.
+  EvictedAges evicted_ages = {};
+  std::optional<std::uint64_t> youngest_evicted = {};
   BatchCounts lookups = {};
   BatchCounts pushes = {};
   std::uint64_t non_finite_pushes = 0;  // refused by this rank
@@ -92,6 +99,9 @@ class TableCounters {
   // round.
   void CountEvicted(std::uint64_t rows) { CountGone(evicted_rows_, rows); }
   void CountExpired(std::uint64_t rows) { CountGone(expired_rows_, rows); }
+  // Counts the ages of rows of this rank that one eviction for a full table removed, and notes the least age
+  // of its rows on any rank.
+  void CountEvictedAges(const EvictedAges& mine, std::uint64_t youngest);
 
   // Counts a part of a step whose rows were looked up `steps` steps before its own step.
   void CountStaleness(std::uint64_t steps) { staleness_.Count(steps); }
@@ -106,6 +116,8 @@ class TableCounters {
   void SampleKeys(std::span<const Key> keys) { hot_keys_.Sample(keys); }
 
   TableStats Read() const;
+  // Returns TableStats::new_rows.
+  std::uint64_t new_rows() const { return new_rows_.load(std::memory_order_relaxed); }
 
  private:
   using Count = std::atomic<std::uint64_t>;
@@ -117,6 +129,7 @@ class TableCounters {
   static void Add(Batches& batches, const BatchCounts& more);
   static BatchCounts ReadOf(const Batches& batches);
   ProbeLengths ReadProbes() const;
+  EvictedAges ReadEvictedAges() const;
 
   const std::string name_;
   Count max_rows_;
@@ -124,6 +137,10 @@ class TableCounters {
   Count rows_ = 0, cells_ = 0, bytes_ = 0, steps_ = 0, all_bags_ = 0, owned_bags_ = 0;
   Count new_rows_ = 0, erased_rows_ = 0, evicted_rows_ = 0, expired_rows_ = 0;
   std::uint64_t gone_since_ = 0;  // evicted or expired since the last Note
+  std::array<Count, EvictedAges::kBuckets> evicted_ages_ = {};
+  Count evicted_ages_sum_ = 0;
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  Count youngest_evicted_ = kNone;
   std::uint64_t step_keys_before_ = 0, step_rows_before_ = 0, refused_keys_before_ = 0;  // set by Begin
   Count step_keys_ = 0, step_rows_ = 0, refused_keys_ = 0;                               // since Begin
   ProbeLengths probes_before_;                                                           // set by Begin

@@ -84,7 +84,7 @@ Status Evictor::Plan(const Full& full, const RoomForSpared& room, Eviction& evic
   }
   eviction.table = full.table->info.id;
   eviction.last = *last;
-  Result<ErasableBatch> batch = shard.PrepareEvict(order, *last, planned.mine);
+  Result<ErasableBatch> batch = shard.PrepareEvict(order, *last, planned.mine, &planned.ages);
   Status mine = batch.status();
   if (batch.ok()) planned.batch.emplace(std::move(*batch));
   try {
@@ -104,14 +104,17 @@ Status Evictor::Plan(const Full& full, const RoomForSpared& room, Eviction& evic
     Refusals refusals;
     std::uint64_t crowded;
     EvictedSums evicted;
-  } sums{Refusals::Of(mine), crowded ? 1U : 0U, planned.mine};
-  static_assert(sizeof(Sums) == 6 * sizeof(std::uint64_t), "sums are added up as an array");
-  collective_.AllReduceSum({&sums.refusals.all, 6});
+    EvictedAges ages;
+  } sums{Refusals::Of(mine), crowded ? 1U : 0U, planned.mine, planned.ages};
+  constexpr std::size_t kSums = 6 + EvictedAges::kBuckets + 1;
+  static_assert(sizeof(Sums) == kSums * sizeof(std::uint64_t), "sums are added up as an array");
+  collective_.AllReduceSum({&sums.refusals.all, kSums});
   if (!mine.ok()) return mine;
   if (sums.refusals.all > 0)
     return OnAnotherRank(sums.refusals, "another rank has no memory for an eviction");
   if (sums.crowded > 0) return RankWouldHoldTooMany(*full.table);
   eviction.all = sums.evicted;
+  eviction.ages = sums.ages;
   return {};
 }
 
@@ -131,7 +134,11 @@ Status Evictor::Evict(std::span<const Full> tables, const RoomForSpared& room, s
     if (before_change_) before_change_(*table.shard, batch);
     std::move(batch).Erase(EvictedFrom(outcome_, table.info.id, Removal::kFull, planned[t].mine.rows));
     table.evicted_rows += evictions_[t].all.rows;
-    if (table.counters) table.counters->CountEvicted(planned[t].mine.rows);
+    table.evicted_ages += evictions_[t].ages;
+    table.youngest_evicted = evictions_[t].ages.LeastPossible();
+    if (!table.counters) continue;
+    table.counters->CountEvicted(planned[t].mine.rows);
+    table.counters->CountEvictedAges(planned[t].ages, table.youngest_evicted);
   }
   return {};
 }

@@ -29,6 +29,7 @@ struct Eviction {
   TableId table{0};
   EvictionPlace last;       // all rows up to this place went, except those of the batch's keys
   EvictedSums all;          // of the rows that went on all ranks
+  EvictedAges ages;         // of the rows that went on all ranks, at the batch
   std::vector<Key> spared;  // this rank's rows up to `last` that stayed, because the batch has their keys
 };
 
@@ -91,6 +92,7 @@ class Evictor {
   struct Planned {
     std::optional<ErasableBatch> batch;
     EvictedSums mine;
+    EvictedAges ages;
   };
   // Finds the last of `count` places of unprotected rows, on all ranks. Lowers `count` to the number of such
   // rows if there are fewer. REQUIRES: count > 0.

@@ -25,6 +25,7 @@
 #include "server/durability/ledger.h"
 #include "server/engine/scratch_budget.h"
 #include "slotwise/batch.h"
+#include "slotwise/power_histogram.h"
 #include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
@@ -70,9 +71,13 @@ struct Table {
   float learning_rate = 0;                            // the options' rate, or a later SetLearningRate's
   std::uint64_t max_rows_of_rank = kMaxRowsPerShard;  // bound of rows on a rank (rank_limit.h)
   Expiry expiry = {};
-  TableId candidates{0};             // the id of the candidates' table (candidates.h); 0: there is none
-  std::uint64_t evicted_rows = 0;    // by batches or by hand, on all ranks, since the server's start
-  std::uint64_t expired_rows = 0;    // the same
+  TableId candidates{0};           // the id of the candidates' table (candidates.h); 0: there is none
+  std::uint64_t evicted_rows = 0;  // by batches or by hand, on all ranks, since the server's start
+  std::uint64_t expired_rows = 0;  // the same
+  // The ages of the rows among them that batches evicted because the table was full, and the least age that
+  // a row of the last such eviction can have had.
+  EvictedAges evicted_ages = {};
+  std::uint64_t youngest_evicted = 0;
   std::uint64_t refused_before = 0;  // keys that pushes before the server's start refused, on this rank
   TravelledRounds rounds = {};
   std::shared_ptr<TableCounters> counters = {};  // null until the rank has the table

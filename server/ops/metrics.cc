@@ -47,7 +47,7 @@ ClientMetric::Histogram HistogramOf(const DurationStats& durations, const Bounds
   return histogram;
 }
 
-// Makes histograms of counts that are not times: StepsStats, ProbeLengths.
+// Makes histograms of counts that are not times: StepsStats, ProbeLengths, EvictedAges.
 template <class Counts>
 ClientMetric::Histogram HistogramOf(const Counts& counts) {
   ClientMetric::Histogram histogram;
@@ -88,6 +88,7 @@ class Families {
     Make(labels).histogram = HistogramOf(lengths);
   }
   void Add(const Labels& labels, const StepsStats& steps) { Make(labels).histogram = HistogramOf(steps); }
+  void Add(const Labels& labels, const EvictedAges& ages) { Make(labels).histogram = HistogramOf(ages); }
   // Adds a family of one metric.
   template <class Value>
   void AddOne(const std::string& name, MetricType type, const char* help, const Value& value) {
@@ -213,6 +214,16 @@ void AddTables(const std::vector<TableStats>& tables, Families& families) {
       [](const TableStats& table) { return table.gradients.squares; });
   add("gradient_elements_total", MetricType::Counter, "How many gradients that sample has",
       [](const TableStats& table) { return table.gradients.numbers; });
+  families.Begin("table_evicted_age_steps", MetricType::Histogram,
+                 "Ages of this rank's rows that batches evicted from the full table, in steps of the table");
+  for (const TableStats& table : tables) {
+    if (table.evicts) families.Add({{"table", table.name}}, table.evicted_ages);
+  }
+  families.Begin("table_youngest_evicted_age_steps", MetricType::Gauge,
+                 "At least how old the youngest row of the last such eviction was, of all ranks");
+  for (const TableStats& table : tables) {
+    if (table.youngest_evicted) families.Add({{"table", table.name}}, *table.youngest_evicted);
+  }
   families.Begin("table_hot_keys_share", MetricType::Gauge,
                  "Which part of the keys that came to this rank of late its hottest keys are, at least");
   for (const TableStats& table : tables) {

@@ -15,12 +15,13 @@ enum class How { kSum, kLargest, kSmallest, kNone };
 
 How HowToAdd(std::string_view name) {
   // Every rank counts these alike, or they belong to the whole server, or the worst rank's value matters.
-  constexpr std::array<std::string_view, 15> kLargest{"slotwise_ranks",
+  constexpr std::array<std::string_view, 16> kLargest{"slotwise_ranks",
                                                       "slotwise_start_time_seconds",
                                                       "slotwise_round_busy_seconds",
                                                       "slotwise_table_max_rows",
                                                       "slotwise_table_evicts",
                                                       "slotwise_table_steps_total",
+                                                      "slotwise_table_youngest_evicted_age_steps",
                                                       "slotwise_incomplete_steps",
                                                       "slotwise_journal_failed",
                                                       "slotwise_journal_blocked",

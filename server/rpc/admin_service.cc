@@ -46,6 +46,30 @@ std::uint64_t RowsOf(const TableSummary& summary) {
   return rows;
 }
 
+v1::Quantiles ToProto(const Quantiles& quantiles) {
+  v1::Quantiles wire;
+  wire.set_rows(quantiles.rows);
+  wire.set_p0(quantiles.p0);
+  wire.set_p10(quantiles.p10);
+  wire.set_p50(quantiles.p50);
+  wire.set_p90(quantiles.p90);
+  wire.set_p99(quantiles.p99);
+  wire.set_p100(quantiles.p100);
+  return wire;
+}
+
+// Adds what the summary knows of the ages of rows.
+void AddAges(const TableSummary& summary, v1::DescribeTableReply& answer) {
+  if (summary.evicted_ages.count() > 0) {
+    *answer.mutable_evicted_ages() = ToProto(summary.evicted_ages.quantiles());
+    answer.set_youngest_evicted_age(summary.youngest_evicted);
+  }
+  if (const PowerHistogram& ages = summary.ages.ages; ages.count() > 0)
+    *answer.mutable_ages() = ToProto(ages.quantiles());
+  if (const PowerHistogram& counts = summary.ages.counts; counts.count() > 0)
+    *answer.mutable_counts() = ToProto(counts.quantiles());
+}
+
 v1::EvictedBy EvictedBy(Removal why) {
   switch (why) {
     case Removal::kFull:
@@ -180,12 +204,17 @@ void AdminService::HandleDescribeTable(
     answer.set_candidates(summary->candidates);
     answer.set_evicted_rows(summary->evicted_rows);
     answer.set_expired_rows(summary->expired_rows);
+    answer.set_new_rows(summary->new_rows);
+    AddAges(*summary, answer);
     answer.mutable_rounds()->set_all_bags(summary->rounds.all_bags);
     answer.mutable_rounds()->set_owned_bags(summary->rounds.owned_bags);
     call.Answer(answer);
   };
-  engine_.Submit(SummarizeRequest{
-      .table = table->id, .with_digest = false, .done = std::move(done), .caller = call.caller()});
+  engine_.Submit(SummarizeRequest{.table = table->id,
+                                  .with_digest = false,
+                                  .done = std::move(done),
+                                  .caller = call.caller(),
+                                  .with_ages = call.request().ages()});
 }
 
 void AdminService::HandleSetLearningRate(

@@ -89,6 +89,30 @@ class Eviction : public ContractTest {
     return count * kCount + (kind == ScoreKind::kStepLfu ? step : 0);
   }
 
+  // Counts a number as include/slotwise/power_histogram.h says, without logarithms or bits.
+  static void CountIn(std::vector<std::uint64_t>& buckets, std::uint64_t number) {
+    std::size_t bucket = 0;
+    for (std::uint64_t first = 1; bucket < kLastBucket && first <= number; first *= 2) ++bucket;
+    ++buckets.at(bucket);
+  }
+  // Returns the age of a row at the step `now_`, by the words of docs/semantics.md.
+  std::uint64_t AgeOf(std::uint64_t score) const {
+    const std::uint64_t step = options_.eviction.score == ScoreKind::kStep ? score : score % kCount;
+    const std::uint64_t steps = now_ == 0 ? 0 : now_ - 1;  // that the table has taken
+    return steps > step ? steps - step : 0;
+  }
+  // Compares what the shard counts of its rows with the scores.
+  void CheckAges() {
+    std::vector<std::uint64_t> ages(kLastBucket + 1), counts(kLastBucket + 1);
+    for (const auto& [key, score] : ScoresNow()) {
+      CountIn(ages, AgeOf(score));
+      if (options_.eviction.score != ScoreKind::kStep) CountIn(counts, NumberOf(score) / kCount);
+    }
+    const RowAges counted = shard_->CountAges(Order());
+    EXPECT_TRUE(std::ranges::equal(counted.ages.buckets, ages));
+    EXPECT_TRUE(std::ranges::equal(counted.counts.buckets, counts));
+  }
+
   // Returns the last of `count` places, as server/engine/evictor.cc finds it.
   std::optional<EvictionPlace> LastOf(std::uint64_t count) {
     std::vector<std::uint64_t> counts(PlacePrefix::kDigits);
@@ -112,11 +136,16 @@ class Eviction : public ContractTest {
     }
     std::ranges::sort(places);
     ASSERT_LE(count, places.size());
-    std::uint64_t checksum = 0;
+    std::uint64_t checksum = 0, sum_of_ages = 0;
+    std::vector<std::uint64_t> ages(kLastBucket + 1);
     Scores expected = before;
     for (std::size_t i = 0; i < count; ++i) {
-      expected.erase(std::get<2>(places[i]));
-      checksum += body::Mix64(std::get<2>(places[i]));
+      const std::uint64_t key = std::get<2>(places[i]);
+      expected.erase(key);
+      checksum += body::Mix64(key);
+      const std::uint64_t age = AgeOf(before.at(key));
+      CountIn(ages, age);
+      sum_of_ages += age;
     }
     DeviceBatch batch(device(), OneKeyABag(spared));
     std::move(*shard_->PrepareFind(batch.View())).Protect();
@@ -135,9 +164,12 @@ class Eviction : public ContractTest {
         spared_up_to.insert(key);
     }
     EvictedSums sums;
-    auto evicted = shard_->PrepareEvict(Order(), *last, sums);
+    EvictedAges counted;
+    auto evicted = shard_->PrepareEvict(Order(), *last, sums, &counted);
     ASSERT_TRUE(evicted.ok()) << evicted.status().message();
     EXPECT_EQ(sums, (EvictedSums{count, checksum}));
+    EXPECT_TRUE(std::ranges::equal(counted.buckets, ages)) << "neither spared rows nor others count";
+    EXPECT_EQ(counted.sum, sum_of_ages);
     std::set<std::uint64_t> said;
     for (const Key key : shard_->EndProtection(Order(), last))
       EXPECT_TRUE(said.insert(Value(key)).second) << "named twice";
@@ -158,6 +190,7 @@ class Eviction : public ContractTest {
     EXPECT_EQ(shard_->Usage().rows, expected.size());
   }
 
+  static constexpr std::size_t kLastBucket = 36;
   TableOptions options_;
   std::uint64_t now_ = 0;  // the step that the eviction is for
   std::unique_ptr<Shard> shard_;
@@ -241,6 +274,7 @@ TEST_P(Eviction, ByAnyScoreTakesTheLowestPlaces) {
         now_ = step + 1;
         EvictAndCheck(1 + random.Below(ScoresNow().size() - keys.size() % 2), {});
         EvictAndCheck(ScoresNow().size() / 2, {keys[0]});
+        CheckAges();
       }
     }
   }
@@ -332,6 +366,77 @@ TEST_P(Eviction, FindsAnyPlace) {
   EvictAndCheck(1, {13});
   EvictAndCheck(130, {1000, 1001, 1002, 9999});
   while (ScoresNow().size() > 9) EvictAndCheck(std::max<std::uint64_t>(1, ScoresNow().size() / 3), {12});
+}
+
+// The buckets' bounds are between 2^n - 1 and 2^n. Steps behind the table's, which an import may bring, and
+// the next one, which new rows have, are of age 0. Cells without a row count nowhere.
+TEST_P(Eviction, CountsTheAgesOfRows) {
+  constexpr std::uint64_t kNow = std::uint64_t{1} << 35;
+  for (const ScoreKind kind : {ScoreKind::kStep, ScoreKind::kLfu, ScoreKind::kStepLfu}) {
+    SCOPED_TRACE(ToString(kind));
+    Make(OptimizerKind::kSgd, 1 << 20, kind);
+    EXPECT_EQ(shard_->CountAges(Order()), RowAges()) << "of no row";
+    const std::uint64_t twice = kind == ScoreKind::kStep ? 0 : 2 * kCount;
+    Scores scores{{1, twice + kNow}, {2, twice + kNow + 1}, {3, twice + 2 * kNow - 3}, {4, twice}};
+    // In a table of steps 5 is of a step that no table reaches; else 6 was never touched by a push.
+    kind == ScoreKind::kStep ? scores[5] = kScoreBound - 1 : scores[6] = kNow - 5;
+    for (std::uint64_t power = 0; power < 35; ++power) {
+      const std::uint64_t count = kind == ScoreKind::kStep ? 0 : kCount << std::min<std::uint64_t>(power, 26);
+      for (const std::uint64_t more : {0, 1}) {
+        const std::uint64_t age = (std::uint64_t{1} << power) - more;
+        scores[100 + 2 * power + more] = count + kNow - 1 - age;
+      }
+    }
+    Import(scores, 1);
+    now_ = kNow;
+    CheckAges();
+    EvictAndCheck(20, {4, 101});
+    CheckAges();
+    now_ = 2 * kNow - 1;  // 4 is of an age of 36 bits then
+    CheckAges();
+    now_ = 0;
+    CheckAges();
+    now_ = 4 * kNow;
+    CheckAges();
+    EvictAndCheck(ScoresNow().size(), {});
+    CheckAges();
+  }
+}
+
+// Ranks' buckets and sums add up to those of one rank with all rows.
+TEST_P(Eviction, AddsUpTheAgesOfRanks) {
+  constexpr std::uint64_t kSeed = 20261130;
+  SCOPED_TRACE(SeedNote(Seed(kSeed)));
+  Random random(Seed(kSeed));
+  Make(OptimizerKind::kSgd);
+  Scores scores;
+  for (std::uint64_t key = 1; key <= 900; ++key) scores[key] = random.Below(1 + random.Below(5000));
+  now_ = 4000;
+  const EvictionPlace last{2000, ~std::uint64_t{0}};
+  for (const int ranks : {1, 2, 4}) {
+    SCOPED_TRACE(ranks);
+    std::vector<std::uint64_t> all(kLastBucket + 1), evicted(kLastBucket + 1);
+    for (const auto& [key, score] : scores) {
+      CountIn(all, AgeOf(score));
+      if (score <= last.score) CountIn(evicted, AgeOf(score));
+    }
+    EvictedAges sum_of_evicted;
+    PowerHistogram sum_of_all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const BucketMap map = EvenBucketMap(ranks);
+      shard_ = std::move(*device().MakeShard(options_, {Rank{rank}, ranks, map, kTestSecret}));
+      Import(scores, 1);  // the shard takes its own rows
+      EvictedSums sums;
+      EvictedAges ages;
+      ASSERT_TRUE(shard_->PrepareEvict(Order(), last, sums, &ages).ok());
+      EXPECT_EQ(ages.count(), sums.rows);
+      sum_of_evicted += ages;
+      const RowAges of_rank = shard_->CountAges(Order());
+      for (std::size_t b = 0; b <= kLastBucket; ++b) sum_of_all.buckets[b] += of_rank.ages.buckets[b];
+    }
+    EXPECT_TRUE(std::ranges::equal(sum_of_evicted.buckets, evicted));
+    EXPECT_TRUE(std::ranges::equal(sum_of_all.buckets, all));
+  }
 }
 
 // Rows that were evicted are used again, and a full table goes on for ever.

@@ -54,6 +54,25 @@ TEST(TableCountersTest, CountsEvictedRowsBesideThoseThatComeAndGo) {
   EXPECT_EQ(stats.expired_rows, 2U);
 }
 
+TEST(TableCountersTest, CountsTheAgesOfEvictedRows) {
+  TableCounters counters("ads", 100);
+  EXPECT_EQ(counters.Read().evicted_ages, EvictedAges());
+  EXPECT_FALSE(counters.Read().youngest_evicted.has_value()) << "none was evicted";
+  EvictedAges ages;
+  ages.buckets[3] = 2;
+  ages.sum = 11;
+  counters.CountEvictedAges(ages, 4);
+  EXPECT_EQ(counters.Read().evicted_ages, ages);
+  EXPECT_EQ(counters.Read().youngest_evicted, 4U);
+  counters.CountEvictedAges({}, 0);
+  EXPECT_EQ(counters.Read().evicted_ages, ages) << "those of the other rank do not count here";
+  EXPECT_EQ(counters.Read().youngest_evicted, 0U);
+  counters.CountEvictedAges(ages, 4);
+  counters.Begin({.rows = 40});
+  EXPECT_EQ(counters.Read().evicted_ages.buckets[3], 4U);
+  EXPECT_EQ(counters.Read().evicted_ages.sum, 22U);
+}
+
 TEST(TableCountersTest, CountsKeysAndRowsOfStepsSinceItBegan) {
   TableCounters counters("ads", 100);
   counters.Begin({.step_keys = 70, .step_rows = 30});

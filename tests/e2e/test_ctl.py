@@ -253,6 +253,26 @@ def test_rows_are_evicted(cluster: Cluster) -> None:
         text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
         says = "rows expire 100 steps or 3,600 s after a push touched them; 0 rows expired, 9 rows evicted"
         assert says in text, text
+        assert described["evicted_ages"] is None and "ages" not in described, "nobody has asked"
+        ps.push("ads", [1, 2], None, np.ones((2, 1), np.float32))
+        aged = ctl(cluster, "describe", "ads", "--ages")
+        all_0 = dict.fromkeys(("p0", "p10", "p50", "p90", "p99", "p100"), 0)
+        assert (aged["ages"], aged["counts"], aged["new_rows"]) == ({"rows": 2, **all_0}, None, 11)
+        text = run("describe", "ads", "--ages", "--server", cluster.ranks[0].address).stdout
+        assert "\nages of 2 rows, in steps: 0 % up to 0, 10 % up to 0, 50 % up to 0, 90 %" in text, text
+        halves = ["--eviction", "lfu { to: 0.5 }"]
+        ctl(cluster, "create", "few", "--dim", 1, "--learning-rate", 1, "--max-rows", 2, *halves)
+        for keys in ([1], [2], [2], [2], [3]):
+            ps.push("few", keys, None, np.ones((1, 1), np.float32))
+        aged = ctl(cluster, "describe", "few", "--ages")
+        assert aged["evicted_ages"] == {"rows": 2, **all_0, "p90": 3, "p99": 3, "p100": 3}
+        assert aged["youngest_evicted_age"] == 0 and aged["counts"]["p100"] == 1
+        text = run("describe", "few", "--server", cluster.ranks[0].address).stdout
+        assert "ages of 2 rows that a full table evicted, in steps: 0 % up to" in text, text
+        assert "the last eviction's rows were at least 0 steps old" in text, text
+        ctl(cluster, "create", "plain", "--dim", 1, "--learning-rate", 1)
+        text = run("describe", "plain", "--ages", "--server", cluster.ranks[0].address).stdout
+        assert "rows have no ages: the table keeps no scores" in text, text
     for which in ("", "--keep 1 --expired", "--keep -1", "--keep 010", f"--keep {2**64}"):
         assert run("evict", "ads", *which.split()).returncode == 2, which
 

@@ -102,6 +102,11 @@ def test_all_are_documented(start_cluster: StartCluster, tmp_path: Path) -> None
     durable = f'durability {{ mode: DURABILITY_MODE_SYNC folder: "{tmp_path}/data" }}\n'
     cluster = start_cluster(1, METRICS + durable)
     cluster.create()
+    with cluster.connect() as ps:
+        evicts = slotwise.Eviction("step")
+        ps.create_table("cache", dim=1, optimizer=slotwise.SGD(0.1), max_rows=2, eviction=evicts)
+        for key in range(3):
+            ps.lookup("cache", [key])
     bounds = {value for name, labels in scrape(cluster, 0) for label, value in labels if label == "le"}
     assert all(len(re.sub(r"e.*|\D", "", bound)) <= 15 for bound in bounds), "as few digits as name them"
     assert "8.192e-06" in bounds

@@ -88,6 +88,41 @@ def test_tables_are_what_was_done_to_them(measured: Cluster) -> None:
     assert total(measured, "process_resident_memory_bytes") > 1 << 20
 
 
+def test_rows_that_a_full_table_evicts_have_ages(measured: Cluster) -> None:
+    ranks = len(measured.ranks)
+    with measured.connect() as ps:
+        options: dict[str, Any] = {"max_rows": 100, "eviction": slotwise.Eviction("step", to=0.9)}
+        ps.create_table("cache", dim=4, optimizer=slotwise.SGD(0.1), **options)
+
+        def gone(suffix: str, **labels: str) -> float:
+            return of_table(measured, "cache", f"evicted_age_steps_{suffix}", **labels)
+
+        for first in range(0, 100, 10):  # rows of the steps 1 to 10
+            train(measured, "cache", np.arange(first, first + 10))
+        assert gone("count") == 0
+        assert of_table(measured, "cache", "youngest_evicted_age_steps") == 0, "no rank has it yet"
+        # Of the 11 rows that go, 10 are of the first step, which was 9 steps ago, and one is of the second.
+        train(measured, "cache", [1000])
+        wait_until(lambda: gone("count") == 11, "the eviction")
+        assert gone("sum") == 10 * 9 + 8
+        assert gone("bucket", le="7") == 0 and gone("bucket", le="15") == 11
+        assert of_table(measured, "cache", "youngest_evicted_age_steps") == 8 * ranks, "all ranks know"
+        assert of_table(measured, "cache", "evicted_rows_total") == 11
+        # Not those of a refused batch, nor those that somebody removes.
+        with pytest.raises(slotwise.ResourceExhausted):
+            train(measured, "cache", np.arange(2000, 2101))
+        assert ps.evict("cache", keep=10) == 80
+        wait_until(lambda: of_table(measured, "cache", "evicted_rows_total") == 91, "the request")
+        assert gone("count") == 11
+        described = ps.describe_table("cache", ages=True)
+        assert described.new_rows == 101 and described.evicted_rows == 91
+        spread = dict.fromkeys(("p0", "p10", "p50", "p90", "p99", "p100"), 15)
+        assert described.evicted_ages == slotwise.Quantiles(rows=11, **spread)
+        assert described.youngest_evicted_age == 8
+        # 1000 is of step 11, and 9 of the 10 rows of the last step but one are left.
+        assert described.ages == slotwise.Quantiles(10, 0, 0, 1, 1, 1, 1)
+
+
 def test_keys_that_repeat_in_a_step_are_fewer_rows(measured: Cluster) -> None:
     table = measured.create()
     # Each key thrice, each once, and one so often that its sum has several blocks.

@@ -60,6 +60,18 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
         ('slotwise_table_evicts{table="a",rank="0"}', "0x120", "0x120"),
         ('slotwise_table_evicts{table="b",rank="0"}', "", "1x120"),
     ],
+    "SlotwiseTableTooSmall": [
+        # Old rows went before the last hour. Of two ranks, one evicts young rows and fewer of them.
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="0",le="63"}', "0x40 0+9x80", "0x40 0+4x80"),
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="0",le="127"}', "90x40 90+9x80", "0+4x120"),
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="0",le="+Inf"}', "90x40 90+9x80", "0+4x120"),
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="1",le="63"}', "0x120", "0x120"),
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="1",le="127"}', "0x120", "0x120"),
+        ('slotwise_table_evicted_age_steps_bucket{table="a",rank="1",le="+Inf"}', "0+4x120", "0+9x120"),
+        # A table that evicts nothing any more.
+        ('slotwise_table_evicted_age_steps_bucket{table="b",rank="0",le="63"}', "", "90x120"),
+        ('slotwise_table_evicted_age_steps_bucket{table="b",rank="0",le="+Inf"}', "", "90x120"),
+    ],
     "SlotwiseRanksUneven": [
         # Of so few rows a share says nothing.
         ('slotwise_table_rows{table="a",rank="0"}', "900000x120", "900x120"),
@@ -182,6 +194,13 @@ def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -
 
     with cluster.connect() as ps, prometheus_of(cluster, tmp_path / "p") as found:
         ps.create_table("ads", dim=4, optimizer=slotwise.SGD(lr=0.1))
+        # Rows that are old when they go: young ones would make an alert pend.
+        evicts = slotwise.Eviction("step")
+        ps.create_table("cache", dim=4, optimizer=slotwise.SGD(0.1), max_rows=400, eviction=evicts)
+        ps.lookup("cache", keys)
+        for _ in range(130):
+            ps.push("cache", keys[:1], None, np.ones((1, 4), np.float32))
+        ps.lookup("cache", keys[:1] + 1000)
 
         def has_series(query: str) -> bool:
             ps.lookup("ads", keys)
@@ -202,7 +221,8 @@ def test_every_query_has_a_series(start_cluster: StartCluster, tmp_path: Path) -
         lookups = sum(rank.lookups.calls for rank in stats)
         answered = 'sum(slotwise_requests_total{method="lookup", code="OK"})'
         wait_until(lambda: found.query(answered) == [lookups], "the last scrape")
-        assert found.query("sum(slotwise_table_rows)") == [400]
+        assert found.query('sum(slotwise_table_rows{table="ads"})') == [400]
+        assert found.query("slotwise_table_youngest_evicted_age_steps") == [128, 128]
         assert found.query('sum(slotwise_checkpoints_total{outcome="written"})') == [2]
         assert found.query("count(up == 1)") == [2]
         assert found.query("sum(slotwise_no_such_metric)") == []

@@ -138,6 +138,38 @@ def test_it_shows_what_a_scripted_load_did(start_cluster: StartCluster, tmp_path
     assert rows == 2 * SAMPLES, "every key has one row on one of the ranks"
 
 
+def test_it_shows_rows_that_come_and_go(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(1, METRICS)
+    load(cluster)
+    assert "evicted a second" not in cells(dom_of(tmp_path / "1", cluster), "tables")[0], "none can go"
+    stop = threading.Event()
+
+    def go_on() -> None:
+        with cluster.connect() as ps:
+            evicts = slotwise.Eviction("step", to=0.5)
+            ps.create_table("cache", dim=4, optimizer=slotwise.SGD(0.1), max_rows=100, eviction=evicts)
+            key = 0
+            while not stop.is_set():
+                ps.push("cache", [key], None, np.ones((1, 4), np.float32))
+                key += 1
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        loading = threads.submit(go_on)
+        try:
+            table = cells(dom_of(tmp_path / "2", cluster), "tables")
+        finally:
+            stop.set()
+        loading.result()
+    rows = {row[0]: dict(zip(table[0], row)) for row in table[1:]}
+    assert rows["cache"]["evicted a second"] not in {"0", "–"} and rows["ads"]["evicted a second"] == "0"
+    assert rows["cache"]["new rows a second"] not in {"0", "–"}
+    assert rows["cache"]["expired a second"] == rows["cache"]["refused keys a second"] == "0"
+    # By steps, a row goes 50 to 100 steps after its own.
+    age, unit = rows["cache"]["evicted at age, median"].split()
+    assert 50 <= float(age) <= 127 and unit == "steps"
+    assert rows["ads"]["evicted at age, median"] == "–"
+
+
 def test_it_loads_nothing_from_elsewhere_and_shows_no_markup(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:

@@ -49,6 +49,8 @@ class Model {
   std::map<std::uint64_t, std::uint64_t> counts;  // by key, occurrences in pushes, halved
   std::uint64_t steps = 0;
   std::uint64_t evicted = 0;
+  std::vector<std::uint64_t> evicted_ages;       // by a full table
+  std::vector<std::uint64_t> last_evicted_ages;  // by its last eviction
 
   // Gives the keys rows. Returns false if the batch has to be refused.
   bool Insert(const std::vector<std::uint64_t>& keys) {
@@ -66,11 +68,15 @@ class Model {
       if (places.size() > all - least_) places.resize(all - least_);
       if (places.empty() || all - places.size() > most_) return false;
     }
+    if (!places.empty()) last_evicted_ages.clear();
     for (const auto& place : places) {
+      last_evicted_ages.push_back(AgeOf(scores.at(place[3])));
       scores.erase(place[3]);
       counts.erase(place[3]);
     }
     evicted += places.size();
+    if (!places.empty())
+      evicted_ages.insert(evicted_ages.end(), last_evicted_ages.begin(), last_evicted_ages.end());
     for (const std::uint64_t key : own) scores.try_emplace(key, steps + 1);
     return true;
   }
@@ -94,7 +100,22 @@ class Model {
     return keys;
   }
 
+  // Return the ages, and the counts that order evictions, of the rows now.
+  std::vector<std::uint64_t> Ages() const {
+    std::vector<std::uint64_t> ages;
+    for (const auto& [key, score] : scores) ages.push_back(AgeOf(score));
+    return ages;
+  }
+  std::vector<std::uint64_t> Counts() const {
+    std::vector<std::uint64_t> all;
+    for (const auto& [key, score] : scores) {
+      if (kind_ != ScoreKind::kStep) all.push_back(Count(key));
+    }
+    return all;
+  }
+
  private:
+  std::uint64_t AgeOf(std::uint64_t score) const { return score > steps ? 0 : steps - score; }
   static std::uint64_t Share(const TableOptions& options, float share) {
     const auto millionths = static_cast<std::uint64_t>(std::llround(1e6 * static_cast<double>(share)));
     return options.max_rows * millionths / 1'000'000;
@@ -228,8 +249,31 @@ TEST_F(Eviction, OfOneTableHappensOnlyIfAllOfTheStepFits) {
   EXPECT_EQ(second.get().status().reason(), Reason::kTableFull);
   EXPECT_EQ(KeysOf(one), all);
   EXPECT_EQ(ranks_->Summarize(one).evicted_rows, 0U);
+  EXPECT_EQ(ranks_->Summarize(one).evicted_ages, PowerHistogram()) << "no row of it went";
   ASSERT_TRUE(Push(one, 4, {7, 8, 9, 10, 11, 12, 13, 14}).ok()) << "all of these fit, and nothing else does";
   EXPECT_EQ(KeysOf(one), (std::vector<std::uint64_t>{7, 8, 9, 10, 11, 12, 13, 14}));
+}
+
+// Counts numbers by their bits: as PowerHistogram, without its code.
+std::vector<std::uint64_t> Bits(const std::vector<std::uint64_t>& numbers) {
+  std::vector<std::uint64_t> counts(PowerHistogram::kBuckets);
+  for (std::uint64_t number : numbers) {
+    std::size_t bits = 0;
+    for (; number > 0; number /= 2) ++bits;
+    ++counts.at(bits);
+  }
+  return counts;
+}
+
+// Compares what the ranks say of the rows' ages with the model, over all ranks.
+void ExpectAges(const TableSummary& summary, const Model& model) {
+  EXPECT_TRUE(std::ranges::equal(summary.evicted_ages.buckets, Bits(model.evicted_ages)));
+  EXPECT_TRUE(std::ranges::equal(summary.ages.ages.buckets, Bits(model.Ages())));
+  EXPECT_TRUE(std::ranges::equal(summary.ages.counts.buckets, Bits(model.Counts())));
+  const std::uint64_t youngest =
+      model.last_evicted_ages.empty() ? 0 : *std::ranges::min_element(model.last_evicted_ages);
+  EXPECT_LE(summary.youngest_evicted, youngest);
+  EXPECT_TRUE(youngest == summary.youngest_evicted || youngest < 2 * summary.youngest_evicted) << youngest;
 }
 
 // Many rows of equal scores: the ties decide, over all ranks together.
@@ -261,6 +305,7 @@ TEST_F(Eviction, FollowsTheModelThroughAnyBatches) {
         ASSERT_EQ(Push(table, number, keys).ok(), model.Push(keys, size())) << number;
       }
       if (number % 10 == 0) {
+        ExpectAges(ranks_->Summarize(table, true), model);
         ASSERT_EQ(KeysOf(table), model.Keys()) << number;
       }
     }
@@ -422,6 +467,7 @@ TEST_F(Eviction, ByHandKeepsAsManyRowsAsWereAskedFor) {
   EXPECT_EQ(remove(Which::kBelow, ~std::uint64_t{0}), 2U);
   EXPECT_EQ(remove(Which::kAllBut, 0), 0U);
   EXPECT_EQ(ranks_->Summarize(table).evicted_rows, 4U);
+  EXPECT_EQ(ranks_->Summarize(table).evicted_ages, PowerHistogram()) << "the table was not full";
 
   options = Evicting("no_scores", kMost);
   options.eviction = {};

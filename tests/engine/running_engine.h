@@ -137,8 +137,11 @@ class RunningEngine {
                              const std::vector<float>& gradients) {
     return StartPush(table, step, bags, gradients).get();
   }
-  TableSummary Summarize(TableId table) {
-    return *Ask<TableSummary>([&](auto done) { engine_.Submit(SummarizeRequest{table, true, done}); });
+  TableSummary Summarize(TableId table, bool with_ages = false) {
+    return *Ask<TableSummary>([&](auto done) {
+      engine_.Submit(
+          SummarizeRequest{.table = table, .with_digest = true, .done = done, .with_ages = with_ages});
+    });
   }
   // REQUIRES: the table's dim is 4.
   Status Import(TableId table, const std::vector<std::uint64_t>& keys, const std::vector<float>& records,

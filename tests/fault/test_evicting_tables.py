@@ -79,6 +79,15 @@ def gone(ps: slotwise.Client) -> dict[str, tuple[int, int]]:
     return {name: (table.evicted_rows, table.expired_rows) for name, table in described.items()}
 
 
+def ages(ps: slotwise.Client) -> dict[str, tuple[object, ...]]:
+    """Returns what is known of the ages of rows, by table."""
+    described = {table.name: ps.describe_table(table.name, ages=True) for table in ps.list_tables()}
+    return {
+        name: (table.evicted_ages, table.youngest_evicted_age, table.ages, table.counts, table.new_rows)
+        for name, table in described.items()
+    }
+
+
 def refused(ps: slotwise.Client) -> tuple[int, int, int]:
     """Returns how many keys the table "earned" counts, and how many occurrences got no row, of two tables."""
     earned = ps.describe_table("earned")
@@ -87,13 +96,14 @@ def refused(ps: slotwise.Client) -> tuple[int, int, int]:
 
 def test_the_same_rows_go_on_any_number_of_ranks(start_cluster: StartCluster) -> None:
     print("seed", SEED)
-    ends: list[tuple[State, dict[str, tuple[int, int]], tuple[int, int, int]]] = []
+    ends: list[tuple[State, dict[str, tuple[int, int]], tuple[int, int, int], object]] = []
     for ranks in (1, 2, 3):
         with start_cluster(ranks).connect() as ps:
             stream = Stream()
             stream.begin(ps)
             stream.run(ps, 40)
-            ends.append((state(ps), gone(ps), refused(ps)))
+            ends.append((state(ps), gone(ps), refused(ps), ages(ps)))
+            assert ps.describe_table("sgd", ages=True).evicted_ages.rows > 0
             assert ps.describe_table("adam").rows <= MAX_ROWS
     assert ends[0] == ends[1] == ends[2]
     rows = ends[0][1]
@@ -111,8 +121,12 @@ def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple
         stream.begin(ps)
         stream.run(ps, 30)
         before = state(ps), refused(ps)[0]
+        living = {name: said[2:4] for name, said in ages(ps).items()}
     with lives.live(ranks[1]) as ps:
         assert (state(ps), *refused(ps)) == (*before, 0, 0)
+        # What a recovery evicts again is not counted, and rows are as old as they were.
+        assert {name: said[2:4] for name, said in ages(ps).items()} == living
+        assert all(said[:2] == (slotwise.Quantiles(), 0) and said[4] == 0 for said in ages(ps).values())
         stream.run(ps, 10)
         after = state(ps), refused(ps)[0]
     with lives.live(ranks[0], end=Cluster.stop) as ps:

@@ -160,6 +160,37 @@ TEST(MetricsTest, SayHowFarSearchesWent) {
             std::string::npos);
 }
 
+TEST(MetricsTest, SayHowOldEvictedRowsWere) {
+  EvictedAges ages;
+  for (const std::uint64_t age : {0, 1, 2, 3, 4, 1000}) {
+    ++ages.buckets[EvictedAges::BucketOf(age)];
+    ages.sum += age;
+  }
+  ++ages.buckets.back();
+  RankReading reading{.calls = {.rank = 2}};
+  reading.engine.tables = {
+      {.name = "ads", .evicts = true, .evicted_ages = ages, .youngest_evicted = 0},
+      {.name = "full", .evicts = true},
+      {.name = "idle"},
+  };
+  const std::string text = TextOf(reading);
+  const auto bucket = [](const std::string& bound, int count) {
+    return R"(slotwise_table_evicted_age_steps_bucket{rank="2",table="ads",le=")" + bound + "\"} " +
+           std::to_string(count);
+  };
+  for (const std::string& line :
+       {bucket("0", 1), bucket("1", 2), bucket("3", 4), bucket("7", 5), bucket("511", 5), bucket("1023", 6),
+        bucket("34359738367", 6), bucket("+Inf", 7),
+        std::string(R"(slotwise_table_evicted_age_steps_sum{rank="2",table="ads"} 1010)"),
+        std::string(R"(slotwise_table_evicted_age_steps_count{rank="2",table="full"} 0)"),
+        std::string(R"(slotwise_table_youngest_evicted_age_steps{rank="2",table="ads"} 0)")}) {
+    EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
+  }
+  EXPECT_EQ(text.find(R"(slotwise_table_youngest_evicted_age_steps{rank="2",table="full")"),
+            std::string::npos);
+  EXPECT_EQ(text.find(R"(age_steps_count{rank="2",table="idle")"), std::string::npos);
+}
+
 TEST(MetricsTest, SayHowLongExchangesTook) {
   RankReading reading{.calls = {.rank = 2}};
   reading.engine.exchanges = {Durations({1'000'000'000}), Durations({2'000'000'000, 500'000'000}), {}};

@@ -53,6 +53,13 @@ TEST(SumOfRanks, TakesTheLargestOfWhatEveryRankCounts) {
   }
 }
 
+// All ranks know the age of the youngest row of an eviction, whichever rank had the row.
+TEST(SumOfRanks, DoesNotAddAnAgeUp) {
+  const std::string age = "slotwise_table_youngest_evicted_age_steps";
+  EXPECT_EQ(SumOfRanks({age + "{rank=\"0\",table=\"a\"} 8\n", age + "{rank=\"1\",table=\"a\"} 8\n"}),
+            age + "{table=\"a\"} 8\n");
+}
+
 TEST(SumOfRanks, TakesTheSmallestOfWhatHoldsForAllDisks) {
   for (const std::string name : {"slotwise_journal_durable_round", "slotwise_data_folder_free_bytes"}) {
     EXPECT_EQ(SumOfRanks({name + "{rank=\"0\"} 9\n", name + "{rank=\"1\"} 8\n"}), name + " 8\n");

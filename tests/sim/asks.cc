@@ -114,7 +114,10 @@ Request RequestOf(const Ask& ask, std::function<void(Reply)> done) {
   if (ask.operation == DropTableRequest::kOperation)
     return of(DropTableRequest{ask.table, FillNone(std::move(done))});
   if (ask.operation == SummarizeRequest::kOperation)
-    return of(SummarizeRequest{ask.table, ask.with_digest, Fill(&Reply::summary, std::move(done))});
+    return of(SummarizeRequest{.table = ask.table,
+                               .with_digest = ask.with_digest,
+                               .done = Fill(&Reply::summary, std::move(done)),
+                               .with_ages = ask.with_ages});
   if (ask.operation == SetLearningRateRequest::kOperation)
     return of(SetLearningRateRequest{ask.table, ask.learning_rate, FillNone(std::move(done))});
   if (ask.operation == AlterTableRequest::kOperation)

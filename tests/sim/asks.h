@@ -46,6 +46,7 @@ struct Ask {
   TableOptions options = {};
   TableAlteration alteration = {};
   bool with_digest = false;
+  bool with_ages = false;
   bool with_state = false;
   std::uint64_t table_steps = 0;
   float learning_rate = 0;

@@ -227,6 +227,7 @@ Ask Clients::DrawOperator() {
   } else {
     ask.operation = SummarizeRequest::kOperation;
     ask.with_digest = !random_.OneIn(4);
+    ask.with_ages = random_.OneIn(2);
   }
   return ask;
 }
@@ -238,6 +239,7 @@ std::vector<Ask> Clients::LastLooks() {
     summary.operation = SummarizeRequest::kOperation;
     summary.table = id;
     summary.with_digest = true;
+    summary.with_ages = true;
     looks.push_back(summary);
   }
   return looks;

@@ -176,12 +176,12 @@ void Referee::TakeIn(Sent& sent) {
     }
     if (sent.ask.operation == PushRequest::kOperation) return TakeInPart(sent, table->second);
   }
-  // Summaries of a table that wait share a round, those with a digest and those without.
+  // Summaries of a table that wait share a round, if they ask for the same.
   if (sent.ask.operation == SummarizeRequest::kOperation) {
     for (Ready& ready : ready_) {
       const Ask& first = ready.first->ask;
       if (first.operation != SummarizeRequest::kOperation || first.table != sent.ask.table ||
-          first.with_digest != sent.ask.with_digest) {
+          first.with_digest != sent.ask.with_digest || first.with_ages != sent.ask.with_ages) {
         continue;
       }
       return ready.waiters.push_back(&sent);

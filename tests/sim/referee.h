@@ -125,7 +125,7 @@ class Referee {
   void RunDrop(TableId table, Sent& sent);
   void RunRows(Sent& sent, ModelTable& table);
   void RunRemove(Sent& sent, ModelTable& table);
-  Expected Summary(const ModelTable& table, bool with_digest) const;
+  Expected Summary(const ModelTable& table, const Ask& ask) const;
   void CompareReplies(const Sent& sent, const Reply& reply);
   // Checks that a table keeps its generation and that no other table has it.
   void CheckGeneration(const Sent& sent, std::uint64_t generation);

@@ -14,6 +14,10 @@ bool SameBits(std::span<const float> one, std::span<const float> other) {
   });
 }
 
+void AddTo(PowerHistogram& histogram, const std::vector<std::uint64_t>& numbers) {
+  for (const std::uint64_t number : numbers) ++histogram.buckets[PowerHistogram::BucketOf(number)];
+}
+
 }  // namespace
 
 void Referee::Expect(Sent& sent, Expected expected) {
@@ -75,7 +79,7 @@ void Referee::Run(const Round& round, const std::vector<Sent*>& waiters) {
     case DropTableRequest::kOperation:
       return RunDrop(round.table, *first);
     case SummarizeRequest::kOperation:
-      for (Sent* waiter : waiters) Expect(*waiter, Summary(table, first->ask.with_digest));
+      for (Sent* waiter : waiters) Expect(*waiter, Summary(table, first->ask));
       return;
     case SetLearningRateRequest::kOperation:
       table.SetLearningRate(first->ask.learning_rate);
@@ -211,15 +215,23 @@ void Referee::RunDrop(TableId table, Sent& sent) {
   });
 }
 
-Expected Referee::Summary(const ModelTable& table, bool with_digest) const {
+Expected Referee::Summary(const ModelTable& table, const Ask& ask) const {
   TableSummary summary;
   summary.steps = table.steps();
   summary.learning_rate = table.NextLearningRate();
   summary.base_learning_rate = table.options().optimizer.learning_rate;
-  if (with_digest) summary.digest = table.Digest();
+  if (ask.with_digest) summary.digest = table.Digest();
   summary.evicted_rows = table.evicted_rows();
   summary.expired_rows = table.expired_rows();
   summary.candidates = table.oracle().candidates().size();
+  for (const std::vector<std::uint64_t>& ages : table.oracle().evicted_ages()) {
+    AddTo(summary.evicted_ages, ages);
+    summary.youngest_evicted = std::bit_floor(*std::ranges::min_element(ages));
+  }
+  if (ask.with_ages && table.options().has_scores()) {
+    AddTo(summary.ages.ages, table.oracle().Ages());
+    if (CountsOccurrences(table.options().score())) AddTo(summary.ages.counts, table.oracle().Occurred());
+  }
   for (int r = 0; r < plan_.ranks; ++r) {
     ShardUsage usage;
     usage.rows = table.KeysOf(r).size();
@@ -326,6 +338,9 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.summary.evicted_rows == expected.summary.evicted_rows, "count of evicted rows");
       compare(reply.summary.expired_rows == expected.summary.expired_rows, "count of expired rows");
       compare(reply.summary.candidates == expected.summary.candidates, "count of candidates");
+      compare(reply.summary.evicted_ages == expected.summary.evicted_ages, "ages of evicted rows");
+      compare(reply.summary.youngest_evicted == expected.summary.youngest_evicted, "age of the youngest");
+      compare(reply.summary.ages == expected.summary.ages, "ages of rows");
       return compare(std::ranges::equal(reply.summary.shards, expected.summary.shards, {}, &ShardUsage::rows,
                                         &ShardUsage::rows),
                      "count of rows");

@@ -39,10 +39,10 @@ class ShortShard final : public Shard {
                                  const std::optional<EvictionPlace>& last) override {
     return shard_->EndProtection(order, last);
   }
-  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
-                                EvictedSums& sums) override {
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last, EvictedSums& sums,
+                                EvictedAges* ages) override {
     if (is_short_()) return NoMemory();
-    return shard_->ListUpTo(order, last, sums);
+    return shard_->ListUpTo(order, last, sums, ages);
   }
   Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
     if (is_short_()) return NoMemory();
@@ -51,6 +51,7 @@ class ShortShard final : public Shard {
     return room;
   }
   Shard& Wrapped() override { return shard_->Wrapped(); }
+  RowAges CountAges(const EvictionOrder& order) override { return shard_->CountAges(order); }
   DigestSums Digest() override { return shard_->Digest(); }
   ShardUsage Usage() const override { return shard_->Usage(); }
   const ProbeLengths& SampledProbes() override { return shard_->SampledProbes(); }

@@ -288,9 +288,9 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
                                  const std::optional<EvictionPlace>& last) override {
     return Now().EndProtection(order, last);
   }
-  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last,
-                                EvictedSums& sums) override {
-    const Result<PreparedRows> rows = Now().ListUpTo(order, last, sums);
+  Result<PreparedRows> ListUpTo(const EvictionOrder& order, const EvictionPlace& last, EvictedSums& sums,
+                                EvictedAges* ages) override {
+    const Result<PreparedRows> rows = Now().ListUpTo(order, last, sums, ages);
     if (!rows.ok()) return rows;
     batch_ = rows->batch;
     return PreparedRows{this, rows->new_rows};
@@ -298,6 +298,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
   Status ReserveBehind(std::uint64_t evicted, std::uint64_t more) override {
     return Now().ReserveBehind(evicted, more);
   }
+  RowAges CountAges(const EvictionOrder& order) override { return Now().CountAges(order); }
   DigestSums Digest() override { return Now().Digest(); }
   // A shard knows its rows without asking the device. What was begun late here has to be done first.
   ShardUsage Usage() const override { return Told().Usage(); }

@@ -234,6 +234,23 @@ std::uint64_t Oracle::ScoreIn(const Row& row) {
   return word(2) | word(1) << 32;
 }
 
+std::uint64_t Oracle::AgeOf(const Row& row) const {
+  const std::uint64_t score = ScoreIn(row), touched = Counts() ? score % kStepsOfScore : score;
+  return step_ - std::min(step_, touched);
+}
+
+std::vector<std::uint64_t> Oracle::Ages() const {
+  std::vector<std::uint64_t> ages;
+  for (const auto& [key, row] : rows_) ages.push_back(AgeOf(row));
+  return ages;
+}
+
+std::vector<std::uint64_t> Oracle::Occurred() const {
+  std::vector<std::uint64_t> counts;
+  for (const auto& [key, row] : rows_) counts.push_back(OrderOf(row) / kStepsOfScore);
+  return counts;
+}
+
 // Returns what orders a row before the tie.
 std::uint64_t Oracle::OrderOf(const Row& row) const {
   const std::uint64_t score = ScoreIn(row);
@@ -314,7 +331,11 @@ bool Oracle::InsertAbsentKeys(const Batch& batch, std::uint64_t steps) {
       if (rows_of_rank[OwnerOf(key)] > *most_rows_of_rank_) return false;
     }
   }
-  for (const std::uint64_t key : evicted) rows_.erase(key);
+  if (!evicted.empty()) evicted_ages_.emplace_back();
+  for (const std::uint64_t key : evicted) {
+    evicted_ages_.back().push_back(AgeOf(rows_.at(key)));
+    rows_.erase(key);
+  }
   evicted_rows_ += evicted.size();
   for (const std::uint64_t key : absent) {
     Row& row = rows_[key] = {FirstValuesOf(key), OracleFirstState(options_.optimizer, options_.dim)};

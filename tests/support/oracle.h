@@ -107,6 +107,11 @@ class Oracle {
   std::uint64_t step() const { return step_; }
   std::uint64_t evicted_rows() const { return evicted_rows_; }
   std::uint64_t expired_rows() const { return expired_rows_; }
+  // Returns the ages of rows that went because the table was full, by eviction.
+  const std::vector<std::vector<std::uint64_t>>& evicted_ages() const { return evicted_ages_; }
+  // Return the ages of all rows, and how often their keys count for the next eviction if scores count.
+  std::vector<std::uint64_t> Ages() const;
+  std::vector<std::uint64_t> Occurred() const;
 
   // A key without a row whose occurrences in pushes are counted, and the step of the last one.
   struct Candidate {
@@ -130,6 +135,7 @@ class Oracle {
   std::vector<std::uint64_t> RowsToEvict(const Batch& batch, std::uint64_t absent) const;
   void SetScore(Row& row, std::uint64_t score) const;
   static std::uint64_t ScoreIn(const Row& row);
+  std::uint64_t AgeOf(const Row& row) const;
   // Scores a row whose key has so many occurrences in the step.
   void Touch(Row& row, std::uint64_t occurrences) const;
   // Returns the count of occurrences in a score, halved until step `now`.
@@ -157,6 +163,7 @@ class Oracle {
   std::uint64_t step_ = 0;
   std::uint64_t evicted_rows_ = 0;
   std::uint64_t expired_rows_ = 0;
+  std::vector<std::vector<std::uint64_t>> evicted_ages_;
   std::map<std::uint64_t, Candidate> candidates_;
   std::uint64_t refused_keys_ = 0;
 };

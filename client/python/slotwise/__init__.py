@@ -49,6 +49,7 @@ from slotwise.optimizers import (
     Uniform,
 )
 from slotwise.options import (
+    Quantiles,
     RankInfo,
     ShardInfo,
     TableDigest,
@@ -93,6 +94,7 @@ __all__ = [
     "Normal",
     "NotFound",
     "PermissionDenied",
+    "Quantiles",
     "RMSProp",
     "RankInfo",
     "RankStats",

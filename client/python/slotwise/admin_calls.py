@@ -105,9 +105,13 @@ class AdminCalls:
         reply = self._ask("ListTables")
         return [options_from_json(table) for table in reply.get("tables", [])]
 
-    def describe_table(self, name: str) -> TableInfo:
-        """Returns a table's options, steps, learning rate, shards and rounds. Raises NotFound."""
-        return read(TableInfo, self._ask("DescribeTable", {"table": name}))
+    def describe_table(self, name: str, *, ages: bool = False) -> TableInfo:
+        """Returns a table's options, steps, learning rate, shards and rounds. Raises NotFound.
+
+        With `ages`, the server reads the score of each row, if the table keeps scores, and the result has the
+        ages and counts of the rows.
+        """
+        return read(TableInfo, self._ask("DescribeTable", {"table": name, "ages": ages}))
 
     def set_learning_rate(self, name: str, lr: float) -> None:
         """Sets a table's learning rate on every rank, from its next step on.

@@ -192,6 +192,23 @@ class TravelledRounds:
 
 
 @dataclass(frozen=True)
+class Quantiles:
+    """Says how numbers of `rows` rows are spread; with no rows, all is 0.
+
+    `p50` is the number that half of the rows are not above, and so on, rounded up to one less than a power of
+    two, and at most 2**36 - 1. `p0` is of the lowest number, and `p100` of the highest.
+    """
+
+    rows: int = 0
+    p0: int = 0
+    p10: int = 0
+    p50: int = 0
+    p90: int = 0
+    p99: int = 0
+    p100: int = 0
+
+
+@dataclass(frozen=True)
 class TableInfo(OlderNames):
     """The state of a table. A number that an older server does not know is 0.
 
@@ -209,6 +226,13 @@ class TableInfo(OlderNames):
         refused_keys: of a table with an admission, occurrences of keys in pushes that got no row, since the
             same.
         candidates: of a table that admits by frequency, the keys without a row that are counted now.
+        new_rows: rows that keys got, on all ranks, since the same.
+        evicted_ages: the ages of the rows that batches evicted because the table was full, since the same.
+            An age is the number of the table's steps since a push touched the row last.
+        youngest_evicted_age: all rows of the last such eviction were at least so old.
+        ages: the ages of the rows now, if `describe_table` was asked for them and the table keeps scores.
+        counts: likewise, with the scores "lfu" and "step_lfu", how often the rows' keys occurred in pushes,
+            halved as for evictions.
     """
 
     options: TableOptions
@@ -222,6 +246,11 @@ class TableInfo(OlderNames):
     expired_rows: int = 0
     refused_keys: int = 0
     candidates: int = 0
+    new_rows: int = 0
+    evicted_ages: Quantiles = Quantiles()
+    youngest_evicted_age: int = 0
+    ages: Quantiles = Quantiles()
+    counts: Quantiles = Quantiles()
 
     @property
     def rows(self) -> int:

@@ -43,6 +43,52 @@ def test_rows_go_that_no_push_touched_for_longest(real_ps: slotwise.Client) -> N
     assert described.evicted_rows == 5 and described.rows == 4 and described.options.eviction == EVICTION
 
 
+def quantiles(numbers: list[int]) -> slotwise.Quantiles:
+    """The quantiles of numbers, each rounded up to one less than a power of two."""
+    if not numbers:
+        return slotwise.Quantiles()
+    ascending = sorted(numbers)
+    places = [max(1, -(-len(numbers) * percent // 100)) for percent in (0, 10, 50, 90, 99, 100)]
+    return slotwise.Quantiles(len(numbers), *(2 ** ascending[at - 1].bit_length() - 1 for at in places))
+
+
+@pytest.mark.parametrize("score", ["step", "lfu", "step_lfu"])
+def test_a_table_says_how_old_its_rows_are(real_ps: slotwise.Client, score: Any) -> None:
+    make(real_ps, 40, eviction=slotwise.Eviction(score, to=0.6))
+    assert real_ps.describe_table("ads", ages=True).ages == slotwise.Quantiles(), "there are no rows"
+    touched: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    gone: list[int] = []
+    made = 0
+    for step in range(1, 120):
+        keys = [step, step, 1000 + step % 7, 2000]
+        real_ps.push("ads", keys, None, ones(len(keys)))
+        left = set(keys_of(real_ps))
+        made += len(set(keys) - touched.keys())
+        last = [step - 1 - touched.pop(key) for key in touched.keys() - left]
+        counts = {key: count for key, count in counts.items() if key in left}
+        if last:
+            youngest = min(last)
+        gone += last
+        for key in keys:
+            touched[key], counts[key] = step, counts.get(key, 0) + 1
+    assert len(gone) > 50
+    described = real_ps.describe_table("ads", ages=True)
+    assert (described.new_rows, described.evicted_rows) == (made, len(gone))
+    assert described.evicted_ages == quantiles(gone)
+    assert described.youngest_evicted_age == (1 << youngest.bit_length()) >> 1
+    assert described.ages == quantiles([119 - step for step in touched.values()])
+    assert described.counts == quantiles([] if score == "step" else list(counts.values()))
+    assert real_ps.describe_table("ads").ages == slotwise.Quantiles(), "nobody has asked"
+    real_ps.evict("ads", keep=1)
+    assert real_ps.describe_table("ads").evicted_ages == quantiles(gone), "the table was not full"
+    real_ps.drop_table("ads")
+    make(real_ps, 40)
+    real_ps.push("ads", [1], None, ones(1))
+    described = real_ps.describe_table("ads", ages=True)
+    assert described.ages == described.counts == slotwise.Quantiles(), "it keeps no scores"
+
+
 def test_a_table_that_keeps_no_scores_says_so(real_ps: slotwise.Client) -> None:
     make(real_ps, 8, eviction=EVICTION)
     real_ps.push("ads", [1], None, ones(1))

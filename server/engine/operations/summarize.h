@@ -1,9 +1,10 @@
-// Summarize: summarizes a table over all ranks, with a digest on request.
+// Summarize: summarizes a table over all ranks, with a digest and the rows' ages on request.
 // Thread-safety: as RoundContext.
 #ifndef SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
 #define SLOTWISE_SERVER_ENGINE_OPERATIONS_SUMMARIZE_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -21,9 +22,13 @@ struct TableSummary {
   std::vector<ShardUsage> shards;  // in rank order; the bytes are with those of candidates
   TravelledRounds rounds;
   std::uint64_t generation = 0;
-  std::uint64_t evicted_rows = 0;  // on all ranks, since the server's start or the table's load
-  std::uint64_t expired_rows = 0;  // the same
-  std::uint64_t candidates = 0;    // keys without a row that are counted, on all ranks
+  std::uint64_t evicted_rows = 0;      // on all ranks, since the server's start or the table's load
+  std::uint64_t expired_rows = 0;      // the same
+  std::uint64_t candidates = 0;        // keys without a row that are counted, on all ranks
+  std::uint64_t new_rows = 0;          // that keys got, on all ranks, since the same
+  PowerHistogram evicted_ages;         // of rows that went because the table was full, since the same
+  std::uint64_t youngest_evicted = 0;  // the least age that a row of the last such eviction can have had
+  RowAges ages;                        // of the rows on all ranks; none unless asked for
 };
 
 struct SummarizeRequest {
@@ -34,8 +39,13 @@ struct SummarizeRequest {
   bool with_digest = false;
   std::function<void(Result<TableSummary>)> done;
   Caller caller = {};
+  bool with_ages = false;  // if the table keeps scores
 
-  Payload payload() const { return Payload(with_digest); }
+  struct Asked {
+    bool digest;
+    bool ages;
+  };
+  Payload payload() const { return Payload(Asked{with_digest, with_ages}); }
 };
 
 namespace operations {
@@ -53,24 +63,40 @@ struct Summarize {
     summary.base_learning_rate = table.learning_rate;
     summary.evicted_rows = table.evicted_rows;
     summary.expired_rows = table.expired_rows;
+    summary.evicted_ages = table.evicted_ages;
+    summary.youngest_evicted = table.youngest_evicted;
     ShardUsage mine = table.shard->Usage();
     mine.refused_keys -= table.refused_before;
+    std::array<std::uint64_t, 2> counts{table.counters->new_rows(), 0};
     if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
-      const ShardUsage counts = candidates->shard->Usage();
-      std::array<std::uint64_t, 1> keys{counts.rows};
-      context.collective.AllReduceSum(keys);
-      summary.candidates = keys[0];
-      mine.bytes += counts.bytes;
+      const ShardUsage counted = candidates->shard->Usage();
+      counts[1] = counted.rows;
+      mine.bytes += counted.bytes;
     }
+    context.collective.AllReduceSum(counts);
+    summary.new_rows = counts[0];
+    summary.candidates = counts[1];
     summary.shards = AllGatherValues(context.collective, mine);
     summary.rounds = table.rounds;
-    if (round.payload.As<bool>()) {
+    const auto asked = round.payload.As<Request::Asked>();
+    if (asked.ages && table.info.options.has_scores()) summary.ages = AgesOf(context, table);
+    if (asked.digest) {
       const DigestSums digest = table.shard->Digest();
       std::array<std::uint64_t, 2> sums{digest.low, digest.high};
       context.collective.AllReduceSum(sums);
       summary.digest = {sums[0], sums[1]};
     }
     context.AnswerMineWith<Request>(round, summary);
+  }
+
+ private:
+  // Collective.
+  static RowAges AgesOf(RoundContext& context, const Table& table) {
+    RowAges ages = table.shard->CountAges(EvictionOrder::Of(table.info.options, table.steps + 1));
+    constexpr std::size_t kSums = 2 * PowerHistogram::kBuckets;
+    static_assert(sizeof(ages) == kSums * sizeof(std::uint64_t), "they are added up as an array");
+    context.collective.AllReduceSum({ages.ages.buckets.data(), kSums});
+    return ages;
   }
 };
 
