@@ -153,8 +153,8 @@ TEST(Records, HasTheKeysThatGotRows) {
 
 TEST(Records, HasWhatARoundEvicted) {
   const std::vector<Eviction> evictions{
-      {TableId{4}, {77, ~std::uint64_t{0}}, {3, 0xABCD'EF01'2345'6789}, {Key{5}, Key{6}, Key{7}}},
-      {TableId{2}, {0, 1}, {1, 2}, {}}};
+      {TableId{4}, {77, ~std::uint64_t{0}}, {3, 0xABCD'EF01'2345'6789}, {}, {Key{5}, Key{6}, Key{7}}},
+      {TableId{2}, {0, 1}, {1, 2}, {}, {}}};
   const auto expect = [&](const std::vector<RecordedEviction>& read) {
     ASSERT_EQ(read.size(), 2U);
     for (std::size_t i = 0; i < read.size(); ++i) {
