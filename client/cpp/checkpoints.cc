@@ -73,8 +73,13 @@ Result<CheckpointVerification> Client::VerifyCheckpoint(std::string_view id, con
 }
 
 Result<CheckpointCreation> Client::LoadCheckpoint(std::string_view id, std::span<const std::string> tables,
-                                                  const CallOptions& call) {
+                                                  const CallOptions& call,
+                                                  const std::optional<RowType>& rows_as) {
   v1::LoadCheckpointRequest request;
+  if (rows_as) {
+    request.set_row_dtype(ToProto(rows_as->dtype));
+    if (rows_as->rounding == Rounding::kNearest) request.set_rounding(v1::ROUNDING_NEAREST);
+  }
   if (tables.empty()) {
     request.set_id(std::string(id));
   } else {

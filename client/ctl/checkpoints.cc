@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <ctime>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "client/ctl/text_table.h"
+#include "slotwise/table_options.h"
 #include "wire/json.h"
 
 namespace slotwise::ctl {
@@ -110,6 +112,22 @@ std::string ShownTables(const ordered_json& manifest) {
   return text.Text();
 }
 
+// Returns what --row-dtype and --rounding ask for; none: they are not given.
+Result<std::optional<RowType>> RowsAsked(const std::string& row_dtype, const std::string& rounding) {
+  if (row_dtype.empty()) {
+    if (!rounding.empty()) return InvalidArgument("--rounding: needs a --row-dtype of 16 bits");
+    return std::optional<RowType>();
+  }
+  RowType rows;
+  for (const DataType type : EveryKind<DataType>()) {
+    if (ToString(type) == row_dtype) rows.dtype = type;
+  }
+  if (rounding == ToString(Rounding::kNearest)) rows.rounding = Rounding::kNearest;
+  if (rows.dtype == DataType::kFloat32 && !rounding.empty())
+    return InvalidArgument("--rounding: needs a --row-dtype of 16 bits");
+  return std::optional(rows);
+}
+
 }  // namespace
 
 std::string TimeText(std::uint64_t seconds) {
@@ -197,10 +215,13 @@ Result<Answer> VerifyCheckpoint(Client& client, const std::string& id) {
                         BytesText(verified->bytes) + ", of " + Joined(verified->chain) + "\n"};
 }
 
-Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables) {
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables,
+                              const std::string& row_dtype, const std::string& rounding) {
+  const auto rows_as = RowsAsked(row_dtype, rounding);
+  if (!rows_as.ok()) return rows_as.status();
   const auto made = [&] {
     const WaitingLine line("loading");
-    return client.LoadCheckpoint(id, tables);
+    return client.LoadCheckpoint(id, tables, {}, *rows_as);
   }();
   if (!made.ok()) return made.status();
   return Answer{

@@ -17,7 +17,10 @@ Result<Answer> SaveCheckpoint(Client& client, bool delta, const std::string& val
 Result<Answer> ListCheckpoints(Client& client);
 Result<Answer> ShowCheckpoint(Client& client, const std::string& id);
 Result<Answer> VerifyCheckpoint(Client& client, const std::string& id);
-Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables);
+// `row_dtype`: "float32", "float16", "bfloat16", or empty: not given. `rounding`: "stochastic", "nearest", or
+// empty. INVALID_ARGUMENT: a rounding without a type of 16 bits.
+Result<Answer> LoadCheckpoint(Client& client, const std::string& id, const std::vector<std::string>& tables,
+                              const std::string& row_dtype, const std::string& rounding);
 Result<Answer> PinCheckpoint(Client& client, const std::string& id);
 Result<Answer> ReleaseCheckpoint(Client& client, const std::string& id);
 Result<Answer> CompactCheckpoint(Client& client, const std::string& id);

@@ -51,6 +51,8 @@ struct Flags {
   std::vector<std::string> tables;
   bool delta = false;
   std::string value_type = "float32";
+  std::string row_dtype;
+  std::string rounding;
   ctl::CreateFlags create;
   ctl::AlterFlags alter;
   ctl::TopFlags top;
@@ -391,8 +393,15 @@ void Commands::AddCheckpoints() {
       "load", "put a checkpoint's tables in the place of all that the server has; what came since is lost");
   load->add_option("--table", flags_.tables, "load this table of it, and no other; may come several times")
       ->allow_extra_args(false);
-  BindToServer(
-      load, [this](Client& client) { return ctl::LoadCheckpoint(client, flags_.checkpoint, flags_.tables); });
+  load->add_option("--row-dtype", flags_.row_dtype,
+                   "keep rows as float32, float16 or bfloat16 from now on (as the checkpoint's tables did)")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+  load->add_option("--rounding", flags_.rounding,
+                   "with --row-dtype: how steps round these rows, stochastic (default) or nearest")
+      ->check(CLI::IsMember({"stochastic", "nearest"}));
+  BindToServer(load, [this](Client& client) {
+    return ctl::LoadCheckpoint(client, flags_.checkpoint, flags_.tables, flags_.row_dtype, flags_.rounding);
+  });
 }
 
 void Commands::AddPlan() {

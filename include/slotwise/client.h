@@ -462,8 +462,12 @@ class Client {
   // were dropped. All other tables stay, and so do names of steps: a step that a table lost is not applied
   // again by its old name. NOT_FOUND: the checkpoint has no such table. INVALID_ARGUMENT: one comes twice.
   // The checkpoint, and the newest one before the call, stay until another one is loaded (durability.keep).
+  // With `rows_as`, the tables keep rows as that type from then on: rows of another one are rounded to
+  // nearest, and what would be infinite becomes the largest number. INVALID_ARGUMENT: a table's initial
+  // values would not fit the type.
   Result<CheckpointCreation> LoadCheckpoint(std::string_view id, std::span<const std::string> tables = {},
-                                            const CallOptions& call = {});
+                                            const CallOptions& call = {},
+                                            const std::optional<RowType>& rows_as = {});
   // Pins a checkpoint: it stays with its chain until it is released, however many newer ones there are.
   // NOT_FOUND: there is no such checkpoint. DATA_LOSS: it cannot be restored. RESOURCE_EXHAUSTED: no more may
   // be pinned.

@@ -197,6 +197,14 @@ enum class Rounding : std::uint8_t {
   kNearest,     // ties to even
 };
 
+// What rows' values are kept as, and how a step rounds to it.
+struct RowType {
+  DataType dtype = DataType::kFloat32;
+  Rounding rounding = Rounding::kStochastic;  // of 16 bits
+
+  friend bool operator==(const RowType&, const RowType&) = default;
+};
+
 struct TableOptions {
   static constexpr std::uint32_t kMaxDim = 4096;
   static constexpr std::uint32_t kMaxSlots = 4096;
@@ -261,6 +269,9 @@ TableOptions Altered(const TableOptions& made, const TableOptions& now, const Ta
 
 // Returns whether an alteration can make a table with one of these options of a table with the other.
 bool DifferByAlteration(const TableOptions& one, const TableOptions& other);
+
+// Returns the options of a table whose rows are loaded as another type. The result may be invalid.
+TableOptions WithRows(TableOptions options, const RowType& as);
 
 // Returns whether the rows of a table with the options `before` are, as they are, all rows that the table can
 // have once it has the options `after`: so scores are alike, and max_rows has not fallen. A checkpoint of

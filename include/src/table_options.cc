@@ -324,6 +324,12 @@ bool DifferByAlteration(const TableOptions& one, const TableOptions& other) {
   return altered == other;
 }
 
+TableOptions WithRows(TableOptions options, const RowType& as) {
+  options.row_dtype = as.dtype;
+  options.rounding = as.rounding;
+  return options;
+}
+
 bool KeepsRows(const TableOptions& before, const TableOptions& after) {
   return before.has_scores() == after.has_scores() &&
          CountsOccurrences(before.score()) == CountsOccurrences(after.score()) &&

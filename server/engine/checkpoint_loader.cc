@@ -35,9 +35,10 @@ CheckpointLoader::CheckpointLoader(Checkpoints checkpoints, Threads& threads, De
       tables_(tables) {}
 
 Result<SavedTables> CheckpointLoader::Load(const Chain& chain, std::optional<std::uint64_t> generations,
-                                           std::span<const TableId> only) {
+                                           std::span<const TableId> only,
+                                           const std::optional<RowType>& rows_as) {
   try {
-    return LoadChosen(chain, generations, only);
+    return LoadChosen(chain, generations, only, rows_as);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("no memory to load checkpoint " + chain.back().id).Because(Reason::kNoMemory);
   }
@@ -82,7 +83,8 @@ Result<std::vector<const TableEntry*>> CheckpointLoader::Choose(const Manifest& 
 }
 
 Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::optional<std::uint64_t> generations,
-                                                 std::span<const TableId> only) {
+                                                 std::span<const TableId> only,
+                                                 const std::optional<RowType>& rows_as) {
   const Manifest& last = chain.back();
   const auto entries = Choose(last, only);
   if (!entries.ok()) return entries.status();
@@ -99,9 +101,15 @@ Result<SavedTables> CheckpointLoader::LoadChosen(const Chain& chain, std::option
     const TableEntry& entry = *chosen;
     const std::uint64_t generation =
         generations ? Tables::DrawGeneration(*generations, entry.id) : entry.generation;
-    auto table = maker_.MakeForRowsOfBefore(entry.id, entry.options, generation);
+    const bool other_rows = rows_as && !IsOfCandidates(entry.options.name.view());
+    const TableOptions options = other_rows ? WithRows(entry.options, *rows_as) : entry.options;
+    if (const Status legal = Validate(options); !legal.ok()) {
+      return Status(legal.code(), "table " + options.name.str() + ": " + legal.message());
+    }
+    auto table = maker_.MakeForRowsOfBefore(entry.id, options, generation);
     if (!table.ok()) return table.status();
     table->made = entry.made;
+    if (other_rows && table->made) table->made = WithRows(*table->made, *rows_as);
     if (entry.options.has_candidates()) table->candidates = last.CandidatesOf(entry).id;
     table->steps = entry.steps;
     table->learning_rate = entry.learning_rate;

@@ -21,6 +21,7 @@
 #include "server/engine/table_maker.h"
 #include "server/engine/tables.h"
 #include "slotwise/status.h"
+#include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -34,15 +35,18 @@ class CheckpointLoader {
   const Checkpoints& checkpoints() const { return checkpoints_; }
 
   // Reads the state of a chain's last checkpoint. `generations`: the number from which the tables' new
-  // generations are drawn; none: they keep theirs. `only`: the tables to read; empty: all.
-  // FAILED_PRECONDITION: a file is damaged or missing, or the checkpoint lacks a table. RESOURCE_EXHAUSTED:
-  // no memory for the rows, or more tables than allowed. Other errors are the FileSystem's.
+  // generations are drawn; none: they keep theirs. `only`: the tables to read; empty: all. `rows_as`: what
+  // the tables keep rows as; none: what the checkpoint's kept them as. FAILED_PRECONDITION: a file is damaged
+  // or missing, or the checkpoint lacks a table. INVALID_ARGUMENT: a table cannot keep rows so.
+  // RESOURCE_EXHAUSTED: no memory for the rows, or more tables than allowed. Other errors are the
+  // FileSystem's.
   Result<SavedTables> Load(const Chain& chain, std::optional<std::uint64_t> generations = std::nullopt,
-                           std::span<const TableId> only = {});
+                           std::span<const TableId> only = {},
+                           const std::optional<RowType>& rows_as = std::nullopt);
 
  private:
   Result<SavedTables> LoadChosen(const Chain& chain, std::optional<std::uint64_t> generations,
-                                 std::span<const TableId> only);
+                                 std::span<const TableId> only, const std::optional<RowType>& rows_as);
   // Returns the checkpoint's entries of the tables in `only`, or of all tables. Fails if the server would get
   // more tables than allowed.
   Result<std::vector<const TableEntry*>> Choose(const Manifest& checkpoint,

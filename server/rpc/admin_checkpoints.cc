@@ -2,6 +2,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "server/intake/check.h"
 #include "server/intake/quoted.h"
 #include "server/rpc/admin_service.h"
+#include "slotwise/table_options.h"
 
 namespace slotwise {
 namespace {
@@ -78,6 +80,23 @@ std::string WhatIsLoaded(const v1::LoadCheckpointRequest& request) {
     tables += (tables.empty() ? "" : ", ") + Quoted(table);
   }
   return tables + " of checkpoint " + some.id();
+}
+
+// Returns what the tables' rows are to be kept as; none: as the checkpoint's were.
+Result<std::optional<RowType>> RowsAsked(const v1::LoadCheckpointRequest& request) {
+  const bool rounds = request.rounding() != v1::ROUNDING_UNSPECIFIED;
+  if (request.row_dtype() == v1::DATA_TYPE_UNSPECIFIED) {
+    if (rounds) return InvalidArgument("rounding: needs a row_dtype");
+    return std::optional<RowType>();
+  }
+  const auto type = CheckDataType(request.row_dtype(), "row_dtype");
+  if (!type.ok()) return type.status();
+  if (rounds && *type == DataType::kFloat32)
+    return InvalidArgument("rounding: needs a row_dtype of 16 bits, because float32 rounds nothing");
+  if (!v1::Rounding_IsValid(request.rounding()))
+    return InvalidArgument("rounding is " + std::to_string(request.rounding()) + ", which is no Rounding");
+  const bool nearest = request.rounding() == v1::ROUNDING_NEAREST;
+  return std::optional(RowType{*type, nearest ? Rounding::kNearest : Rounding::kStochastic});
 }
 
 Status CheckLoad(const v1::LoadCheckpointRequest& request) {
@@ -157,7 +176,10 @@ void AdminService::HandleVerifyCheckpoint(
 void AdminService::HandleLoadCheckpoint(
     const SmallCall<v1::LoadCheckpointRequest, v1::LoadCheckpointReply>& call) {
   if (const Status legal = CheckLoad(call.request()); !legal.ok()) return call.Fail(legal);
-  const std::string what = WhatIsLoaded(call.request());
+  const auto rows_as = RowsAsked(call.request());
+  if (!rows_as.ok()) return call.Fail(rows_as.status());
+  std::string what = WhatIsLoaded(call.request());
+  if (*rows_as) what.append(", with rows of ").append(ToString((*rows_as)->dtype)).append(",");
   auto done = [call, what](const Result<SavedCheckpoint>& saved) {
     if (!saved.ok()) return call.Fail(saved.status());
     LogDeed(Deed::kTakesAway, fmt::format("{} is loaded, and saved as {}", what, saved->id), call.caller());
@@ -172,15 +194,19 @@ void AdminService::HandleLoadCheckpoint(
   v1::TablesOfCheckpoint asked = call.request().some();
   if (!call.request().has_some()) asked.set_id(call.request().id());
   checkpoints_.Describe(
-      asked.id(), [this, call, asked, done = std::move(done)](const Result<DescribedCheckpoint>& described) {
+      asked.id(), [this, call, asked, rows_as = *rows_as,
+                   done = std::move(done)](const Result<DescribedCheckpoint>& described) {
         const Status usable = !described.ok()                   ? described.status()
                               : described->listed.chain.empty() ? described->listed.why_not
                                                                 : Status();
         if (!usable.ok()) return call.Fail(RefusalToLoad(usable));
         auto ids = IdsOf(*described->listed.manifest, asked.tables());
         if (!ids.ok()) return call.Fail(ids.status());
-        engine_.Submit(LoadCheckpointRequest{
-            .id = asked.id(), .tables = std::move(*ids), .done = done, .caller = call.caller()});
+        engine_.Submit(LoadCheckpointRequest{.id = asked.id(),
+                                             .tables = std::move(*ids),
+                                             .done = done,
+                                             .caller = call.caller(),
+                                             .rows_as = rows_as});
       });
 }
 

@@ -489,6 +489,10 @@ def test_checkpoints(start_cluster: StartCluster, tmp_path: Path) -> None:
     assert len(cluster.tables()) == 2
     assert text("list").splitlines()[2].endswith("by a load")
     assert "another checkpoint is loaded" in text("show", id)
+    assert "needs a --row-dtype" in error_of(cluster, "checkpoint", "load", id, "--rounding", "nearest")[1]
+    assert "saved" in text("load", id, "--table", "saved", "--row-dtype", "float16", "--rounding", "nearest")
+    kept = ctl(cluster, "describe", "saved")["options"]
+    assert (kept["row_dtype"], kept["rounding"]) == ("DATA_TYPE_FLOAT16", "ROUNDING_NEAREST")
     none = error_of(cluster, "checkpoint", "load", id, "--table", "no", "--table", "saved")
     assert none == ("NOT_FOUND", f'checkpoint {id} has no table "no"')
     assert of("load", id)["rows"] == 0

@@ -218,7 +218,7 @@ TEST(Records, HasDropsAndLearningRates) {
 
 TEST(Records, HasWhichCheckpointWasLoaded) {
   const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
-  const Bytes bytes(LoadCheckpoint::Write({77, name, false, {}}));
+  const Bytes bytes(LoadCheckpoint::Write({77, name, false, {}, {}}));
   const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()));
   EXPECT_EQ(loaded.checkpoint, name);
   EXPECT_EQ(loaded.generations, 77U);
@@ -229,7 +229,7 @@ TEST(Records, HasWhichCheckpointWasLoaded) {
 TEST(Records, HasWhichTablesOfACheckpointWereLoaded) {
   const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
   const std::vector tables{TableId{2}, TableId{5}, TableId{9}};
-  const Bytes bytes(LoadCheckpoint::Write({77, name, true, tables}));
+  const Bytes bytes(LoadCheckpoint::Write({77, name, true, tables, {}}));
   const auto loaded = test::Must(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span()));
   EXPECT_EQ(loaded.checkpoint, name);
   EXPECT_EQ(loaded.generations, 77U);
@@ -237,6 +237,22 @@ TEST(Records, HasWhichTablesOfACheckpointWereLoaded) {
   for (std::size_t size = 0; size < bytes.span().size(); size += 8)
     EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kSome, Rank{1}, bytes.span().first(size)).ok()) << size;
   EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kAll, Rank{1}, bytes.span()).ok());
+}
+
+TEST(Records, HasAsWhatACheckpointsRowsWereLoaded) {
+  const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
+  for (const std::vector<TableId>& tables : {std::vector<TableId>{}, {TableId{2}, TableId{5}}}) {
+    const LoadCheckpoint::Record record{.generations = 77,
+                                        .checkpoint = name,
+                                        .some = !tables.empty(),
+                                        .tables = tables,
+                                        .rows_as = RowType{DataType::kBFloat16, Rounding::kNearest}};
+    EXPECT_EQ(LoadCheckpoint::KindOf(record), LoadCheckpoint::kAsOtherRows);
+    const Bytes bytes(LoadCheckpoint::Write(record));
+    EXPECT_EQ(test::Must(LoadCheckpoint::Read(LoadCheckpoint::kAsOtherRows, Rank{1}, bytes.span())), record);
+    for (std::size_t size = 0; size < bytes.span().size(); size += 8)
+      EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kAsOtherRows, Rank{1}, bytes.span().first(size)).ok());
+  }
 }
 
 // A push without such rates is recorded without a word of them.

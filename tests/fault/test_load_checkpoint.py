@@ -63,6 +63,51 @@ def test_what_was_loaded_is_there_after_a_crash(lives: Lives, ranks: tuple[int, 
     lives.end_with(before, ranks[1], mode, SELDOM[mode])
 
 
+def as_type(ps: slotwise.Client, table: str) -> tuple[str, str]:
+    options = ps.describe_table(table).options
+    return options.row_dtype, options.rounding
+
+
+@pytest.mark.parametrize("some", [False, True], ids=["all_tables", "some_tables"])
+@pytest.mark.parametrize("damaged", [False, True], ids=["by_the_copy", "by_the_journal"])
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
+def test_rows_are_loaded_as_another_type(
+    lives: Lives, ranks: tuple[int, int], damaged: bool, some: bool
+) -> None:
+    """Loads float32 rows as float16, trains on, and finds the same after a crash."""
+    keys = np.arange(1, 200, dtype=np.uint64)
+    # Rounding is up, down and to the largest number.
+    values = np.linspace(-3, 70000, 4 * len(keys), dtype=np.float32).reshape(-1, 4)
+    largest = np.finfo(np.float16).max
+    halves = np.minimum(values.astype(np.float16).astype(np.float32), largest)
+    with lives.live(ranks[0]) as ps:
+        for table in ("ads", "others"):
+            ps.create_table(table, dim=4, optimizer=slotwise.AdaGrad(0.5, eps=1e-6))
+            ps.import_rows(table, keys, values)
+        ps.push("ads", keys, None, np.zeros((len(keys), 4), np.float32))
+        ps.alter_table("ads", max_rows=1 << 20)
+        id = ps.save().id
+        ps.load(id, tables=["ads"] if some else None, row_dtype="float16", rounding="nearest")
+        assert as_type(ps, "ads") == ("float16", "nearest")
+        assert as_type(ps, "others") == (("float32", "stochastic") if some else ("float16", "nearest"))
+        assert np.array_equal(ps.lookup("ads", keys).reshape(-1, 4), halves)
+        assert np.array_equal(ps.lookup("others", keys).reshape(-1, 4), values if some else halves)
+        with pytest.raises(slotwise.AlreadyExists, match="row_dtype is float16, not float32"):
+            ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5, eps=1e-6))
+        ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
+        before = state(ps)
+        newest = ps.checkpoints()[0].id
+    if damaged:
+        lives.damage(newest)
+    with lives.live(ranks[1]) as ps:
+        assert state(ps) == before
+        assert as_type(ps, "ads") == ("float16", "nearest")
+        # Without a type the checkpoint's comes back; state was kept as float32 all the time.
+        ps.load(id)
+        assert as_type(ps, "ads") == ("float32", "stochastic")
+        assert np.array_equal(ps.lookup("ads", keys).reshape(-1, 4), values)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("some", [False, True], ids=["all_tables", "some_tables"])
 def test_a_journal_has_that_a_checkpoint_was_loaded(lives: Lives, some: bool, ranks: int) -> None:
@@ -160,6 +205,24 @@ def test_a_load_that_fails_changes_nothing(lives: Lives, start_cluster: StartClu
     lives.end_with(before, 1)
     with connect(start_cluster(1, "")) as ps, pytest.raises(slotwise.FailedPrecondition, match="--data"):
         ps.load(id)
+
+
+def test_rows_that_cannot_be_of_a_type_change_nothing(lives: Lives) -> None:
+    with lives.live(1) as ps:
+        ps.create_table("ads", dim=2, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(70000.0))
+        ps.lookup("ads", np.array([1, 2], np.uint64), train=True)
+        id, before = ps.save().id, state(ps)
+        for given, why in [
+            ({"row_dtype": "half"}, "row_dtype is 'half', not one of float32, float16, bfloat16"),
+            ({"rounding": "nearest"}, "rounding: needs a row_dtype"),
+            ({"row_dtype": "float32", "rounding": "stochastic"}, "needs a row_dtype of 16 bits"),
+            ({"row_dtype": "float16"}, "table ads: initializer.value is 70000: initial values must be at most"),
+        ]:
+            with pytest.raises(slotwise.InvalidArgument, match=why):
+                ps.load(id, **given)
+        assert state(ps) == before
+        ps.load(id, row_dtype="bfloat16")
+        assert as_type(ps, "ads") == ("bfloat16", "stochastic")
 
 
 def test_saves_and_loads_wait_for_each_other(lives: Lives) -> None:

@@ -393,6 +393,23 @@ TEST_F(CheckpointCallsTest, LoadsSomeTablesOrSaysWhatIsWrong) {
   ExpectStatus(load(), grpc::StatusCode::INVALID_ARGUMENT, "id: must be empty");
 }
 
+TEST_F(CheckpointCallsTest, SaysWhatRowsCannotBeLoadedAs) {
+  OpenWithData();
+  v1::LoadCheckpointRequest request;
+  request.set_id(Saved());
+  v1::LoadCheckpointReply reply;
+  const auto refusal = [&](v1::DataType type, v1::Rounding rounding, const std::string& why) {
+    request.set_row_dtype(type);
+    request.set_rounding(rounding);
+    ExpectStatus(Ask(admin_, &Admin::LoadCheckpoint, request, &reply), grpc::StatusCode::INVALID_ARGUMENT,
+                 why);
+  };
+  refusal(v1::DATA_TYPE_UNSPECIFIED, v1::ROUNDING_NEAREST, "rounding: needs a row_dtype");
+  refusal(v1::DATA_TYPE_FLOAT32, v1::ROUNDING_STOCHASTIC, "rounding: needs a row_dtype of 16 bits");
+  refusal(static_cast<v1::DataType>(99), v1::ROUNDING_UNSPECIFIED, "row_dtype is 99, which is no DataType");
+  refusal(v1::DATA_TYPE_FLOAT16, static_cast<v1::Rounding>(99), "rounding is 99, which is no Rounding");
+}
+
 TEST_F(CheckpointCallsTest, SaysThatTheDiskIsFull) {
   OpenWithData();
   files_.FillUp();

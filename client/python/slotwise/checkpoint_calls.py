@@ -12,6 +12,7 @@ from slotwise.checkpoint_manifest import parse_manifest
 from slotwise.core import text
 from slotwise.errors import InvalidArgument
 from slotwise.optimizers import Json
+from slotwise.options import row_type_to_json
 
 _VALUE_DTYPES = {name: f"DATA_TYPE_{name.upper()}" for name in ("float32", "float16", "bfloat16")}
 
@@ -120,7 +121,8 @@ class CheckpointCalls(AdminCalls):
         return read(Checkpoint, self._ask("SaveCheckpoint", request, timeout=timeout))
 
     def load(
-        self, id: str, *, tables: Sequence[str] | None = None, timeout: float | None = None
+        self, id: str, *, tables: Sequence[str] | None = None, row_dtype: str | None = None,
+        rounding: str | None = None, timeout: float | None = None,
     ) -> Checkpoint:
         """Replaces all tables and names of steps that the server has with a checkpoint's.
 
@@ -133,6 +135,11 @@ class CheckpointCalls(AdminCalls):
             tables: the names of the tables to load; None: all. Each table replaces the table of its name, or
                 is back if that was dropped. Other tables and the names of steps stay as they are: a session
                 goes on behind its newest number.
+            row_dtype: what the loaded tables keep rows as from now on: "float32", "float16" or "bfloat16".
+                Rows of another type are rounded to nearest, and what would be infinite becomes the largest
+                number. None: what the checkpoint's tables kept them as.
+            rounding: with a `row_dtype` of 16 bits: how steps round these rows, "stochastic" (None means
+                that) or "nearest".
             timeout: seconds to wait; None: a day. After the timeout the load goes on.
 
         Returns:
@@ -140,7 +147,8 @@ class CheckpointCalls(AdminCalls):
 
         Raises:
             NotFound: there is no such checkpoint, or it has no such table.
-            InvalidArgument: `tables` is empty, or names a table twice.
+            InvalidArgument: `tables` is empty, or names a table twice. A table cannot have the `row_dtype`,
+                because its initial values would not fit. `rounding` comes without a `row_dtype` of 16 bits.
             FailedPrecondition: the checkpoint cannot be restored; the message names the file.
             ResourceExhausted: there is no memory for both states.
             Unavailable: no answer came. The load is not tried again, and may have happened: then
@@ -152,6 +160,7 @@ class CheckpointCalls(AdminCalls):
             text(name)  # raises InvalidArgument unless it is one
         some = {"some": {"id": id, "tables": list(tables or ())}}
         request: Json = {"id": id} if tables is None else some
+        request |= row_type_to_json(row_dtype, rounding)
         self._settled()
         with self._pushes.around_another_state():
             reply = self._ask("LoadCheckpoint", request, timeout=timeout)

@@ -307,6 +307,19 @@ _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrt
 _ENUMERATIONS = {"combiner": _COMBINERS, "row_dtype": _ROW_DTYPES, "rounding": _ROUNDINGS}
 
 
+def row_type_to_json(row_dtype: str | None, rounding: str | None) -> Json:
+    """Returns the fields of a request that are given. Raises InvalidArgument for a word that names nothing."""
+    given = {"row_dtype": row_dtype, "rounding": rounding}
+    return {name: _value_of(name, word) for name, word in given.items() if word is not None}
+
+
+def _value_of(enumeration: str, word: str) -> str:
+    values = _ENUMERATIONS[enumeration]
+    if word not in values:
+        raise InvalidArgument(f"{enumeration} is {word!r}, not one of {', '.join(values)}")
+    return values[word]
+
+
 def options_to_json(options: TableOptions) -> Json:
     """Raises InvalidArgument for a wrong combiner, class or integer; the core and server check the rest."""
     message: Json = {}
@@ -316,11 +329,8 @@ def options_to_json(options: TableOptions) -> Json:
         is_whole = isinstance(value, (int, np.integer)) and 0 <= value < 1 << bits
         if str(option.type) == "int" and not is_whole:
             raise InvalidArgument(f"{option.name} is {value!r}: must be an integer of 0 to 2**{bits} - 1")
-    for name, values in _ENUMERATIONS.items():
-        value = getattr(options, name)
-        if value not in values:
-            raise InvalidArgument(f"{name} is {value!r}, not one of {', '.join(values)}")
-        message[name] = values[value]
+    for name in _ENUMERATIONS:
+        message[name] = _value_of(name, getattr(options, name))
     message["optimizer"] = optimizer_to_json(options.optimizer)
     message["eviction"] = None if options.eviction is None else _eviction_to_json(options.eviction)
     message["admission"] = None if options.admission is None else _admission_to_json(options.admission)

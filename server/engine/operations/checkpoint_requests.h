@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/engine/schedule/request.h"
 #include "slotwise/data_type.h"
 #include "slotwise/status.h"
+#include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -58,6 +60,16 @@ struct LoadCheckpointRequest {
   std::vector<TableId> tables = {};  // of the checkpoint, ascending; empty: all
   std::function<void(Result<SavedCheckpoint>)> done;
   Caller caller = {};
+  std::optional<RowType> rows_as = {};  // none: as the checkpoint's tables kept them
+
+  // The proposal's payload.
+  struct Asked {
+    bool other_rows = false;
+    RowType as = {};
+
+    std::optional<RowType> rows_as() const { return other_rows ? std::optional(as) : std::nullopt; }
+  };
+  Payload payload() const { return Payload(Asked{rows_as.has_value(), rows_as.value_or(RowType())}); }
 };
 
 // How far a rank has come with a checkpoint.

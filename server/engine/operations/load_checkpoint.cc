@@ -54,7 +54,8 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   for (const TableEntry& entry : checkpoint.tables) {
     if (!only.empty() && !std::ranges::binary_search(only, entry.id)) continue;
     const Table* const table = context.tables.Get(entry.id);
-    if (table == nullptr || DifferByAlteration(table->info.options, entry.options)) continue;
+    const TableOptions& here = table == nullptr ? entry.options : table->info.options;
+    if (DifferByAlteration(WithRows(here, RowTypeOf(entry.options)), entry.options)) continue;
     return FailedPrecondition(
         "table " + entry.options.name.str() + " of checkpoint " + checkpoint.id + " has the id of table " +
         table->info.options.name.str() +
@@ -63,14 +64,22 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   return {};
 }
 
-// Reads or writes a record. REQUIRES: record.some is set according to the record's kind.
+RowType RowTypeOf(const TableOptions& options) { return {options.row_dtype, options.rounding}; }
+
+// Reads or writes a record. REQUIRES: whether it has `rows_as`, and without, whether it has `tables`, is set
+// according to the record's kind.
 void VisitRecord(auto& fields, auto& record) {
   fields.Number(record.generations);
   fields.Number(record.checkpoint.checksum);
+  if (record.rows_as) {
+    fields.Number(record.rows_as->dtype);
+    fields.Number(record.rows_as->rounding);
+  }
+  const bool lists_tables = record.some || record.rows_as;
   fields.Count(record.checkpoint.id);
-  if (record.some) fields.Count(record.tables);
+  if (lists_tables) fields.Count(record.tables);
   fields.Elements(record.checkpoint.id);
-  if (record.some) fields.Elements(record.tables);
+  if (lists_tables) fields.Elements(record.tables);
 }
 
 }  // namespace
@@ -94,6 +103,7 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   const std::string ids = AllGatherTexts(context.collective, mine ? BytesOfIds(mine->tables) : "")[asker];
   std::vector<TableId> only(ids.size() / sizeof(TableId));
   std::memcpy(only.data(), ids.data(), ids.size());
+  const std::optional<RowType> rows_as = round.payload.As<Request::Asked>().rows_as();
   const std::uint64_t generations = context.tables.GenerationsOfRound(round.number);
   CheckpointLoader loader(checkpointing.checkpoints(), checkpointing.threads(), context.device,
                           context.collective, context.maker, context.tables);
@@ -101,7 +111,7 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   const ExactGrowth exact;
   const Result<Chain> chain = loader.checkpoints().ChainOf(id);
   const Status fits = chain.ok() ? FitsHere(context, chain->back(), only) : chain.status();
-  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, generations, only) : fits;
+  Result<SavedTables> saved = fits.ok() ? loader.Load(*chain, generations, only, rows_as) : fits;
   const CheckpointName name = chain.ok() ? chain->back().name() : CheckpointName{};
   const auto all = AllGatherValues(context.collective, Loaded{name.checksum, !saved.ok()});
   if (!saved.ok()) {
@@ -131,9 +141,12 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
       context.evicted.Begin(table.info.id, round.number, true);
   }
   context.tables.Replace(std::move(*saved));
-  const Record record{
-      .generations = generations, .checkpoint = name, .some = !only.empty(), .tables = std::move(only)};
-  context.Record(record.some ? kSome : kAll, [&] { return Write(record); });
+  const Record record{.generations = generations,
+                      .checkpoint = name,
+                      .some = !only.empty(),
+                      .tables = std::move(only),
+                      .rows_as = rows_as};
+  context.Record(KindOf(record), [&] { return Write(record); });
   checkpointing.ForgetEarlierLoads(round.number, id);
   if (Value(context.collective.rank()) == 0) spdlog::warn("{}: updates that came since are lost", loaded);
   if (done) {
@@ -149,6 +162,11 @@ void LoadCheckpoint::Run(RoundContext& context, const Round& round) {
   checkpointing.SaveLoaded(round.number, std::move(done));
 }
 
+RecordKind LoadCheckpoint::KindOf(const Record& record) {
+  if (record.rows_as) return kAsOtherRows;
+  return record.some ? kSome : kAll;
+}
+
 std::vector<JournalPiece> LoadCheckpoint::Write(const Record& record) {
   RecordWriter writer;
   VisitRecord(writer, record);
@@ -159,8 +177,10 @@ Result<LoadCheckpoint::Record> LoadCheckpoint::Read(RecordKind kind, Rank /*rank
                                                     std::span<const std::byte> body) {
   Record record;
   record.some = kind == kSome;
+  if (kind == kAsOtherRows) record.rows_as.emplace();
   RecordReader reader(body);
   VisitRecord(reader, record);
+  if (record.rows_as) record.some = !record.tables.empty();
   if (Status end = reader.End(); !end.ok()) return end;
   return record;
 }
@@ -181,7 +201,7 @@ Status LoadCheckpoint::Replay(ReplayContext& context, std::span<const Record> of
   }
   if (chain->back().name() != record.checkpoint)
     return DoesNotFollow("checkpoint " + id + " is not the one that was loaded then");
-  auto saved = context.loader.Load(*chain, record.generations, some);
+  auto saved = context.loader.Load(*chain, record.generations, some, record.rows_as);
   if (saved.ok()) context.tables.Replace(std::move(*saved));
   return saved.status();
 }

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "server/engine/operations/checkpoint_requests.h"
 #include "server/engine/operations/record_bytes.h"
 #include "slotwise/status.h"
+#include "slotwise/table_options.h"
 #include "slotwise/types.h"
 
 namespace slotwise {
@@ -28,11 +30,14 @@ struct LoadCheckpoint {
     CheckpointName checkpoint;
     bool some = false;  // only these of its tables:
     std::vector<TableId> tables;
+    std::optional<RowType> rows_as;  // what the tables keep rows as, if not what the checkpoint's did
     friend bool operator==(const Record&, const Record&) = default;
   };
   static constexpr RecordKind kAll{8};
   static constexpr RecordKind kSome{10};
-  static constexpr std::array kRecords{kAll, kSome};
+  static constexpr RecordKind kAsOtherRows{17};  // of all tables, or some
+  static constexpr std::array kRecords{kAll, kSome, kAsOtherRows};
+  static RecordKind KindOf(const Record& record);
   static constexpr bool kTakesLong = true;
 
   static void Run(RoundContext& context, const Round& round);
