@@ -259,16 +259,16 @@ double BoundOfFalseAdmission(std::uint32_t tally, std::uint64_t lack) {
 // A stream that drifts for ever: no key comes in two pushes, but each push has keys that occur often enough.
 TEST_P(Admission, ABloomCounterErrsNoOftenerThanItsBound) {
   if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
-  for (const std::uint64_t threshold : {2, 3, 5, 10}) {
+  for (const std::uint64_t threshold : {2, 3, 6}) {
     SCOPED_TRACE(threshold);
     TableOptions options = MakeIntegerOptions(1);
     options.admission = Bloom(threshold);
     Make(options, 1);
     constexpr std::uint64_t kFresh = 30'000, kHeavy = 300;
-    constexpr int kPushes = 24;
+    const std::uint64_t pushes = 8 * threshold;  // 2.4 times what the blocks count until they halve
     double bound = 0, largest = 0;
     std::uint64_t rows = 0, falsely = 0;
-    for (int push = 0; push < kPushes; ++push) {
+    for (std::uint64_t push = 0; push < pushes; ++push) {
       std::vector<std::uint64_t> keys = KeyRange(1'000'000 * (push + 1), kFresh);
       const std::map<Oracle::BlockName, Oracle::Block> blocks = BlocksOf(ranks_.front());
       for (const std::uint64_t key : keys) {
@@ -298,12 +298,12 @@ TEST_P(Admission, ABloomCounterErrsNoOftenerThanItsBound) {
       rows = now;
     }
     EXPECT_LE(ranks_[0].candidates->Usage().rows, CandidatesOf(options).max_rows);
-    const double rate = static_cast<double>(falsely) / (kPushes * kFresh);
+    const double rate = static_cast<double>(falsely) / static_cast<double>(pushes * kFresh);
     RecordProperty("rate_of_threshold_" + std::to_string(threshold), std::to_string(rate));
     std::printf(
         "threshold %d: %.5f of keys admitted when they came first, at most %.5f by the bound, whose "
         "largest is %.4f\n",
-        static_cast<int>(threshold), rate, bound / (kPushes * kFresh), largest);
+        static_cast<int>(threshold), rate, bound / static_cast<double>(pushes * kFresh), largest);
     EXPECT_LE(static_cast<double>(falsely), bound + 5 * std::sqrt(bound));
     EXPECT_LE(largest, BoundOfFalseAdmission(6 * static_cast<std::uint32_t>(threshold) - 1, threshold - 1));
     if (threshold == 2) {
