@@ -153,7 +153,8 @@ def test_checkpoints_and_deltas_have_the_altered_options(lives: Lives, ranks: tu
             assert ps.save(delta=True).delta
         before = whole(ps)
     # A delta follows where rows stay as they are, and have room: not where scores change, or a bound falls.
-    assert deltas == [True] + [False] * 5 + [True] + [False] * 5
+    # Counts, too, stay with their counter, whatever its threshold, and begin anew with another.
+    assert deltas == [True] + [False] * 5 + [True] + [False, True] + [False] * 6
     with lives.live(ranks[1], "NONE", end=Cluster.stop) as ps:
         assert whole(ps) == before
         find(ps)
