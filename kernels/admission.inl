@@ -11,6 +11,7 @@
 
 #include "kernels/backend/concept.h"
 #include "kernels/body/admission.h"
+#include "kernels/body/bloom_counter.h"
 #include "kernels/body/hash.h"
 #include "kernels/body/update.h"
 #include "kernels/row_store.inl"
@@ -52,18 +53,23 @@ class AdmissionOn {
       B::ForEach(queue, offsets, body::CountUp{offsets_.Reserve(queue, offsets)});
     }
     if (absent_ == 0) return {};
+    const bool lists_keys = candidates_ != nullptr && !counts_by_bloom();
     const body::AbsentKeys of{keys, absent.data(), admitted_places_.Reserve(queue, absent_),
-                              candidates_ == nullptr ? nullptr : admitted_keys_.Reserve(queue, absent_)};
+                              lists_keys ? admitted_keys_.Reserve(queue, absent_) : nullptr};
     admitted_ = candidates_ == nullptr ? AdmitByProbability(queue, of) : AdmitByFrequency(queue, store, of);
     return {of.admitted, admitted_};
   }
 
-  // Returns the keys that Admit had, for the candidates' table: all, and those that were admitted, each as
-  // often as it occurred. They last until the next Admit. REQUIRES: Admit.
+  // Returns the keys that Admit had, as the candidates' table takes them. They last until the next Admit.
+  // REQUIRES: Admit.
   CandidateKeys Candidates() {
     const auto batch_of = [this](const Key* keys, std::size_t size) {
       return BatchView{{keys, size}, {offsets_.data(), size + 1}, {}};
     };
+    if (counts_by_bloom())
+      return {batch_of(absent_keys_.data(), absent_),
+              batch_of(nullptr, 0),
+              {raises_.data(), BloomCounter::WindowOf(options_.threshold)}};
     return {batch_of(absent_keys_.data(), absent_), batch_of(admitted_keys_.data(), admitted_)};
   }
 
@@ -73,10 +79,13 @@ class AdmissionOn {
     absent_keys_ = {};
     cells_ = {};
     counters_ = {};
+    raises_ = {};
     offsets_ = {};
   }
 
  private:
+  bool counts_by_bloom() const { return options_.counter == CounterKind::kBloom; }
+
   std::uint32_t AdmitByProbability(Queue& queue, const body::AbsentKeys& of) {
     const auto bound = static_cast<std::uint64_t>(std::ldexp(static_cast<double>(options_.probability), 53));
     return B::ForEachNumbered(queue, absent_, body::AdmitByProbability{of, body::Mix64(step_), bound});
@@ -87,10 +96,30 @@ class AdmissionOn {
     std::uint64_t* const cells = cells_.Reserve(queue, absent_);
     const body::HashTableRef scratch = store.ScratchTable(queue, counters_, absent_);
     B::ForEach(queue, absent_, body::CountOccurrences<typename B::Atomics>{scratch, of, listed, cells});
+    if (counts_by_bloom()) return AdmitByBloom(queue, of, scratch, listed, cells);
     candidates_->Bring(queue, listed, absent_);
     return B::ForEachNumbered(queue, absent_,
                               body::AdmitByFrequency{scratch, of, cells, candidates_->hash_table(),
                                                      candidates_->values().scored, options_.threshold});
+  }
+
+  // `listed` has the keys, and then their blocks.
+  std::uint32_t AdmitByBloom(Queue& queue, const body::AbsentKeys& of, const body::HashTableRef& scratch,
+                             Key* listed, const std::uint64_t* cells) {
+    using Atomics = typename B::Atomics;
+    std::uint32_t* const raises = raises_.Reserve(queue, absent_);
+    const auto blocks = static_cast<std::uint32_t>(BloomCounter::BlocksOfBucket(options_.counter_mib));
+    B::ForEach(queue, absent_, body::NameBlocks{blocks, listed});
+    candidates_->Bring(queue, listed, absent_);
+    return B::ForEachNumbered(queue, absent_,
+                              body::AdmitByBloom<Atomics>{scratch,
+                                                          of,
+                                                          cells,
+                                                          listed,
+                                                          candidates_->hash_table(),
+                                                          {candidates_->values().template As<float>()},
+                                                          static_cast<std::uint32_t>(options_.threshold),
+                                                          raises});
   }
 
   AdmissionOptions options_;
@@ -100,9 +129,10 @@ class AdmissionOn {
   std::uint32_t admitted_ = 0;
   typename B::template Scratch<std::uint32_t> admitted_places_;
   typename B::template Scratch<Key> admitted_keys_;
-  typename B::template Scratch<Key> absent_keys_;
+  typename B::template Scratch<Key> absent_keys_;      // with a Bloom counter: their blocks
   typename B::template Scratch<std::uint64_t> cells_;  // of absent keys, in the table of counters
   typename B::template Scratch<body::Cell> counters_;
+  typename B::template Scratch<std::uint32_t> raises_;   // of the absent keys, for a Bloom counter
   typename B::template Scratch<std::uint32_t> offsets_;  // of keys that have a bag each
 };
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/backend/concept.h"
+#include "kernels/body/bloom_counter.h"
 #include "kernels/body/long_sums.h"
 #include "kernels/body/pool.h"
 #include "kernels/body/update.h"
@@ -286,6 +287,22 @@ class RowUpdates {
     if (kept.size == 0) return;
     const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
     TouchRows(queue, groups.segments.Of(B::Get(queue, groups.size)), step, store);
+  }
+
+  // See InsertedBatch::RaiseCounters. Spends the batch. Overwrites `spare`, as Group does.
+  void RaiseCounters(Queue& queue, PreparedBatch<B>& batch, RowStore<B>& store, const CounterRaises& raises,
+                     Words& spare) {
+    const typename RowGroups<B>::RowsToSort rows{batch.rows(), store.rows_used(), 0};
+    const KeptKeys& kept = batch.kept();
+    if (kept.size == 0) return;
+    const Groups groups = groups_.GroupBags(queue, kept, rows, nullptr, spare);
+    const body::Segments segments = groups.segments.Of(B::Get(queue, groups.size));
+    const body::CounterBlocks<typename B::Atomics> blocks{store.values().template As<float>()};
+    B::ForEach(queue, segments.occurrences,
+               body::RaiseCounters<typename B::Atomics>{segments, raises.of_keys, blocks});
+    B::ForEach(queue, segments.segments,
+               body::TallyBlocks<typename B::Atomics>{segments, blocks, raises.window});
+    if (store.changes() != nullptr) store.changes()->Mark(queue, segments);
   }
 
   // Frees the scratch of updates. REQUIRES: no update is under way.

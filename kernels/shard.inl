@@ -215,6 +215,10 @@ class ShardOn final : public Shard, private ShardBatch {
     SaveBeforeChange();
     updates_.Touch(queue_, batch_, store_, step, spare_);
   }
+  void RaiseCounters(const CounterRaises& raises) override {
+    SaveBeforeChange();
+    updates_.RaiseCounters(queue_, batch_, store_, raises, spare_);
+  }
   void Assign(const float* values, std::uint32_t columns) override {
     SaveBeforeChange();
     updates_.Assign(queue_, batch_, store_, values, columns, score_, spare_);

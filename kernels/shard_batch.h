@@ -59,12 +59,20 @@ struct Admitting {
   Shard* candidates = nullptr;  // the candidates' table; null: the table has none
 };
 
+// Says how a push raises the counts of a Bloom counter.
+struct CounterRaises {
+  const std::uint32_t* of_keys = nullptr;  // [keys without a row] as body::Raise has them, in device memory
+  std::uint32_t window = 0;  // a block's counts halve at so many occurrences; 0: the counter is exact
+};
+
 // The keys without a row that this rank has in a push to a table with candidates, each as often as it
-// occurred and in a bag of its own, in device memory: all, and those that are admitted. They last until the
-// table's shard prepares another batch.
+// occurred and in a bag of its own, in device memory: all, and those that are admitted. With a Bloom counter
+// `absent` has the keys' blocks in their place, and `admitted` is empty, because nothing can be taken out of
+// the counter. They last until the table's shard prepares another batch.
 struct CandidateKeys {
   BatchView absent;
   BatchView admitted;
+  CounterRaises raises = {};
 };
 
 // Says how many rows an insert would add: exactly, or at most.
@@ -102,6 +110,7 @@ class ShardBatch {
   virtual void PlanSums() = 0;
   virtual void Update(const float* gradients, AllToAllPlan* plan, const StepScalars& scalars) = 0;
   virtual void Touch(std::uint64_t step) = 0;
+  virtual void RaiseCounters(const CounterRaises& raises) = 0;
   virtual void Assign(const float* values, std::uint32_t columns) = 0;
   virtual std::uint64_t Erase(std::vector<Key>* removed) = 0;
 
@@ -238,6 +247,12 @@ class InsertedBatch : public FoundBatch {
   // REQUIRES: the table keeps scores, and has no admission. Gives rows the scores that a push at this step of
   // the table would give them, and changes nothing else. Waits. Throws std::bad_alloc.
   void Touch(std::uint64_t step) && { Take().Touch(step); }
+
+  // REQUIRES: the table is a Bloom counter's candidates' table; the batch has the blocks of CandidateKeys, and
+  // `raises` is of the same CandidateKeys. Raises the keys' counts, adds their occurrences to the tallies of
+  // their blocks, and halves the blocks that have counted a whole window. Waits. Throws std::bad_alloc,
+  // before any row has changed.
+  void RaiseCounters(const CounterRaises& raises) && { Take().RaiseCounters(raises); }
 
   // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is the whole
   // record's length, or dim: then the rows' state becomes that of new rows. Of repeated keys the last one

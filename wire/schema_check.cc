@@ -52,6 +52,7 @@ class Check {
     for (const AdmissionKind kind : EveryKind<AdmissionKind>()) CompareAdmission(kind);
     CompareEnum<Combiner>(*v1::Combiner_descriptor(), "COMBINER_");
     CompareEnum<DataType>(*v1::DataType_descriptor(), "DATA_TYPE_");
+    CompareEnum<CounterKind>(*v1::Counter_descriptor(), "COUNTER_");
     CompareEnum<Rounding>(*v1::Rounding_descriptor(), "ROUNDING_");
     return good_;
   }

@@ -39,6 +39,7 @@ int NumberOf(Combiner combiner) { return static_cast<int>(combiner) + 1; }
 int NumberOf(ScoreKind score) { return static_cast<int>(score); }
 int NumberOf(AbsentRows absent) { return static_cast<int>(absent) + 1; }
 int NumberOf(DataType type) { return static_cast<int>(type) + 1; }
+int NumberOf(CounterKind counter) { return static_cast<int>(counter) + 1; }
 int NumberOf(Rounding rounding) { return static_cast<int>(rounding) + 1; }
 
 // Returns the kind that has a number in messages, or `otherwise` if none has.
@@ -131,6 +132,7 @@ template void OptionWriter::operator()(const Option<std::uint64_t>&, const std::
 template void OptionWriter::operator()(const Option<Combiner>&, const Combiner&) const;
 template void OptionWriter::operator()(const Option<ScoreKind>&, const ScoreKind&) const;
 template void OptionWriter::operator()(const Option<AbsentRows>&, const AbsentRows&) const;
+template void OptionWriter::operator()(const Option<CounterKind>&, const CounterKind&) const;
 template void OptionWriter::operator()(const Option<DataType>&, const DataType&) const;
 template void OptionWriter::operator()(const Option<Rounding>&, const Rounding&) const;
 
@@ -153,6 +155,8 @@ AdmissionOptions AdmissionIn(const v1::Admission& wire, std::vector<Status>& err
   ReadKind(wire, admission);
   if (!v1::AbsentRows_IsValid(wire.absent()))
     errors.push_back(NoSuchKind("admission.absent", wire.absent(), EveryKind<AbsentRows>()));
+  if (!v1::Counter_IsValid(wire.frequency().counter()))
+    errors.push_back(NoSuchKind("admission.counter", wire.frequency().counter(), EveryKind<CounterKind>()));
   if (admission.kind == AdmissionKind::kNone)
     errors.push_back(InvalidArgument("admission has no kind: must be frequency or probability"));
   return admission;

@@ -182,6 +182,7 @@ Result<TableDescription> Client::DescribeTable(std::string_view table, const Cal
       .expired_rows = reply.expired_rows(),
       .refused_keys = reply.refused_keys(),
       .candidates = reply.candidates(),
+      .counter_blocks = reply.counter_blocks(),
       .new_rows = reply.new_rows(),
       .evicted_ages = QuantilesIn(reply.evicted_ages()),
       .youngest_evicted_age = reply.youngest_evicted_age(),

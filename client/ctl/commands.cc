@@ -45,12 +45,15 @@ std::string EvictionText(const TableOptions& options) {
          CountText(RowsOfShare(options.max_rows, eviction.to));
 }
 
-// "admits keys that occurred 3 times, of up to 1,000 counted keys", or "admits keys with probability 0.1".
+// "admits keys that occurred 3 times, of up to 1,000 counted keys", "admits keys that occurred 3 times, by a
+// Bloom counter of 64 MiB", or "admits keys with probability 0.1".
 std::string AdmissionText(const TableOptions& options) {
   const AdmissionOptions& admission = options.admission;
   std::string text = options.has_candidates()
                          ? "admits keys that occurred " + Counted(admission.threshold, "time") +
-                               ", of up to " + Counted(CandidatesOf(options).max_rows, "counted key")
+                               (options.has_bloom_counter()
+                                    ? ", by a Bloom counter of " + CountText(admission.counter_mib) + " MiB"
+                                    : ", of up to " + Counted(CandidatesOf(options).max_rows, "counted key"))
                          : "admits keys with probability " + FloatText(admission.probability);
   if (admission.absent == AbsentRows::kZeros) text += ", and looks others up as zeros";
   return text;
@@ -205,6 +208,7 @@ Result<Answer> Describe(Client& client, const std::string& table, bool with_ages
                {"expired_rows", info->expired_rows},
                {"refused_keys", info->refused_keys},
                {"candidates", info->candidates},
+               {"counter_blocks", info->counter_blocks},
                {"evicted_ages", QuantilesJson(info->evicted_ages)},
                {"youngest_evicted_age", info->youngest_evicted_age},
                {"rounds", {{"all_bags", info->rounds.all_bags}, {"owned_bags", info->rounds.owned_bags}}},
@@ -240,7 +244,12 @@ Result<Answer> Describe(Client& client, const std::string& table, bool with_ages
   }
   if (options.admits()) {
     answer.text += AdmissionText(options) + "; " + Counted(info->refused_keys, "occurrence") + " refused";
-    if (options.has_candidates()) answer.text += ", " + Counted(info->candidates, "key") + " counted";
+    if (options.has_bloom_counter()) {
+      answer.text += ", " + CountText(info->counter_blocks) + " of " +
+                     Counted(CandidatesOf(options).max_rows, "block") + " used";
+    } else if (options.has_candidates()) {
+      answer.text += ", " + Counted(info->candidates, "key") + " counted";
+    }
     answer.text += options.has_scores() ? "\n" : made;
   }
   if (with_ages && !options.has_scores()) answer.text += "rows have no ages: the table keeps no scores\n";

@@ -221,7 +221,8 @@ void Commands::AddCreate() {
       ->check([](const std::string& text) { return text.empty() ? "needs a score" : std::string(); });
   create
       ->add_option("--admission", options.admission,
-                   "as 'frequency { threshold: 3 }' or 'probability { p: 0.1 }': which keys get rows (all); "
+                   "as 'frequency { threshold: 3 }', 'frequency { threshold: 3 counter: COUNTER_BLOOM "
+                   "counter_mib: 64 }' or 'probability { p: 0.1 }': which keys get rows (all); "
                    "with 'absent: ABSENT_ROWS_ZEROS', lookups of the others return zeros, not initial values")
       ->check([](const std::string& text) { return text.empty() ? "needs a kind" : std::string(); });
   create->add_option("--combiner", options.combiner, "sum (default), mean, sqrtn or none");
@@ -424,6 +425,8 @@ void Commands::AddPlan() {
   add_default("--rounding", options.rounding,
               "the table's, with a row type of 16 bits: stochastic or nearest");
   plan->add_flag("--evicts", options.evicts, "the table evicts, or its rows expire, so they have scores");
+  add_default("--counter-mib", options.counter_mib,
+              "of the table's Bloom counter of rare keys, over all ranks; 0: none");
   add_default("--max-load", options.max_load, "the table's");
   add_default("--ranks", options.ranks, "of the server, one a GPU");
   add_default("--slots", options.slots, "bags a sample");

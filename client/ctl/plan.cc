@@ -42,6 +42,7 @@ Status CheckNumbers(const PlanFlags& flags) {
            Within("--dim", flags.dim, 1, TableOptions::kMaxDim),
            WithinReals("--max-load", flags.max_load, TableOptions::kLeastMaxLoad, TableOptions::kMostMaxLoad),
            Within("--ranks", flags.ranks, 1, B::kMostRanks),
+           Within("--counter-mib", flags.counter_mib, 0, BloomCounter::kMaxMib),
            Within("--slots", flags.slots, 1, TableOptions::kMaxSlots),
            Within("--hot", flags.hot, 1, B::kMostHot),
            Within("--batch", flags.batch, 1, B::kMostBatch),
@@ -166,6 +167,7 @@ ordered_json ToJson(const TableMemory& memory, std::uint64_t snapshot, std::uint
           {"table_bytes", memory.table()},
           {"old_cells_bytes", memory.old_cells_bytes},
           {"marks_bytes", memory.marks_bytes},
+          {"counter_bytes", memory.counter_bytes},
           {"snapshot_bytes", snapshot},
           {"stages_bytes", stages},
           {"device_bytes", device},
@@ -259,17 +261,20 @@ std::string Text(const PlanNumbers& plan, const ordered_json& json,
                      " % full and doubles at " + CountText(json["rank"]["doubles_at_rows"]) + " rows\n\n";
   TextTable memory({"MEMORY OF A RANK", ">INITIAL_ROWS " + std::to_string(plan.part.most * flags.ranks),
                     ">GROWN BY ITSELF, AT MOST"});
-  const std::vector<std::pair<const char*, const char*>> kLines = {
+  const std::vector<std::pair<const char*, const char*>> lines = {
       {"rows and optimizer state", "rows_bytes"},
       {"hash table", "cells_bytes"},
       {"the old hash table, as it doubles", "old_cells_bytes"},
       {"marks of changed rows", "marks_bytes"},
+      {"the Bloom counter, with its hash table", "counter_bytes"},
       {"a checkpoint's snapshot", "snapshot_bytes"},
       {"rounds of this batch", "stages_bytes"},
       {"DEVICE", "device_bytes"},
       {"HOST, AT MOST", "host_bytes"}};
-  for (const auto& [name, field] : kLines)
+  for (const auto& [name, field] : lines) {
+    if (field == std::string_view("counter_bytes") && flags.counter_mib == 0) continue;
     memory.Add({name, bytes(json["made_ahead"][field]), bytes(json["grown"][field])});
+  }
   text += memory.Text() + "\n";
   const ordered_json& network = json["network"];
   const ordered_json& step = json["step"];

@@ -17,6 +17,7 @@ struct PlanFlags {
   std::string row_dtype = "float32";
   std::string rounding = "stochastic";
   bool evicts = false;
+  std::uint64_t counter_mib = 0;  // of the table's Bloom counter, over all ranks; 0: it has none
   float max_load = 0.5F;
   std::uint64_t ranks = 1;
   std::uint64_t slots = 1;               // bags per sample

@@ -57,6 +57,16 @@ std::uint64_t MemoryOfRow(const PlanFlags& flags, const Shape& shape) {
 
 std::uint64_t NotAhead(std::uint64_t n) { return n; }
 
+// The memory of a rank's blocks of the Bloom counter, which is a table of its own.
+std::uint64_t BytesOfCounter(const PlanFlags& flags, const Shape& shape) {
+  if (flags.counter_mib == 0) return 0;
+  const std::uint64_t all = BloomCounter::BlocksOfBucket(flags.counter_mib) * BloomCounter::kBuckets;
+  const std::uint64_t blocks = std::max(sizing::EvenShare(all, flags.ranks), sizing::kFirstRows);
+  return sizing::BytesOfCells(sizing::CellsFor(blocks, flags.max_load)) +
+         sizing::RoundUpToPieces(blocks * BloomCounter::kBlockBytes) +
+         (shape.keeps ? sizing::RoundUpToPieces(blocks) : 0);
+}
+
 TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart& part) {
   const std::uint64_t rows = std::max(part.most, sizing::kFirstRows);
   TableMemory memory;
@@ -65,6 +75,7 @@ TableMemory MadeAhead(const PlanFlags& flags, const Shape& shape, const RankPart
   memory.rows_bytes = BytesOfRows(flags, shape, rows, NotAhead);
   if (shape.keeps)
     memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, shape));
+  memory.counter_bytes = BytesOfCounter(flags, shape);
   return memory;
 }
 
@@ -78,6 +89,7 @@ TableMemory Grown(const PlanFlags& flags, const Shape& shape, const RankPart& pa
   memory.old_cells_bytes = sizing::BytesOfCells(memory.cells / 2);
   if (shape.keeps)
     memory.marks_bytes = sizing::RoundUpToPieces(memory.rows_bytes / MemoryOfRow(flags, shape));
+  memory.counter_bytes = BytesOfCounter(flags, shape);
   return memory;
 }
 

@@ -44,9 +44,12 @@ struct TableMemory {
   std::uint64_t rows_bytes = 0;       // with the optimizer's state
   std::uint64_t old_cells_bytes = 0;  // the old hash table, during the last doubling
   std::uint64_t marks_bytes = 0;      // the marks of rows that changed since the last checkpoint
+  std::uint64_t counter_bytes = 0;    // the Bloom counter: blocks, hash table and marks; it never grows
 
-  std::uint64_t table() const { return cells_bytes + rows_bytes; }  // as shown by `describe`
-  std::uint64_t peak() const { return table() + old_cells_bytes + marks_bytes; }
+  std::uint64_t table() const {
+    return cells_bytes + rows_bytes;
+  }  // as `describe` shows, without the counter
+  std::uint64_t peak() const { return table() + old_cells_bytes + marks_bytes + counter_bytes; }
 };
 
 // The memory that a rank takes of its host, without the tables of a CPU backend.

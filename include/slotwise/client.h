@@ -162,9 +162,11 @@ struct TableDescription {
   std::uint64_t evicted_rows = 0;
   std::uint64_t expired_rows = 0;
   // A table with an admission says how many occurrences of keys in pushes got no row, since then, and how
-  // many keys without a row it counts now.
+  // many keys without a row it counts now; with a Bloom counter, which does not know that, how many of the
+  // counter's blocks have counted.
   std::uint64_t refused_keys = 0;
   std::uint64_t candidates = 0;
+  std::uint64_t counter_blocks = 0;
   // Rows that keys got, on all ranks, since then.
   std::uint64_t new_rows = 0;
   // The ages of the rows that batches evicted because the table was full, on all ranks, since then. All rows

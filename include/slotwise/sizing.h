@@ -90,6 +90,8 @@ constexpr std::uint64_t ScratchAhead(std::uint64_t n, std::uint64_t size) {
   return std::max(n, std::min(size + size / 2, n + n / 8));
 }
 
+static_assert(BloomCounter::kBuckets == kBuckets);
+
 // Returns how many of `rows` rows, spread evenly over all buckets, lie on the rank that owns most buckets.
 // REQUIRES: 1 <= ranks <= kBuckets, rows <= TableOptions::kMaxMaxRows.
 constexpr std::uint64_t EvenShare(std::uint64_t rows, std::uint64_t ranks) {

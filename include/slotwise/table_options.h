@@ -176,15 +176,43 @@ enum class AbsentRows : std::uint8_t {
   kZeros,
 };
 
+// Says what counts the occurrences of keys without a row, for an admission by frequency.
+enum class CounterKind : std::uint8_t {
+  kExact,  // a count a key, of at most max_keys keys
+  kBloom,  // a filter of a fixed size, whose counts may be too high (BloomCounter)
+};
+
+// The shape of the Bloom counter: a counting filter in blocks. docs/semantics.md has its rules and its error.
+struct BloomCounter {
+  static constexpr std::uint32_t kFloats = 16;  // of a block: 15 words of three counters, and a tally
+  static constexpr std::uint64_t kBlockBytes = kFloats * sizeof(float);
+  static constexpr std::uint64_t kBuckets = 4096;
+  static constexpr std::uint64_t kMaxThreshold = 255;  // a counter has 8 bits
+  static constexpr std::uint64_t kMaxMib = std::uint64_t{1} << 17;
+  static constexpr std::uint32_t kOccurrencesAThreshold = 6;
+
+  // Returns how many blocks each of the kBuckets buckets of keys has.
+  static constexpr std::uint64_t BlocksOfBucket(std::uint64_t counter_mib) {
+    return (counter_mib << 20) / kBlockBytes / kBuckets;
+  }
+  // Returns how many occurrences a block counts until its counts halve.
+  static constexpr std::uint32_t WindowOf(std::uint64_t threshold) {
+    return kOccurrencesAThreshold * static_cast<std::uint32_t>(threshold);
+  }
+};
+static_assert(BloomCounter::BlocksOfBucket(1) > 0);
+
 // Says which keys get a row. With kNone every key does, and the other options are ignored.
 struct AdmissionOptions {
   static constexpr std::uint64_t kMaxThreshold = (std::uint64_t{1} << 27) - 1;
   static constexpr float kLeastProbability = 1e-9F;
 
   AdmissionKind kind = AdmissionKind::kNone;
-  std::uint64_t threshold = 0;  // kFrequency: occurrences, 1 .. kMaxThreshold
-  std::uint64_t max_keys = 0;   // kFrequency: the most keys that are counted, over all ranks; 0: max_rows
-  float probability = 0.0F;     // kProbability: kLeastProbability .. 1
+  std::uint64_t threshold = 0;  // kFrequency: occurrences, 1 .. kMaxThreshold; kBloom: at most 255
+  std::uint64_t max_keys = 0;   // kExact: the most keys that are counted, over all ranks; 0: max_rows
+  CounterKind counter = CounterKind::kExact;  // kFrequency
+  std::uint64_t counter_mib = 0;  // kBloom: MiB of all blocks, over all ranks, 1 .. BloomCounter::kMaxMib
+  float probability = 0.0F;       // kProbability: kLeastProbability .. 1
   AbsentRows absent = AbsentRows::kInitial;
 
   // Returns whether two are the same, whatever options are of another kind.
@@ -242,6 +270,9 @@ struct TableOptions {
   constexpr bool has_scores() const { return score() != ScoreKind::kNone; }
   constexpr bool admits() const { return admission.kind != AdmissionKind::kNone; }
   constexpr bool has_candidates() const { return admission.kind == AdmissionKind::kFrequency; }
+  constexpr bool has_bloom_counter() const {
+    return has_candidates() && admission.counter == CounterKind::kBloom;
+  }
 
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
@@ -285,9 +316,14 @@ Status ValidateTableName(std::string_view name);
 // an admission later has one with any later id.
 constexpr TableId IdOfCandidates(TableId of) { return TableId{Value(of) + 1}; }
 
-// Returns the options of the candidates' table: its rows have nothing but a score, which counts. The rows
-// that no push has touched for longest go first. REQUIRES: options.has_candidates().
+// Returns the options of the candidates' table. REQUIRES: options.has_candidates(). A row of the exact counter
+// has nothing but a score, which counts; the rows that no push has touched for longest go first. A row of the
+// Bloom counter is a block; there is room for all blocks from the start.
 TableOptions CandidatesOf(const TableOptions& options);
+
+// Returns whether a table's counts stay as they are when it gets the options `after`, but for those that a
+// lower max_keys forgets. REQUIRES: DifferByAlteration(before, after).
+bool KeepsCounts(const TableOptions& before, const TableOptions& after);
 
 // Returns INVALID_ARGUMENT unless `learning_rate` is finite and above 0.
 Status ValidateLearningRate(float learning_rate);
@@ -385,6 +421,17 @@ constexpr std::string_view ToString(AbsentRows kind) {
       return "initial";
     case AbsentRows::kZeros:
       return "zeros";
+  }
+  return kUnknown;
+}
+
+// Returns "exact" or "bloom".
+constexpr std::string_view ToString(CounterKind counter) {
+  switch (counter) {
+    case CounterKind::kExact:
+      return "exact";
+    case CounterKind::kBloom:
+      return "bloom";
   }
   return kUnknown;
 }
@@ -562,7 +609,9 @@ constexpr void ForEachConstant(T& o, const Visit& visit) {
       return;
     case AdmissionKind::kFrequency:
       visit(Option<std::uint64_t>{"threshold", 0, {1, AdmissionOptions::kMaxThreshold}}, o.threshold);
-      return visit(Option<std::uint64_t>{"max_keys", 0, {.most = TableOptions::kMaxMaxRows}}, o.max_keys);
+      visit(Option<std::uint64_t>{"max_keys", 0, {.most = TableOptions::kMaxMaxRows}}, o.max_keys);
+      visit(Option<CounterKind>{"counter", CounterKind::kExact}, o.counter);
+      return visit(Option<std::uint64_t>{"counter_mib", 0, {.most = BloomCounter::kMaxMib}}, o.counter_mib);
     case AdmissionKind::kProbability:
       return visit(Option<float>{"p", 0, {AdmissionOptions::kLeastProbability, 1}}, o.probability);
   }

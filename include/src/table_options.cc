@@ -194,6 +194,30 @@ Status ValidateEviction(const TableOptions& options) {
                 "must leave room for a row, and max_rows is " + std::to_string(options.max_rows));
 }
 
+// Checks the options that one of the counters has and the other one has not.
+Status ValidateCounter(const AdmissionOptions& admission) {
+  if (ToString(admission.counter) == kUnknown)
+    return NoKind<CounterKind>("admission.counter", admission.counter);
+  if (admission.counter == CounterKind::kExact) {
+    if (admission.counter_mib == 0) return {};
+    return Refuse(
+        "admission.counter_mib", std::to_string(admission.counter_mib),
+        "must be 0, because the counter is exact, and max_keys is its bound; bloom has counter_mib");
+  }
+  if (admission.threshold > BloomCounter::kMaxThreshold) {
+    return Refuse("admission.threshold", std::to_string(admission.threshold),
+                  "must be at most " + std::to_string(BloomCounter::kMaxThreshold) +
+                      ", because the counter is bloom, whose counts have 8 bits");
+  }
+  if (admission.max_keys > 0) {
+    return Refuse("admission.max_keys", std::to_string(admission.max_keys),
+                  "must be 0, because the counter is bloom, whose bound is counter_mib");
+  }
+  if (admission.counter_mib > 0) return {};
+  return Refuse("admission.counter_mib", "0",
+                "must be 1 to " + std::to_string(BloomCounter::kMaxMib) + ", because the counter is bloom");
+}
+
 Status ValidateAdmission(const TableOptions& options) {
   const AdmissionOptions& admission = options.admission;
   if (ToString(admission.kind) == kUnknown) return NoKind<AdmissionKind>("admission.kind", admission.kind);
@@ -201,6 +225,7 @@ Status ValidateAdmission(const TableOptions& options) {
   Status first;
   ForEachConstant(admission, NoteFirst("admission.", first));
   if (!first.ok() || !options.has_candidates()) return first;
+  if (Status counter = ValidateCounter(admission); !counter.ok()) return counter;
   constexpr std::size_t kMost = TableName::kMaxLength - kCandidatesSuffix.size();
   if (options.name.view().size() <= kMost) return {};
   return Refuse("name", Quoted(options.name.view()),
@@ -336,11 +361,24 @@ bool KeepsRows(const TableOptions& before, const TableOptions& after) {
          before.max_rows <= after.max_rows;
 }
 
+bool KeepsCounts(const TableOptions& before, const TableOptions& after) {
+  return before.has_candidates() && after.has_candidates() &&
+         before.admission.counter == after.admission.counter &&
+         before.admission.counter_mib == after.admission.counter_mib;
+}
+
 TableOptions CandidatesOf(const TableOptions& options) {
   TableOptions candidates;
   candidates.name = TableName(options.name.str().append(kCandidatesSuffix));
   candidates.dim = 1;
   candidates.initializer = {.low = 0, .high = 0, .kind = InitializerKind::kConstant};
+  if (options.has_bloom_counter()) {
+    candidates.dim = BloomCounter::kFloats;
+    candidates.max_rows = candidates.initial_rows =
+        BloomCounter::BlocksOfBucket(options.admission.counter_mib) * BloomCounter::kBuckets;
+    candidates.max_load = options.max_load;
+    return candidates;
+  }
   candidates.max_rows = options.admission.max_keys == 0 ? options.max_rows : options.admission.max_keys;
   candidates.max_load = options.max_load;
   candidates.eviction = {.score = ScoreKind::kLfu};

@@ -23,6 +23,18 @@ SLOTWISE_HD constexpr std::uint64_t Mix64(std::uint64_t x) {
   return x;
 }
 
+// Returns the key whose Mix64 is `x`.
+SLOTWISE_HD constexpr std::uint64_t InverseOfMix64(std::uint64_t x) {
+  x ^= x >> 33;
+  x *= 0x9cb4b2f8129337dbULL;
+  x ^= x >> 33;
+  x *= 0x4f74430c22a54005ULL;
+  x ^= x >> 33;
+  return x;
+}
+static_assert(0xff51afd7ed558ccdULL * 0x4f74430c22a54005ULL == 1);
+static_assert(0xc4ceb9fe1a85ec53ULL * 0x9cb4b2f8129337dbULL == 1);
+
 // Returns a number that breaks ties between keys. Mix64 alone says who owns a key, so that ties would empty
 // one rank after the other.
 SLOTWISE_HD constexpr std::uint64_t TieOf(std::uint64_t key) { return Mix64(Mix64(key)); }

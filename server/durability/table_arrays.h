@@ -72,9 +72,10 @@ TableArrays ArraysOf(const TableOptions& options, DataType values, std::uint32_t
                      std::optional<std::uint64_t> erased);
 
 // Returns the type that a table's values are saved as, where `asked` is asked for. Those of 16-bit rows are
-// exact in their own type.
+// exact in their own type, and counts are never rounded.
 constexpr DataType SavedAs(DataType asked, const TableOptions& options) {
-  return asked == DataType::kFloat32 ? options.row_dtype : asked;
+  const bool keeps = asked == DataType::kFloat32 || IsOfCandidates(options.name.view());
+  return keeps ? options.row_dtype : asked;
 }
 
 // Returns a table's folder in a checkpoint's folder: "table-7".

@@ -2,8 +2,10 @@
 // rows of a table of their own, the candidates' table, whose scores count (CandidatesOf).
 //
 // A push prepares its own table with the candidates as they are; then it inserts all of its keys without a
-// row into the candidates' table, scores them as a push does, and removes those that were admitted. So what
-// holds for a table's rows holds for counts: evictions, journal, checkpoints, deltas, other numbers of ranks.
+// row into the candidates' table, scores them as a push does, and removes those that were admitted. With a
+// Bloom counter the rows are blocks of a filter: the push inserts its keys' blocks, and raises counters in
+// them. So what holds for a table's rows holds for counts: evictions, journal, checkpoints, deltas, other
+// numbers of ranks.
 // Thread-safety: the engine's thread only.
 #ifndef SLOTWISE_SERVER_ENGINE_CANDIDATES_H_
 #define SLOTWISE_SERVER_ENGINE_CANDIDATES_H_
@@ -37,14 +39,16 @@ class Candidates {
     return candidates.shard->PreparePush(keys.absent).Finish();
   }
 
-  // Counts the inserted keys, and removes the admitted ones. The candidates' table makes the step.
-  static void Count(Table& candidates, InsertedBatch batch, const BatchView& admitted,
+  // Counts the keys, which were inserted, and removes the admitted ones. The candidates' table makes the step.
+  static void Count(Table& candidates, InsertedBatch batch, const CandidateKeys& keys,
                     const Evictor::BeforeChange& before_change) {
     Shard& shard = *candidates.shard;
     if (before_change) before_change(shard, batch);
-    std::move(batch).Touch(++candidates.steps);
-    if (admitted.keys.empty()) return;
-    Result<ErasableBatch> erased = shard.PrepareErase(admitted);
+    ++candidates.steps;
+    if (keys.raises.window > 0) return std::move(batch).RaiseCounters(keys.raises);
+    std::move(batch).Touch(candidates.steps);
+    if (keys.admitted.keys.empty()) return;
+    Result<ErasableBatch> erased = shard.PrepareErase(keys.admitted);
     if (!erased.ok())
       throw std::runtime_error("admitted keys cannot be taken from the counts: " + erased.status().message());
     if (before_change) before_change(shard, *erased);

@@ -154,8 +154,7 @@ bool Checkpointing::Rounds(DataType value_type) const {
   bool rounds = false;
   tables_.ForEach([&](const Table& table) {
     const TableOptions& options = table.info.options;
-    if (!IsOfCandidates(options.name.view()) && SavedAs(value_type, options) != options.row_dtype)
-      rounds = true;
+    if (SavedAs(value_type, options) != options.row_dtype) rounds = true;
   });
   return rounds;
 }

@@ -84,7 +84,7 @@ Result<std::span<InsertedBatch>> TableWork::PrepareAndInsert(std::span<const Sha
 void TableWork::PrepareNew(std::span<const Share> shares, PrepareFor purpose) {
   preparing_.clear();
   prepared_.clear();
-  admitted_.clear();
+  candidate_keys_.clear();
   for (const Share& share : shares) {
     Shard& shard = *share.table->shard;
     preparing_.push_back(purpose == PrepareFor::kPush
@@ -97,7 +97,7 @@ void TableWork::PrepareNew(std::span<const Share> shares, PrepareFor purpose) {
     if (shares[t].candidates == nullptr) continue;
     CandidateKeys keys;
     if (prepared_[t].batch.ok()) keys = prepared_[t].batch->Candidates();
-    admitted_.push_back(keys.admitted);
+    candidate_keys_.push_back(keys);
     prepared_.push_back({shares[t].candidates,
                          prepared_[t].batch.ok() ? Candidates::Prepare(*shares[t].candidates, keys)
                                                  : prepared_[t].batch.status(),
@@ -110,7 +110,7 @@ void TableWork::CountCandidates(std::span<const Share> shares) {
   for (const Share& share : shares) {
     if (share.candidates == nullptr) continue;
     InsertedBatch& counted = inserted_[shares.size() + c];
-    Candidates::Count(*share.candidates, std::move(counted), admitted_[c], before_change_);
+    Candidates::Count(*share.candidates, std::move(counted), candidate_keys_[c], before_change_);
     ++c;
   }
 }

@@ -137,7 +137,7 @@ class TableWork {
   std::vector<Evictor::Full> too_full_;
   std::vector<Inserting> inserting_;
   std::vector<InsertedBatch> inserted_;
-  std::vector<BatchView> admitted_;  // of the shares with candidates, in their order
+  std::vector<CandidateKeys> candidate_keys_;  // of the shares with candidates, in their order
 };
 
 }  // namespace slotwise

@@ -136,7 +136,7 @@ std::unique_ptr<Shard> Tables::Alter(TableId id, const TableOptions& options, Ta
   table.expiry.Alter(options);
   std::unique_ptr<Shard> dropped;
   if (candidates.shard) {
-    table.candidates = candidates.info.id;
+    dropped = RemoveOne(std::exchange(table.candidates, candidates.info.id));
     AddOne(std::move(candidates));
   } else if (Table* const counted = Get(table.candidates); counted != nullptr) {
     if (options.has_candidates()) {

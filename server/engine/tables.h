@@ -124,6 +124,10 @@ class Tables {
   const Table* Get(TableId id) const;
   // Returns a table's candidates, or null if it has none.
   Table* CandidatesOf(const Table& table) { return Get(table.candidates); }
+  // Returns a table's candidates, or null if it has none that can be forgotten key by key.
+  Table* CountsByKeyOf(const Table& table) {
+    return table.info.options.has_bloom_counter() ? nullptr : CandidatesOf(table);
+  }
   std::size_t most() const { return most_; }
   // Returns the number of tables, without those of candidates.
   std::size_t size() const;
@@ -144,8 +148,8 @@ class Tables {
   // Removes a table, and its candidates. Returns their shards, because a snapshot may still have to read the
   // shards' rows.
   std::vector<std::unique_ptr<Shard>> Remove(TableId id);
-  // Gives a table other options. A table that counts candidates now, and did not before, gets `candidates`,
-  // whose shard is null for all others. Returns the shard of candidates that the table has no more, or null.
+  // Gives a table other options. A table whose counts begin now gets `candidates`, whose shard is null for all
+  // others. Returns the shard of candidates that the table has no more, or null.
   // REQUIRES: the shards of the table and of candidates that stay have been altered.
   std::unique_ptr<Shard> Alter(TableId id, const TableOptions& options, Table candidates);
   // Calls f(Table&) for each table, by id.

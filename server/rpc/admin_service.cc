@@ -202,6 +202,7 @@ void AdminService::HandleDescribeTable(
       answer.set_refused_keys(answer.refused_keys() + shard.refused_keys);
     }
     answer.set_candidates(summary->candidates);
+    answer.set_counter_blocks(summary->counter_blocks);
     answer.set_evicted_rows(summary->evicted_rows);
     answer.set_expired_rows(summary->expired_rows);
     answer.set_new_rows(summary->new_rows);

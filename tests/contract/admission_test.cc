@@ -1,6 +1,9 @@
 // A push gives rows to the keys that the table's admission admits and to no others, and counts the others in
 // the candidates' table, byte for byte as the oracle does.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/body/bloom_counter.h"
 #include "kernels/eviction_place.h"
 #include "tests/contract/contract_test.h"
 #include "tests/support/device_batch.h"
@@ -17,6 +21,23 @@
 
 namespace slotwise::test {
 namespace {
+
+AdmissionOptions Bloom(std::uint64_t threshold, std::uint64_t counter_mib = 1) {
+  return {.kind = AdmissionKind::kFrequency,
+          .threshold = threshold,
+          .counter = CounterKind::kBloom,
+          .counter_mib = counter_mib};
+}
+
+// Returns keys of two buckets, which two ranks own, so that few blocks count them.
+std::vector<std::uint64_t> CrowdedKeys(std::size_t count) {
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t i = 0; keys.size() < count; ++i) {
+    const std::uint64_t bucket = i % 2 == 0 ? 7 : 4000;
+    keys.push_back(body::InverseOfMix64(bucket << 52 | OracleMix64(i) >> 12));
+  }
+  return keys;
+}
 
 class Admission : public ContractTest {
  protected:
@@ -65,18 +86,27 @@ class Admission : public ContractTest {
       ExpectHolds(said, exactly);
       std::move(inserted).Update(values.data(), scalars);
       if (counted.empty()) continue;
-      std::move(counted.front()).Touch(step_);
+      if (keys.raises.window > 0) {
+        std::move(counted.front()).RaiseCounters(keys.raises);
+      } else {
+        std::move(counted.front()).Touch(step_);
+      }
       if (!keys.admitted.keys.empty()) std::move(*of_rank.candidates->PrepareErase(keys.admitted)).Erase();
     }
   }
   void ExpectAsOracle() {
     std::map<std::uint64_t, std::vector<float>> rows;
     std::map<std::uint64_t, Oracle::Candidate> candidates;
+    std::map<Oracle::BlockName, Oracle::Block> blocks;
     std::uint64_t refused = 0;
     for (const Shards& of_rank : ranks_) {
       refused += of_rank.rows->Usage().refused_keys;
       for (ExportedRow& row : ExportOf(*of_rank.rows, options_)) rows[Value(row.key)] = std::move(row.values);
       if (!of_rank.candidates) continue;
+      if (options_.has_bloom_counter()) {
+        blocks.merge(BlocksOf(of_rank));
+        continue;
+      }
       for (const ExportedRow& row : ExportOf(*of_rank.candidates, CandidatesOf(options_))) {
         const OccurrenceScore score = OccurrenceScore::Of(ScoreOf(&row.values[1]));
         candidates[Value(row.key)] = {score.count, score.step};
@@ -87,7 +117,25 @@ class Admission : public ContractTest {
     for (const ExportedRow& row : ExportOf(*oracle_)) expected[Value(row.key)] = row.values;
     EXPECT_EQ(rows, expected);
     EXPECT_EQ(candidates, oracle_->candidates());
+    EXPECT_TRUE(blocks == oracle_->blocks());
     EXPECT_EQ(refused, oracle_->refused_keys());
+  }
+  // Returns the blocks of a rank's Bloom counter.
+  std::map<Oracle::BlockName, Oracle::Block> BlocksOf(const Shards& of_rank) {
+    std::map<Oracle::BlockName, Oracle::Block> blocks;
+    for (const ExportedRow& row : ExportOf(*of_rank.candidates, CandidatesOf(options_))) {
+      const std::uint64_t mixed = OracleMix64(Value(row.key));
+      Oracle::Block& block = blocks[{OracleBucket(Value(row.key)), mixed % (std::uint64_t{1} << 52)}];
+      EXPECT_EQ(row.values.size(), 16U);
+      for (std::size_t word = 0; word < 15; ++word) {
+        const auto counts = static_cast<std::uint32_t>(row.values[word]);
+        EXPECT_EQ(static_cast<float>(counts), row.values[word]);
+        EXPECT_LT(counts, 1U << 24);
+        for (std::size_t c = 0; c < 3; ++c) block.counts[3 * word + c] = counts >> (8 * c) & 255;
+      }
+      block.tally = static_cast<std::uint32_t>(row.values[15]);
+    }
+    return blocks;
   }
   std::vector<float> Lookup(const Batch& batch, LookupMode mode) {
     const bool or_initial = mode == LookupMode::kTrain && options_.admission.absent == AbsentRows::kInitial;
@@ -109,6 +157,12 @@ class Admission : public ContractTest {
     for (const LookupMode mode : {LookupMode::kTrain, LookupMode::kEval}) {
       EXPECT_TRUE(SameBytes(Lookup(batch, mode), *oracle_->Lookup(batch, mode), options_.dim));
     }
+  }
+
+  void Erase(const std::vector<std::uint64_t>& keys) {
+    oracle_->Erase(keys);
+    DeviceBatch batch(device(), OneKeyABag(keys));
+    for (const Shards& of_rank : ranks_) std::move(*of_rank.rows->PrepareErase(batch.View())).Erase();
   }
 
   TableOptions options_;
@@ -155,6 +209,126 @@ TEST_P(Admission, FollowsTheOracleThroughAnyPushes) {
         }
       }
     }
+  }
+}
+
+TEST_P(Admission, FollowsTheOraclesBloomCounter) {
+  if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
+  const std::uint64_t seed = Seed(20261130);
+  SCOPED_TRACE(SeedNote(seed));
+  Random random(seed);
+  const std::vector<std::uint64_t> crowded = CrowdedKeys(400);
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::uint64_t threshold : {1, 2, 3, 9, 40, 255}) {
+      TableOptions options = MakeOptions(5, Combiner::kSum, OptimizerKind::kSgd);
+      options.admission = Bloom(threshold, 1 + random.Below(3));
+      if (random.OneIn(2)) options.eviction.score = ScoreKind::kLfu;
+      SCOPED_TRACE("threshold " + std::to_string(threshold) + " on " + std::to_string(ranks));
+      step_ = 0;
+      Make(options, ranks);
+      for (int push = 0; push < 12; ++push) {
+        // Some pushes have many occurrences of few keys, so that threads raise the same words at once.
+        const bool large = random.OneIn(4);
+        Batch batch = RandomBatch(random, {.bags = large ? 3000U : 40U, .max_bag = 6, .distinct_keys = 90});
+        const std::uint64_t first = random.Below(300);
+        for (Key& key : batch.keys) key = Key{crowded[first + Value(key) % 100]};
+        ExpectLookupsAsOracle(batch);
+        Push(batch, RandomGradients(random, std::size_t{batch.bags()} * options.dim));
+        ExpectAsOracle();
+        ASSERT_FALSE(HasFailure()) << push;
+        if (random.OneIn(4)) Erase({crowded[first], crowded[first + 50]});
+      }
+      EXPECT_GT(oracle_->rows().size(), 0U);
+      for (const auto& [name, block] : oracle_->blocks()) {
+        std::uint64_t all = 0;
+        for (const std::uint32_t count : block.counts) all += count;
+        EXPECT_LE(all, 3 * std::uint64_t{block.tally});
+      }
+    }
+  }
+}
+
+// Returns the ways to choose a key's counters of so many.
+double Choices(double counters) { return counters * (counters - 1) * (counters - 2) / 6; }
+
+// The bound of docs/semantics.md, for a key whose other occurrences are too few by `lack`.
+double BoundOfFalseAdmission(std::uint32_t tally, std::uint64_t lack) {
+  return Choices(std::min<double>(45, std::floor(3.0 * tally / static_cast<double>(lack)))) / Choices(45);
+}
+
+// A stream that drifts for ever: no key comes in two pushes, but each push has keys that occur often enough.
+TEST_P(Admission, ABloomCounterErrsNoOftenerThanItsBound) {
+  if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
+  for (const std::uint64_t threshold : {2, 3, 6}) {
+    SCOPED_TRACE(threshold);
+    TableOptions options = MakeIntegerOptions(1);
+    options.admission = Bloom(threshold);
+    Make(options, 1);
+    constexpr std::uint64_t kFresh = 30'000, kHeavy = 300;
+    const std::uint64_t pushes = 8 * threshold;  // 2.4 times what the blocks count until they halve
+    double bound = 0, largest = 0;
+    std::uint64_t rows = 0, falsely = 0;
+    for (std::uint64_t push = 0; push < pushes; ++push) {
+      std::vector<std::uint64_t> keys = KeyRange(1'000'000 * (push + 1), kFresh);
+      const std::map<Oracle::BlockName, Oracle::Block> blocks = BlocksOf(ranks_.front());
+      for (const std::uint64_t key : keys) {
+        const auto found = blocks.find(Oracle::BlockOf(key, 1));
+        if (found == blocks.end()) continue;
+        ASSERT_LT(found->second.tally, 6 * threshold);
+        const double of_key = BoundOfFalseAdmission(found->second.tally, threshold - 1);
+        largest = std::max(largest, of_key);
+        bound += of_key;
+      }
+      for (std::uint64_t i = 0; i < kHeavy; ++i)
+        keys.insert(keys.end(), threshold, std::uint64_t{1'000'000} * (push + 1) + kFresh + i);
+      const Batch batch = OneKeyABag(keys);
+      DeviceBatch on_device(device(), batch);
+      DeviceArray<float> values(device(), std::vector<float>(keys.size(), 1.0F));
+      auto prepared =
+          ranks_[0].rows->PreparePush(on_device.View(), {++step_, ranks_[0].candidates.get()}).Finish();
+      ASSERT_TRUE(prepared.ok());
+      const CandidateKeys counted = prepared->Candidates();
+      auto raised = ranks_[0].candidates->PreparePush(counted.absent).Insert(step_);
+      ASSERT_TRUE(raised.ok());
+      std::move(*prepared).Insert().Update(values.data(), ScalarsOfStep(options_.optimizer, step_));
+      std::move(*raised).RaiseCounters(counted.raises);
+      const std::uint64_t now = ranks_[0].rows->Usage().rows;
+      ASSERT_GE(now - rows, kHeavy) << "a key that has occurred often enough is always admitted";
+      falsely += now - rows - kHeavy;
+      rows = now;
+    }
+    EXPECT_LE(ranks_[0].candidates->Usage().rows, CandidatesOf(options).max_rows);
+    const double rate = static_cast<double>(falsely) / static_cast<double>(pushes * kFresh);
+    RecordProperty("rate_of_threshold_" + std::to_string(threshold), std::to_string(rate));
+    std::printf(
+        "threshold %d: %.5f of keys admitted when they came first, at most %.5f by the bound, whose "
+        "largest is %.4f\n",
+        static_cast<int>(threshold), rate, bound / static_cast<double>(pushes * kFresh), largest);
+    EXPECT_LE(static_cast<double>(falsely), bound + 5 * std::sqrt(bound));
+    EXPECT_LE(largest, BoundOfFalseAdmission(6 * static_cast<std::uint32_t>(threshold) - 1, threshold - 1));
+    if (threshold == 2) {
+      EXPECT_GT(falsely, 100U) << "the filter does err";
+    }
+  }
+}
+
+TEST_P(Admission, BlocksAreKeysOfTheirKeysBuckets) {
+  if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
+  Random random(Seed(20261131));
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t key = random.Bits();
+    EXPECT_EQ(body::Mix64(body::InverseOfMix64(key)), key);
+    EXPECT_EQ(body::InverseOfMix64(body::Mix64(key)), key);
+    for (const std::uint64_t mib : {std::uint64_t{1}, std::uint64_t{3}, BloomCounter::kMaxMib}) {
+      const Key block =
+          body::BlockOf(Key{key}, static_cast<std::uint32_t>(BloomCounter::BlocksOfBucket(mib)));
+      EXPECT_EQ(OracleBucket(Value(block)), OracleBucket(key));
+      const Oracle::BlockName name = Oracle::BlockOf(key, mib);
+      EXPECT_EQ(OracleMix64(Value(block)), std::uint64_t{name.first} << 52 | name.second);
+    }
+    const body::Raise raise = body::Raise::Of(Key{key}, 200);
+    EXPECT_EQ(raise.to(), 200U);
+    EXPECT_EQ((std::array{raise.Place(0), raise.Place(1), raise.Place(2)}), Oracle::CountersOf(key));
   }
 }
 

@@ -497,6 +497,21 @@ TEST(Manifest, HasCandidatesBehindTheirTable) {
   EXPECT_THAT(refused(others), HasSubstr("of no table before it that counts candidates so"));
 }
 
+// A manifest of before there was a choice of counters.
+TEST(Manifest, CountsExactlyIfItDoesNotSay) {
+  Manifest manifest = Specimen(false);
+  const std::vector<TableEntry> counting = Counting(manifest);
+  manifest.next_table_id = 50;
+  manifest.tables = {manifest.tables[0], counting[0], counting[1]};
+  ordered_json json = ordered_json::parse(Text(manifest));
+  auto& frequency = json["tables"][1]["options"]["admission"]["frequency"];
+  ASSERT_EQ(frequency["counter"], "COUNTER_EXACT");
+  frequency.erase("counter");
+  frequency.erase("counter_mib");
+  const Manifest parsed = test::Must(ParseManifest(Seal(json), kPath));
+  EXPECT_EQ(parsed.tables[1].options, counting[0].options);
+}
+
 TEST(Manifest, WhatWouldBeRefusedIsNotWritten) {
   const Manifest good = Specimen(true);
   const auto expect_refused = [&](const std::string& what, const std::function<void(Manifest&)>& change) {

@@ -288,6 +288,15 @@ def test_keys_earn_their_rows(cluster: Cluster) -> None:
         text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
         says = "admits keys that occurred 2 times, of up to 1,073,741,824 counted keys, and looks others"
         assert f"{says} up as zeros; 1 occurrence refused, 1 key counted" in text, text
+        filtered = "frequency { threshold: 2 counter: COUNTER_BLOOM counter_mib: 3 }"
+        ctl(cluster, "alter", "ads", "--admission", filtered)
+        ps.push("ads", [7], None, np.ones((1, 1), np.float32))
+        described = ctl(cluster, "describe", "ads")
+        assert (described["candidates"], described["counter_blocks"]) == (0, 1)
+        assert described["options"]["admission"]["frequency"]["counter"] == "COUNTER_BLOOM"
+        text = run("describe", "ads", "--server", cluster.ranks[0].address).stdout
+        says = "admits keys that occurred 2 times, by a Bloom counter of 3 MiB; 2 occurrences refused"
+        assert f"{says}, 1 of 49,152 blocks used" in text, text
     ended = run("create", "ads", "--dim", "1", "--admission", "often")
     says = '--admission: there is no "often": must be frequency or probability'
     assert ended.returncode != 0 and says in ended.stderr, ended

@@ -97,6 +97,30 @@ def test_a_table_takes_what_was_planned(
         assert most["table_bytes"] < 4 * shard.bytes, "the bound is worth something"
 
 
+@pytest.mark.parametrize("mib, max_load", [(1, 0.5), (3, 0.75), (8, 0.9)])
+def test_a_bloom_counter_takes_what_was_planned(cluster: Cluster, mib: int, max_load: float) -> None:
+    """From the start, to the byte, however many keys it counts."""
+    shape: dict[str, Any] = {"dim": 1, "max_load": max_load}
+    counter = slotwise.Frequency(200, counter="bloom", counter_mib=mib)
+    ranks = len(cluster.ranks)
+    planned = plan(rows=1, ranks=ranks, counter_mib=mib, **shape)["made_ahead"]
+    assert planned["device_bytes"] == planned["table_bytes"] + planned["counter_bytes"]
+    assert plan(rows=1, ranks=ranks, **shape)["made_ahead"]["counter_bytes"] == 0
+    keys = distinct_keys(300_000)
+    with cluster.connect() as ps:
+        create(ps, admission=counter, **shape)
+        for count in (0, len(keys)):
+            for first in range(0, count, 20_000):
+                some = keys[first : first + 20_000]
+                ps.push("planned", some, None, np.ones((len(some), 1), np.float32))
+            described = ps.describe_table("planned")
+            assert [shard.bytes for shard in described.shards] == [
+                planned["table_bytes"] + planned["counter_bytes"]
+            ] * ranks
+        assert described.rows == 0 and 0.8 < described.counter_blocks / (mib * 16384) <= 1
+        ps.drop_table("planned")
+
+
 def test_the_hash_table_doubles_where_and_as_it_was_planned(start_cluster: StartCluster) -> None:
     """The most memory that the process ever had shows the old hash table beside the new one."""
     rows, max_load = 600_000, 0.0625
@@ -447,6 +471,8 @@ def test_the_text_has_every_line_for_people() -> None:
                  "trainers to ranks", "journal", "a checkpoint", "a recovery, at most"):  # fmt: skip
         assert line in text, text
     assert "a rank holds 100,000,000 rows on average, at most 100,060,000, of 128 bytes" in text
+    assert "Bloom" not in text
+    assert "the Bloom counter, with its hash table" in output_of(CTL, "plan", *arguments, "--counter-mib", 64)
     one = output_of(CTL, "plan", "--rows", 10, "--dim", 1)
     assert re.search(r"^a rank to others, all bags +-$", one, re.MULTILINE), one
 
@@ -458,6 +484,7 @@ BAD = {
     "--row-dtype": "half ",
     "--rounding": "up nearest ",
     "--evicts": "maybe",
+    "--counter-mib": "131073 -1 few",
     "--max-load": "0 0.99 nan -1",
     "--ranks": "0 4097",
     "--slots": "0 4097",

@@ -28,6 +28,13 @@ TableOptions Plain(const char* name = "ads") {
   return options;
 }
 
+AdmissionOptions Bloom(std::uint64_t threshold, std::uint64_t counter_mib) {
+  return {.kind = AdmissionKind::kFrequency,
+          .threshold = threshold,
+          .counter = CounterKind::kBloom,
+          .counter_mib = counter_mib};
+}
+
 std::vector<std::uint64_t> Keys(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> keys(count);
   for (std::uint64_t i = 0; i < count; ++i) keys[i] = first + i;
@@ -63,6 +70,7 @@ class AlterTest : public RestartedServer {
     EXPECT_EQ(after.digest, before.digest);
     EXPECT_EQ(after.steps, before.steps);
     EXPECT_EQ(after.candidates, before.candidates);
+    EXPECT_EQ(after.counter_blocks, before.counter_blocks);
     EXPECT_EQ(Options(), options) << FirstDifference(Options(), options);
   }
 };
@@ -80,11 +88,16 @@ TEST_F(AlterTest, AJournalHasEveryKindOfAlteration) {
       {.eviction = EvictionOptions{}},
       {.admission = AdmissionOptions{.kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = 90}},
       {.admission = AdmissionOptions{.kind = AdmissionKind::kFrequency, .threshold = 2, .max_keys = 40}},
+      {.admission = Bloom(2, 1)},
+      {.admission = Bloom(3, 1)},
+      {.admission = Bloom(3, 2)},
+      {.admission = AdmissionOptions{.kind = AdmissionKind::kFrequency, .threshold = 2, .max_keys = 40}},
       {.max_rows = 400,
        .admission = AdmissionOptions{.kind = AdmissionKind::kProbability, .probability = 0.5F}},
       {.ttl_steps = 0, .ttl_seconds = 1600},
       {.ttl_seconds = 0, .admission = AdmissionOptions{}},
       {.admission = AdmissionOptions{.kind = AdmissionKind::kFrequency, .threshold = 5}},
+      {.admission = Bloom(4, 1)},
   };
   for (std::size_t a = 0; a < alterations.size(); ++a) {
     SCOPED_TRACE(a);
@@ -99,6 +112,82 @@ TEST_F(AlterTest, AJournalHasEveryKindOfAlteration) {
     EXPECT_EQ(ranks_->Create(Plain()), table_) << "by its old options";
     EXPECT_EQ(ranks_->Create(Options()), table_) << "by its new ones";
   }
+}
+
+// The rows say what was counted: a key that has occurred once gets its row in its next push.
+TEST_F(AlterTest, CountsOfABloomCounterStayWithItsSizeAlone) {
+  Start();
+  TableOptions options = Plain();
+  options.admission = Bloom(3, 1);
+  table_ = ranks_->Create(options);
+  const auto rows = [&] { return ranks_->Summarize(table_).shards[0].rows; };
+  const auto alter = [&](const AdmissionOptions& to) { ASSERT_TRUE(Alter({.admission = to})->altered); };
+  const std::uint64_t bytes = ranks_->Summarize(table_).shards[0].bytes;
+  EXPECT_GT(bytes, 1U << 20) << "room for all blocks";
+  Push(Keys(0, 20));
+  EXPECT_EQ(ranks_->Summarize(table_).candidates, 0U);
+  EXPECT_GT(ranks_->Summarize(table_).counter_blocks, 15U);
+  alter(Bloom(2, 1));
+  Restart();
+  Push(Keys(0, 10));
+  EXPECT_EQ(rows(), 10U) << "counted before";
+  alter(Bloom(2, 2));
+  EXPECT_EQ(ranks_->Summarize(table_).counter_blocks, 0U);
+  Push(Keys(10, 10));
+  EXPECT_EQ(rows(), 10U) << "counts began anew";
+  alter({.kind = AdmissionKind::kFrequency, .threshold = 2});
+  Push(Keys(10, 10));
+  EXPECT_EQ(rows(), 10U) << "and again";
+  EXPECT_EQ(ranks_->Summarize(table_).candidates, 10U);
+  alter(Bloom(2, 2));
+  EXPECT_EQ(ranks_->Summarize(table_).candidates, 0U);
+  Push(Keys(10, 10));
+  EXPECT_EQ(rows(), 10U);
+  ASSERT_TRUE(Save(false).ok());
+  Push(Keys(10, 5));
+  EXPECT_EQ(rows(), 15U);
+  const auto delta = Save(true);
+  EXPECT_TRUE(delta->delta);
+  Restart();
+  Push(Keys(15, 5));
+  EXPECT_EQ(rows(), 20U);
+  alter(Bloom(2, 1));
+  EXPECT_FALSE(Save(true)->delta);
+  Restart();
+}
+
+// A changed block is in the next delta, and blocks of a checkpoint of 16 bits are exact.
+TEST_F(AlterTest, CheckpointsHaveTheBlocksOfABloomCounter) {
+  durability_.mode = DurabilityMode::kNone;
+  Start();
+  TableOptions options = Plain();
+  options.admission = Bloom(200, 1);
+  table_ = ranks_->Create(options);
+  const auto push = [&](std::uint64_t times) {
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t i = 0; i < times; ++i) keys.insert(keys.end(), {1, 2, 3});
+    Push(keys);
+  };
+  const auto save = [&](bool delta, DataType type) {
+    auto answer = std::make_shared<std::promise<Result<SavedCheckpoint>>>();
+    ranks_->engine().Submit(SaveCheckpointRequest{
+        .delta = delta,
+        .value_type = type,
+        .done = [answer](const Result<SavedCheckpoint>& saved) { answer->set_value(saved); },
+        .caller = {}});
+    const auto saved = answer->get_future().get();
+    ASSERT_TRUE(saved.ok()) << saved.status().message();
+    EXPECT_EQ(saved->delta, delta);
+  };
+  push(99);
+  save(false, DataType::kFloat16);
+  push(50);
+  save(true, DataType::kFloat16);
+  Start();
+  push(50);
+  EXPECT_EQ(ranks_->Summarize(table_).shards[0].rows, 0U) << "199 occurrences";
+  push(1);
+  EXPECT_EQ(ranks_->Summarize(table_).shards[0].rows, 3U);
 }
 
 TEST_F(AlterTest, ARefusedAlterationChangesNothing) {

@@ -29,11 +29,14 @@ ALTERATIONS: list[tuple[str, dict[str, Any]]] = [
     ("sgd", {"ttl_steps": 6}),
     ("half", {"admission": slotwise.Frequency(2, max_keys=200), "max_rows": 150}),
     ("adam", {"eviction": None, "ttl_steps": 9, "max_rows": 500}),
+    ("earned", {"admission": slotwise.Frequency(3, counter="bloom", counter_mib=1)}),
+    ("earned", {"admission": slotwise.Frequency(2, counter="bloom", counter_mib=1)}),
     ("earned", {"admission": None, "eviction": slotwise.Eviction("lfu")}),
     ("sgd", {"ttl_steps": 0, "admission": slotwise.Probability(0.5)}),
     ("half", {"eviction": None, "max_rows": 1000}),
     ("adam", {"eviction": slotwise.Eviction("lfu", half_life_steps=3), "ttl_steps": 0}),
-    ("earned", {"admission": slotwise.Frequency(2), "max_rows": 200}),
+    ("earned", {"admission": slotwise.Frequency(2, counter="bloom", counter_mib=2), "max_rows": 200}),
+    ("earned", {"admission": slotwise.Frequency(2)}),
 ]
 
 
@@ -76,10 +79,12 @@ class Stream:
             self.train(ps, 4)
 
 
-def whole(ps: slotwise.Client) -> tuple[State, dict[str, tuple[slotwise.TableOptions, int]]]:
-    """Returns rows, options and counted keys of all tables."""
+def whole(ps: slotwise.Client) -> tuple[State, dict[str, tuple[slotwise.TableOptions, int, int]]]:
+    """Returns rows, options, counted keys and blocks of counters of all tables."""
     described = {table.name: ps.describe_table(table.name) for table in ps.list_tables()}
-    return state(ps), {name: (table.options, table.candidates) for name, table in described.items()}
+    return state(ps), {
+        name: (table.options, table.candidates, table.counter_blocks) for name, table in described.items()
+    }
 
 
 def find(ps: slotwise.Client) -> None:
@@ -148,7 +153,8 @@ def test_checkpoints_and_deltas_have_the_altered_options(lives: Lives, ranks: tu
             assert ps.save(delta=True).delta
         before = whole(ps)
     # A delta follows where rows stay as they are, and have room: not where scores change, or a bound falls.
-    assert deltas == [True] + [False] * 5 + [True] + [False] * 5
+    # Counts, too, stay with their counter, whatever its threshold, and begin anew with another.
+    assert deltas == [True] + [False] * 5 + [True] + [False, True] + [False] * 6
     with lives.live(ranks[1], "NONE", end=Cluster.stop) as ps:
         assert whole(ps) == before
         find(ps)

@@ -45,6 +45,9 @@ class Stream:
         earned = slotwise.Frequency(3, max_keys=MAX_ROWS)
         options = {"eviction": some, "admission": earned, "row_dtype": "float16"}
         ps.create_table("earned", dim=DIM, optimizer=adam, max_rows=80, **options)
+        filtered = slotwise.Frequency(4, counter="bloom", counter_mib=1)
+        options = {"eviction": some, "admission": filtered}
+        ps.create_table("filtered", dim=DIM, optimizer=adam, max_rows=80, **options)
         drawn = slotwise.Probability(0.3)
         options = {"admission": drawn, "row_dtype": "bfloat16", "rounding": "nearest"}
         ps.create_table("drawn", dim=DIM, optimizer=slotwise.SGD(0.1), ttl_steps=9, **options)
@@ -59,7 +62,7 @@ class Stream:
 
     def run(self, ps: slotwise.Client, rounds: int) -> None:
         for turn in range(rounds):
-            sizes = {"adam": 60, "sgd": 30, "plain": 9, "brief": 9, "earned": 60, "drawn": 30}
+            sizes = {"adam": 60, "sgd": 30, "plain": 9, "brief": 9, "earned": 60, "drawn": 30, "filtered": 60}
             batches = {table: self.keys(size) for table, size in sizes.items()}
             ps.lookup_many({"adam": (batches["adam"], None), "earned": (batches["earned"], None)})
             ps.push_many({table: (keys, None, self.rows(len(keys))) for table, keys in batches.items()})
@@ -67,6 +70,7 @@ class Stream:
             if turn % 5 == 3:
                 ps.erase("sgd", self.keys(20))
                 ps.erase("earned", self.keys(20))
+                ps.erase("filtered", self.keys(20))
                 imported = np.unique(self.keys(50))
                 ps.import_rows("adam", imported, self.rows(len(imported)))
                 ps.evict("sgd", keep=MAX_ROWS // 3)
@@ -88,15 +92,16 @@ def ages(ps: slotwise.Client) -> dict[str, tuple[object, ...]]:
     }
 
 
-def refused(ps: slotwise.Client) -> tuple[int, int, int]:
-    """Returns how many keys the table "earned" counts, and how many occurrences got no row, of two tables."""
-    earned = ps.describe_table("earned")
-    return earned.candidates, earned.refused_keys, ps.describe_table("drawn").refused_keys
+def refused(ps: slotwise.Client) -> tuple[int, int, int, int, int]:
+    """Returns counted keys of "earned", counted blocks of "filtered", and refused occurrences of three tables."""
+    earned, filtered, drawn = (ps.describe_table(name) for name in ("earned", "filtered", "drawn"))
+    of_three = earned.refused_keys, filtered.refused_keys, drawn.refused_keys
+    return earned.candidates, filtered.counter_blocks, *of_three
 
 
 def test_the_same_rows_go_on_any_number_of_ranks(start_cluster: StartCluster) -> None:
     print("seed", SEED)
-    ends: list[tuple[State, dict[str, tuple[int, int]], tuple[int, int, int], object]] = []
+    ends: list[tuple[State, dict[str, tuple[int, int]], tuple[int, ...], object]] = []
     for ranks in (1, 2, 3):
         with start_cluster(ranks).connect() as ps:
             stream = Stream()
@@ -120,10 +125,10 @@ def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple
     with lives.live(ranks[0]) as ps:
         stream.begin(ps)
         stream.run(ps, 30)
-        before = state(ps), refused(ps)[0]
+        before = state(ps), *refused(ps)[:2]
         living = {name: said[2:4] for name, said in ages(ps).items()}
     with lives.live(ranks[1]) as ps:
-        assert (state(ps), *refused(ps)) == (*before, 0, 0)
+        assert (state(ps), *refused(ps)) == (*before, 0, 0, 0)
         # What a recovery evicts again is not counted, and rows are as old as they were.
         assert {name: said[2:4] for name, said in ages(ps).items()} == living
         assert all(said[:2] == (slotwise.Quantiles(), 0) and said[4] == 0 for said in ages(ps).values())
@@ -219,7 +224,7 @@ def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
         stream.run(ps, 5)
         delta = ps.save()
         before = state(ps)
-        counted = refused(ps)[0]
+        counted = refused(ps)[:2]
         rows = {row.tobytes() for chunk in ps.export_rows("adam", with_state=True) for row in joined(chunk)}
         table = checkpoint_files.open(lives.data / "checkpoints" / delta.id)["adam"]
         assert {row.tobytes() for row in joined(table.read())} == rows
@@ -230,9 +235,9 @@ def test_checkpoints_and_deltas_have_scores(lives: Lives) -> None:
         assert types == {"float32", "float16", "uint16"}, "values of 16 bits are saved as such"
     with lives.live(1, "NONE", end=Cluster.stop) as ps:
         assert state(ps) == before, "the scores are in the digest"
-        assert refused(ps)[0] == counted > 0
-        ps.load(delta.id, tables=["earned"])
-        assert refused(ps)[0] == counted
+        assert refused(ps)[:2] == counted > (0, 0)
+        ps.load(delta.id, tables=["earned", "filtered"])
+        assert refused(ps)[:2] == counted
 
 
 def joined(rows: slotwise.Rows) -> NDArray[np.uint8]:

@@ -253,6 +253,52 @@ TEST(TableOptions, AreAlteredInWhatIsGiven) {
   EXPECT_EQ(now, made);
 }
 
+TEST(TableOptions, HaveOneOfTwoCountersOfKeysWithoutARow) {
+  TableOptions options;
+  options.name = TableName("ads");
+  options.dim = 4;
+  options.admission = {
+      .kind = AdmissionKind::kFrequency, .threshold = 255, .counter = CounterKind::kBloom, .counter_mib = 3};
+  const TableOptions good = options;
+  EXPECT_TRUE(Validate(good).ok()) << Validate(good).message();
+  const auto refuses = [&](auto change, const std::string& why) {
+    TableOptions bad = good;
+    change(bad.admission);
+    EXPECT_EQ(Validate(bad).code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(Validate(bad).message().find(why), std::string::npos) << Validate(bad).message();
+  };
+  refuses([](auto& a) { a.threshold = 256; }, "admission.threshold is 256: must be at most 255");
+  refuses([](auto& a) { a.threshold = 0; }, "admission.threshold is 0");
+  refuses([](auto& a) { a.max_keys = 9; },
+          "admission.max_keys is 9: must be 0, because the counter is bloom");
+  refuses([](auto& a) { a.counter_mib = 0; }, "admission.counter_mib is 0: must be 1 to 131072");
+  refuses([](auto& a) { a.counter_mib = BloomCounter::kMaxMib + 1; }, "admission.counter_mib is 131073");
+  refuses([](auto& a) { a.counter = CounterKind::kExact; },
+          "admission.counter_mib is 3: must be 0, because the counter is exact");
+  refuses([](auto& a) { a.counter = static_cast<CounterKind>(2); },
+          "admission.counter is 2: must be 0 (exact) or 1 (bloom)");
+
+  const TableOptions blocks = CandidatesOf(good);
+  EXPECT_TRUE(Validate(blocks).ok()) << Validate(blocks).message();
+  EXPECT_EQ(blocks.max_rows, 3U * (1 << 20) / 64);
+  EXPECT_EQ(blocks.initial_rows, blocks.max_rows);
+  EXPECT_FALSE(blocks.has_scores());
+  const auto alters = [&](auto change) {
+    TableOptions other = good;
+    change(other.admission);
+    EXPECT_NE(FirstDifference(good, other), "");
+    EXPECT_TRUE(DifferByAlteration(good, other));
+    EXPECT_EQ(KeepsCounts(good, other), KeepsCounts(other, good));
+    return !KeepsCounts(good, other);
+  };
+  EXPECT_FALSE(alters([](auto& a) { a.threshold = 9; }));
+  EXPECT_FALSE(alters([](auto& a) { a.absent = AbsentRows::kZeros; }));
+  EXPECT_TRUE(alters([](auto& a) { a.counter_mib = 4; }));
+  EXPECT_TRUE(alters([](auto& a) { a.counter = CounterKind::kExact, a.counter_mib = 0; }));
+  EXPECT_TRUE(alters([](auto& a) { a = {.kind = AdmissionKind::kProbability, .probability = 0.5F}; }));
+  EXPECT_TRUE(alters([](auto& a) { a = {}; }));
+}
+
 TEST(TableOptions, DifferByAnAlterationOrByMore) {
   TableOptions one;
   one.name = TableName("ads");

@@ -223,6 +223,11 @@ AdmissionOptions DrawAdmission(test::Random& random) {
   if (admission.kind == AdmissionKind::kProbability) return admission;
   admission.threshold = 1 + random.Below(6);
   admission.max_keys = random.OneIn(2) ? 0 : 8 + random.Below(30);
+  if (admission.max_keys % 2 == 1) {
+    admission.counter = CounterKind::kBloom;
+    admission.counter_mib = 1 + admission.max_keys / 2 % 2;
+    admission.max_keys = 0;
+  }
   return admission;
 }
 

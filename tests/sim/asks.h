@@ -99,7 +99,7 @@ std::vector<float> DrawValues(test::Random& random, std::size_t count, bool whol
 // Makes an import of these keys, with values from DrawValues and often with the optimizer's state.
 void DrawImport(test::Random& random, const TableOptions& options, const std::vector<std::uint64_t>& keys,
                 bool whole, Ask& import);
-// Draws an admission of any kind, with few keys to count.
+// Draws an admission of any kind, with few keys to count, or a Bloom counter of few MiB.
 AdmissionOptions DrawAdmission(test::Random& random);
 // Chooses the type of rows, and how steps round to it, by the seed of initial values: nothing is drawn, so
 // that seeds play what they played before tables had such types.

@@ -352,6 +352,7 @@ std::string DurableHistory::Difference(const State& state, const std::vector<Obs
     for (const std::string& wrong :
          {compare("steps", summary.steps, model.steps()), compare("rows", rows, model_rows),
           compare("counted keys", summary.candidates, model.oracle().candidates().size()),
+          compare("blocks of a counter", summary.counter_blocks, model.oracle().blocks().size()),
           compare("the learning rate", summary.base_learning_rate,
                   model.options().optimizer.learning_rate)}) {
       if (!wrong.empty()) return wrong;

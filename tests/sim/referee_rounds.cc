@@ -184,7 +184,8 @@ void Referee::RunAlter(Sent& sent, ModelTable& table) {
   const bool altered = after.Alter(sent.ask.alteration, fits);
   if (!fits) return Expect(sent, StatusCode::kFailedPrecondition);
   // A table of candidates that cannot be made has an id too.
-  if (altered && after.options().has_candidates() && !table.options().has_candidates()) ++next_table_;
+  if (altered && after.options().has_candidates() && !KeepsCounts(table.options(), after.options()))
+    ++next_table_;
   if (altered && decided_.back().short_ranks != 0) return Expect(sent, StatusCode::kResourceExhausted);
   table = std::move(after);
   TableOptions now = table.options();
@@ -224,6 +225,7 @@ Expected Referee::Summary(const ModelTable& table, const Ask& ask) const {
   summary.evicted_rows = table.evicted_rows();
   summary.expired_rows = table.expired_rows();
   summary.candidates = table.oracle().candidates().size();
+  summary.counter_blocks = table.oracle().blocks().size();
   for (const std::vector<std::uint64_t>& ages : table.oracle().evicted_ages()) {
     AddTo(summary.evicted_ages, ages);
     summary.youngest_evicted = std::bit_floor(*std::ranges::min_element(ages));
@@ -338,6 +340,8 @@ void Referee::CompareReplies(const Sent& sent, const Reply& reply) {
       compare(reply.summary.evicted_rows == expected.summary.evicted_rows, "count of evicted rows");
       compare(reply.summary.expired_rows == expected.summary.expired_rows, "count of expired rows");
       compare(reply.summary.candidates == expected.summary.candidates, "count of candidates");
+      compare(reply.summary.counter_blocks == expected.summary.counter_blocks,
+              "count of the counter's blocks");
       compare(reply.summary.evicted_ages == expected.summary.evicted_ages, "ages of evicted rows");
       compare(reply.summary.youngest_evicted == expected.summary.youngest_evicted, "age of the youngest");
       compare(reply.summary.ages == expected.summary.ages, "ages of rows");

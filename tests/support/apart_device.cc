@@ -276,6 +276,7 @@ class ApartShard final : public Shard, public ShardBatch, public ShardSnapshot {
     Later([=, this] { batch_->Update(gradients, cpu_plan, scalars); });
   }
   void Touch(std::uint64_t step) override { NowOfBatch().Touch(step); }
+  void RaiseCounters(const CounterRaises& raises) override { NowOfBatch().RaiseCounters(raises); }
   void Assign(const float* values, std::uint32_t columns) override {
     Later([=, this] { batch_->Assign(values, columns); });
   }

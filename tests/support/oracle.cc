@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 namespace slotwise::test {
@@ -284,8 +285,59 @@ bool Oracle::IsAdmitted(std::uint64_t key, std::uint64_t occurrences) const {
         std::ldexp(static_cast<double>(OracleMix64(key + OracleMix64(step_ + 1)) >> 11), -53);
     return drawn < static_cast<double>(admission.probability);
   }
+  if (HasBlooms()) return occurrences + EstimateOf(key) >= admission.threshold;
   const auto counted = candidates_.find(key);
   return occurrences + (counted == candidates_.end() ? 0 : counted->second.count) >= admission.threshold;
+}
+
+Oracle::BlockName Oracle::BlockOf(std::uint64_t key, std::uint64_t counter_mib) {
+  const std::uint64_t below_bucket = OracleMix64(key) % (std::uint64_t{1} << 52);
+  const std::uint64_t blocks = 4 * counter_mib;
+  return {OracleBucket(key), below_bucket / (1 << 20) * blocks / (std::uint64_t{1} << 32)};
+}
+
+std::array<std::uint32_t, 3> Oracle::CountersOf(std::uint64_t key) {
+  std::uint64_t drawn = OracleMix64(OracleMix64(key));
+  std::vector<std::uint32_t> left(45);
+  std::iota(left.begin(), left.end(), 0U);
+  std::array<std::uint32_t, 3> counters{};
+  for (std::uint32_t& counter : counters) {
+    const auto at = static_cast<std::ptrdiff_t>(drawn % 65536 * left.size() / 65536);
+    counter = left[static_cast<std::size_t>(at)];
+    left.erase(left.begin() + at);
+    drawn /= 65536;
+  }
+  return counters;
+}
+
+std::uint64_t Oracle::EstimateOf(std::uint64_t key) const {
+  const auto found = blocks_.find(BlockOf(key, options_.admission.counter_mib));
+  if (found == blocks_.end()) return 0;
+  std::uint32_t least = 255;
+  for (const std::uint32_t counter : CountersOf(key)) least = std::min(least, found->second.counts[counter]);
+  return least;
+}
+
+void Oracle::CountInBlocks(const Occurrences& absent) {
+  std::map<std::uint64_t, std::uint64_t> raised;  // by key: decided by the counts before the step
+  for (const auto& [key, occurrences] : absent)
+    raised[key] = std::min<std::uint64_t>(255, EstimateOf(key) + occurrences);
+  std::map<BlockName, std::uint64_t> counted;
+  for (const auto& [key, occurrences] : absent) {
+    const BlockName name = BlockOf(key, options_.admission.counter_mib);
+    Block& block = blocks_[name];
+    for (const std::uint32_t counter : CountersOf(key))
+      block.counts[counter] = std::max(block.counts[counter], static_cast<std::uint32_t>(raised[key]));
+    counted[name] += occurrences;
+  }
+  for (const auto& [name, occurrences] : counted) {
+    Block& block = blocks_[name];
+    block.tally =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(block.tally + occurrences, (1 << 24) - 1));
+    if (block.tally < 6 * options_.admission.threshold) continue;
+    for (std::uint32_t& count : block.counts) count /= 2;
+    block.tally = block.tally / 2 + block.tally % 2;
+  }
 }
 
 std::optional<std::vector<std::uint64_t>> Oracle::CandidatesToForget(const Occurrences& absent) const {
@@ -402,7 +454,7 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
     for (const auto& [key, occurrences] : absent) {
       if (!IsAdmitted(key, occurrences)) refused.insert(key);
     }
-    if (options_.has_candidates()) {
+    if (options_.has_candidates() && !HasBlooms()) {
       const auto forgets = CandidatesToForget(absent);
       if (!forgets) return false;
       forgotten = *forgets;
@@ -414,9 +466,10 @@ bool Oracle::Push(const Batch& batch, const std::vector<float>& gradients) {
   }
   ++step_;
   for (const std::uint64_t key : forgotten) candidates_.erase(key);
+  if (HasBlooms()) CountInBlocks(absent);
   for (const auto& [key, occurrences] : absent) {
     if (refused.contains(key)) refused_keys_ += occurrences;
-    if (!options_.has_candidates()) continue;
+    if (!options_.has_candidates() || HasBlooms()) continue;
     if (!refused.contains(key)) {
       candidates_.erase(key);
     } else {
@@ -482,6 +535,7 @@ bool Oracle::Import(const std::vector<std::uint64_t>& keys, const std::vector<fl
 void Oracle::Alter(const TableOptions& options) {
   const bool had_scores = options_.has_scores(), counted = Counts(),
              had_candidates = options_.has_candidates();
+  const AdmissionOptions admitted = options_.admission;
   const float rate = options_.optimizer.learning_rate;  // that of SetLearningRate
   options_ = options;
   options_.optimizer.learning_rate = rate;
@@ -496,7 +550,11 @@ void Oracle::Alter(const TableOptions& options) {
       SetScore(row, Counts() ? std::min(step, kStepsOfScore - 2) : step);
     }
   }
-  if (!options_.has_candidates() || !had_candidates) candidates_.clear();
+  if (!options_.has_candidates() || !had_candidates || admitted.counter != options_.admission.counter ||
+      admitted.counter_mib != options_.admission.counter_mib) {
+    candidates_.clear();
+    blocks_.clear();
+  }
   const std::uint64_t most =
       options_.admission.max_keys == 0 ? options_.max_rows : options_.admission.max_keys;
   if (candidates_.size() <= most) return;

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "slotwise/data_type.h"
@@ -120,12 +121,28 @@ class Oracle {
     friend bool operator==(const Candidate&, const Candidate&) = default;
   };
   const std::map<std::uint64_t, Candidate>& candidates() const { return candidates_; }
+  // A block of a Bloom counter, by its bucket and its number in the bucket.
+  struct Block {
+    std::array<std::uint32_t, 45> counts{};
+    std::uint32_t tally = 0;
+    friend bool operator==(const Block&, const Block&) = default;
+  };
+  using BlockName = std::pair<std::uint32_t, std::uint64_t>;
+  const std::map<BlockName, Block>& blocks() const { return blocks_; }
+  // Returns the block of a key, and the places in the block of the key's counters.
+  static BlockName BlockOf(std::uint64_t key, std::uint64_t counter_mib);
+  static std::array<std::uint32_t, 3> CountersOf(std::uint64_t key);
   // Returns the occurrences of keys in pushes that got no row.
   std::uint64_t refused_keys() const { return refused_keys_; }
 
  private:
   using Occurrences = std::map<std::uint64_t, std::uint64_t>;  // by key
   bool IsAdmitted(std::uint64_t key, std::uint64_t occurrences) const;
+  bool HasBlooms() const { return options_.has_bloom_counter(); }
+  // Returns the least of a key's counters in a Bloom counter.
+  std::uint64_t EstimateOf(std::uint64_t key) const;
+  // Counts keys that had no row before the step in the Bloom counter.
+  void CountInBlocks(const Occurrences& absent);
   // Returns the candidates that are forgotten so that those of `absent` can be counted; nothing if these
   // alone are too many.
   std::optional<std::vector<std::uint64_t>> CandidatesToForget(const Occurrences& absent) const;
@@ -165,6 +182,7 @@ class Oracle {
   std::uint64_t expired_rows_ = 0;
   std::vector<std::vector<std::uint64_t>> evicted_ages_;
   std::map<std::uint64_t, Candidate> candidates_;
+  std::map<BlockName, Block> blocks_;
   std::uint64_t refused_keys_ = 0;
 };
 

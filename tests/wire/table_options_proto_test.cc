@@ -229,12 +229,15 @@ TEST(TableOptionsFromProto, RefusesWhatIsOutOfRangeByName) {
 TEST(TableAlterationFromProto, ComesBack) {
   const AdmissionOptions counts{
       .kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = 9, .absent = AbsentRows::kZeros};
+  const AdmissionOptions filters{
+      .kind = AdmissionKind::kFrequency, .threshold = 3, .counter = CounterKind::kBloom, .counter_mib = 64};
   const AdmissionOptions chance{.kind = AdmissionKind::kProbability, .probability = 0.25F};
   const EvictionOptions evicts{.score = ScoreKind::kStepLfu, .half_life_steps = 5, .at = 0.75F, .to = 0.5F};
   for (const TableAlteration& alteration :
        {TableAlteration{.max_rows = 7}, TableAlteration{.eviction = evicts}, TableAlteration{.ttl_steps = 0},
         TableAlteration{.ttl_seconds = 0}, TableAlteration{.ttl_seconds = 9},
-        TableAlteration{.admission = counts}, TableAlteration{.admission = chance},
+        TableAlteration{.admission = counts}, TableAlteration{.admission = filters},
+        TableAlteration{.admission = chance},
         TableAlteration{.max_rows = 0,
         .eviction = EvictionOptions{},
         .ttl_steps = 1,
@@ -264,6 +267,10 @@ TEST(TableAlterationFromProto, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(message([](auto& w) { w.set_no_eviction(false); }), HasSubstr("no_eviction is false"));
   EXPECT_THAT(message([](auto& w) { w.set_no_admission(false); }), HasSubstr("no_admission is false"));
   EXPECT_THAT(message([](auto& w) { w.mutable_admission(); }), HasSubstr("admission has no kind"));
+  EXPECT_THAT(message([](auto& w) {
+                w.mutable_admission()->mutable_frequency()->set_counter(static_cast<v1::Counter>(3));
+              }),
+              HasSubstr("admission.counter is 3: must be 1 (exact) or 2 (bloom)"));
   EXPECT_THAT(message([](auto& w) { w.mutable_eviction()->set_score(static_cast<v1::Score>(9)); }),
               HasSubstr("eviction.score is 9"));
 }

@@ -63,16 +63,23 @@ class Frequency:
     earlier ones are dropped. Lookups insert no rows; imports do.
 
     Attributes:
-        threshold: occurrences, 1 .. 2**27 - 1.
-        max_keys: the most keys without a row that are counted, over all ranks. Of more, those that no push
-            has touched for longest are forgotten, until 95 % of max_keys are left. 0: as many as max_rows.
+        threshold: occurrences, 1 .. 2**27 - 1; with the counter "bloom" at most 255.
+        counter: "exact" counts each key, in memory that grows with the keys. "bloom" counts in a filter of a
+            fixed size: it may admit a key sooner than it should, with an error that docs/semantics.md bounds,
+            and its counts halve as it takes more occurrences.
+        max_keys: with "exact", the most keys without a row that are counted, over all ranks. Of more, those
+            that no push has touched for longest are forgotten, until 95 % of max_keys are left. 0: as many as
+            max_rows.
+        counter_mib: with "bloom", the MiB of the filter, over all ranks, 1 .. 2**17; must be given.
         absent: what a lookup with train=True returns for a key without a row: "initial", its initial
             values, or "zeros". Other lookups return zeros.
     """
 
     threshold: int
     _: KW_ONLY
+    counter: str = "exact"
     max_keys: int = 0
+    counter_mib: int = 0
     absent: str = "initial"
 
 
@@ -225,7 +232,10 @@ class TableInfo(OlderNames):
         expired_rows: rows that have expired and gone, since the same.
         refused_keys: of a table with an admission, occurrences of keys in pushes that got no row, since the
             same.
-        candidates: of a table that admits by frequency, the keys without a row that are counted now.
+        candidates: of a table that admits by frequency, the keys without a row that are counted now; 0 with
+            the counter "bloom", which does not know them.
+        counter_blocks: with that counter, how many of its blocks have counted, on all ranks. There are 16,384
+            for each MiB.
         new_rows: rows that keys got, on all ranks, since the same.
         evicted_ages: the ages of the rows that batches evicted because the table was full, since the same.
             An age is the number of the table's steps since a push touched the row last.
@@ -246,6 +256,7 @@ class TableInfo(OlderNames):
     expired_rows: int = 0
     refused_keys: int = 0
     candidates: int = 0
+    counter_blocks: int = 0
     new_rows: int = 0
     evicted_ages: Quantiles = Quantiles()
     youngest_evicted_age: int = 0
@@ -301,6 +312,7 @@ class TableDigest:
 
 _SCORES = {name: f"SCORE_{name.upper()}" for name in ("step", "lfu", "step_lfu")}
 _ABSENT = {name: f"ABSENT_ROWS_{name.upper()}" for name in ("initial", "zeros")}
+_COUNTERS = {name: f"COUNTER_{name.upper()}" for name in ("exact", "bloom")}
 _ROW_DTYPES = {name: f"DATA_TYPE_{name.upper()}" for name in ("float32", "float16", "bfloat16")}
 _ROUNDINGS = {name: f"ROUNDING_{name.upper()}" for name in ("stochastic", "nearest")}
 _COMBINERS = {name: f"COMBINER_{name.upper()}" for name in ("sum", "mean", "sqrtn", "none")}
@@ -390,19 +402,27 @@ def _admission_to_json(admission: Frequency | Probability) -> Json:
     message: Json = {"absent": _ABSENT[admission.absent]}
     if isinstance(admission, Probability):
         return message | {"probability": {"p": float(admission.p)}}
-    for name in ("threshold", "max_keys"):
+    if admission.counter not in _COUNTERS:
+        known = ", ".join(_COUNTERS)
+        raise InvalidArgument(f"admission.counter is {admission.counter!r}, not one of {known}")
+    counts: Json = {"counter": _COUNTERS[admission.counter]}
+    for name in ("threshold", "max_keys", "counter_mib"):
         value = getattr(admission, name)
         if not (isinstance(value, (int, np.integer)) and 0 <= value < 1 << 64):
             raise InvalidArgument(f"admission.{name} is {value!r}: must be an integer of 0 to 2**64 - 1")
-    counts = {"threshold": int(admission.threshold), "max_keys": int(admission.max_keys)}
+        counts[name] = int(value)
     return message | {"frequency": counts}
 
 
 def _admission_from_json(message: Json) -> Frequency | Probability | None:
     absent = {number: name for name, number in _ABSENT.items()}
-    for kind, name in ((Frequency, "frequency"), (Probability, "probability")):
-        if name in message:
-            return read(kind, message[name], absent=absent[message["absent"]])
+    if "frequency" in message:
+        frequency = message["frequency"]
+        counters = {value: name for name, value in _COUNTERS.items()}
+        counter = counters[frequency.get("counter", _COUNTERS["exact"])]  # an older server's table has none
+        return read(Frequency, frequency, counter=counter, absent=absent[message["absent"]])
+    if "probability" in message:
+        return read(Probability, message["probability"], absent=absent[message["absent"]])
     return None
 
 

@@ -15,6 +15,10 @@ def make(ps: slotwise.Client, **options: Any) -> None:
     ps.create_table("ads", dim=2, optimizer=slotwise.SGD(1.0), initializer=ones, max_rows=100, **options)
 
 
+def bloom(threshold: int, **options: int) -> slotwise.Frequency:
+    return slotwise.Frequency(threshold, counter="bloom", **options)
+
+
 def push(ps: slotwise.Client, *keys: int) -> None:
     ps.push("ads", list(keys), None, np.ones((len(keys), 2), np.float32))
 
@@ -70,6 +74,30 @@ def test_keys_are_forgotten_that_no_push_has_touched_for_longest(real_ps: slotwi
     assert real_ps.describe_table("ads").candidates == 19
 
 
+def test_a_bloom_counter_admits_at_the_threshold_and_forgets_nothing(real_ps: slotwise.Client) -> None:
+    make(real_ps, admission=bloom(3, counter_mib=1))
+    push(real_ps, 1, 2, 2)
+    push(real_ps, 2)
+    assert values(real_ps, 1, 2, train=False) == [0, 0], "2 has its row: 1 - 1"
+    described = real_ps.describe_table("ads")
+    assert (described.rows, described.candidates, described.refused_keys) == (1, 0, 3)
+    assert described.counter_blocks == 2
+    real_ps.erase("ads", [1, 2])
+    push(real_ps, 2)
+    assert real_ps.describe_table("ads").rows == 1, "it kept its count"
+    real_ps.import_rows("ads", np.array([9], np.uint64), np.full((1, 2), 5, np.float32))
+    assert real_ps.describe_table("ads").counter_blocks == 2, "an import counts nothing"
+    real_ps.alter_table("ads", admission=bloom(2, counter_mib=1))
+    push(real_ps, 1)
+    assert real_ps.describe_table("ads").rows == 3, "counts stay"
+    real_ps.alter_table("ads", admission=bloom(2, counter_mib=2))
+    assert real_ps.describe_table("ads").counter_blocks == 0, "in another size they begin anew"
+    push(real_ps, *range(100, 5100))
+    described = real_ps.describe_table("ads")
+    assert described.refused_keys >= 4900, "no push has too many keys"
+    assert 3000 < described.counter_blocks < 5000
+
+
 def test_admissions_are_options_of_tables(real_ps: slotwise.Client) -> None:
     counted = slotwise.Frequency(2, max_keys=9, absent="zeros")
     make(real_ps, admission=counted)
@@ -77,8 +105,13 @@ def test_admissions_are_options_of_tables(real_ps: slotwise.Client) -> None:
     make(real_ps, admission=counted)
     with pytest.raises(slotwise.AlreadyExists, match="admission.threshold is 2, not 3"):
         make(real_ps, admission=slotwise.Frequency(3, max_keys=9, absent="zeros"))
+    with pytest.raises(slotwise.AlreadyExists, match="admission.max_keys is 9, not 0"):
+        make(real_ps, admission=slotwise.Frequency(2, counter="bloom", counter_mib=1, absent="zeros"))
     with pytest.raises(slotwise.AlreadyExists, match="admission is frequency, not none"):
         make(real_ps)
+    filtered = bloom(255, counter_mib=3)
+    real_ps.create_table("filtered", dim=2, optimizer=slotwise.SGD(1.0), admission=filtered)
+    assert real_ps.describe_table("filtered").options.admission == filtered
     real_ps.create_table("drawn", dim=2, optimizer=slotwise.SGD(1.0), admission=slotwise.Probability(0.5))
     assert real_ps.describe_table("drawn").options.admission == slotwise.Probability(0.5)
     for admission, what in [
@@ -86,6 +119,12 @@ def test_admissions_are_options_of_tables(real_ps: slotwise.Client) -> None:
         (slotwise.Frequency(2**27), "admission.threshold is 134217728: must be 1 to 134217727"),
         (slotwise.Frequency(-1), "admission.threshold is -1: must be an integer"),
         (slotwise.Frequency(1, max_keys=2**40 + 1), "admission.max_keys is 1099511627777: must be 0 to"),
+        (bloom(256, counter_mib=1), "admission.threshold is 256: must be at most 255"),
+        (bloom(2), "admission.counter_mib is 0: must be 1 to 131072"),
+        (bloom(2, counter_mib=2**17 + 1), "admission.counter_mib is 131073: must be"),
+        (bloom(2, counter_mib=1, max_keys=5), "admission.max_keys is 5: must be 0"),
+        (slotwise.Frequency(2, counter_mib=1), "must be 0, because the counter is exact"),
+        (slotwise.Frequency(2, counter="cuckoo"), "'cuckoo', not one of exact, bloom"),
         (slotwise.Frequency(1, absent="none"), "admission.absent is 'none', not one of initial, zeros"),
         (slotwise.Probability(0), "admission.p is 0: must be"),
         (slotwise.Probability(1.5), "admission.p is 1.5: must be"),

@@ -26,7 +26,7 @@ class Alteration {
       : tables_(tables),
         table_(table),
         to_(to),
-        counted_(to.has_candidates() ? tables.CandidatesOf(table) : nullptr) {}
+        counted_(KeepsCounts(table.info.options, to) ? tables.CandidatesOf(table) : nullptr) {}
   Alteration(const Alteration&) = delete;
   Alteration& operator=(const Alteration&) = delete;
   ~Alteration() {
@@ -35,7 +35,7 @@ class Alteration {
 
   // Returns the candidates' table that stays, or null.
   Table* counted() const { return counted_; }
-  // Returns whether the table gets a candidates' table.
+  // Returns whether the table gets a candidates' table: its first, or one with another counter.
   bool makes_candidates() const { return to_.has_candidates() && counted_ == nullptr; }
 
   // Prepares the shards. `most_rows` is this rank's bound, and make(options) makes the candidates' table, if
@@ -75,8 +75,9 @@ class Alteration {
 
 // Returns whether rows of the table, and of its candidates, stay as they are and have room (KeepsRows).
 bool KeepsAllRows(const TableOptions& before, const TableOptions& after) {
-  return KeepsRows(before, after) && (!before.has_candidates() || !after.has_candidates() ||
-                                      KeepsRows(CandidatesOf(before), CandidatesOf(after)));
+  if (!KeepsRows(before, after)) return false;
+  if (!before.has_candidates() || !after.has_candidates()) return true;
+  return KeepsCounts(before, after) && KeepsRows(CandidatesOf(before), CandidatesOf(after));
 }
 
 std::uint64_t RowsOnAllRanks(RoundContext& context, const Table& table) {

@@ -16,7 +16,7 @@ void EraseRows::Run(RoundContext& context, const Round& round) {
   const BatchView keys = stage.gather().Gather(batches, context.carried).front().batch;
   Result<ErasableBatch> batch = table.shard->PrepareErase(keys);
   // Forgets, too, how often the keys came.
-  Table* const candidates = context.tables.CandidatesOf(table);
+  Table* const candidates = context.tables.CountsByKeyOf(table);
   std::optional<ErasableBatch> counts;
   Status mine = batch.status();
   if (candidates != nullptr && mine.ok()) {
@@ -53,7 +53,7 @@ Status EraseRows::Replay(ReplayContext& context, std::span<const Record> of_rank
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, {});
   if (!batch.ok()) return batch.status();
   const Table& table = *context.tables.Get(id);
-  if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
+  if (const Table* const candidates = context.tables.CountsByKeyOf(table); candidates != nullptr) {
     if (Status erased = EraseKeys(*candidates->shard, batch->view); !erased.ok()) return erased;
   }
   return EraseKeys(*table.shard, batch->view, ErasedFrom(context.round_outcome, id));

@@ -41,7 +41,7 @@ void ImportRows::Run(RoundContext& context, const Round& round) {
   Stage& stage = context.stages.Next();
   const std::vector<TableWork::Share> gathered = stage.gather().Gather(batches, context.carried);
   // The keys get rows, so that their counts end.
-  Table* const candidates = context.tables.CandidatesOf(table);
+  Table* const candidates = context.tables.CountsByKeyOf(table);
   std::optional<ErasableBatch> counts;
   const Status counts_end = PrepareToForget(context, candidates, gathered.front().batch, counts);
   auto inserted =
@@ -95,7 +95,7 @@ Status ImportRows::Replay(ReplayContext& context, std::span<const Record> of_ran
   if (Status evicted = ReplayEvictionsOf(context, of_ranks); !evicted.ok()) return evicted;
   const auto batch = context.gather.Gather(of_ranks, 0, nullptr, columns);
   if (!batch.ok()) return batch.status();
-  if (const Table* const candidates = context.tables.CandidatesOf(table); candidates != nullptr) {
+  if (const Table* const candidates = context.tables.CountsByKeyOf(table); candidates != nullptr) {
     if (Status forgotten = EraseKeys(*candidates->shard, batch->view); !forgotten.ok()) return forgotten;
   }
   Result<InsertedBatch> inserted = table.shard->PrepareInsert(batch->view).Insert(share.steps + 1);

@@ -127,7 +127,7 @@ Status ApplyRecorded(Table& table, Table* candidates, const RecordedGather::Batc
   }
   std::move(*prepared).Insert(scalars.step).Update(batch.values, scalars);
   if (counted) {
-    Candidates::Count(*candidates, std::move(*counted).Insert(candidates->steps + 1), keys.admitted, {});
+    Candidates::Count(*candidates, std::move(*counted).Insert(candidates->steps + 1), keys, {});
   }
   return {};
 }

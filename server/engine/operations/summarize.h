@@ -24,7 +24,8 @@ struct TableSummary {
   std::uint64_t generation = 0;
   std::uint64_t evicted_rows = 0;      // on all ranks, since the server's start or the table's load
   std::uint64_t expired_rows = 0;      // the same
-  std::uint64_t candidates = 0;        // keys without a row that are counted, on all ranks
+  std::uint64_t candidates = 0;        // keys without a row that the exact counter counts, on all ranks
+  std::uint64_t counter_blocks = 0;    // blocks of the Bloom counter that have counted, on all ranks
   std::uint64_t new_rows = 0;          // that keys got, on all ranks, since the same
   PowerHistogram evicted_ages;         // of rows that went because the table was full, since the same
   std::uint64_t youngest_evicted = 0;  // the least age that a row of the last such eviction can have had
@@ -75,7 +76,7 @@ struct Summarize {
     }
     context.collective.AllReduceSum(counts);
     summary.new_rows = counts[0];
-    summary.candidates = counts[1];
+    (table.info.options.has_bloom_counter() ? summary.counter_blocks : summary.candidates) = counts[1];
     summary.shards = AllGatherValues(context.collective, mine);
     summary.rounds = table.rounds;
     const auto asked = round.payload.As<Request::Asked>();
