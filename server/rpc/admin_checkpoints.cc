@@ -193,21 +193,20 @@ void AdminService::HandleLoadCheckpoint(
   // Checked first, because the engine would otherwise read files for a checkpoint that does not exist.
   v1::TablesOfCheckpoint asked = call.request().some();
   if (!call.request().has_some()) asked.set_id(call.request().id());
-  checkpoints_.Describe(
-      asked.id(), [this, call, asked, rows_as = *rows_as,
-                   done = std::move(done)](const Result<DescribedCheckpoint>& described) {
-        const Status usable = !described.ok()                   ? described.status()
-                              : described->listed.chain.empty() ? described->listed.why_not
-                                                                : Status();
-        if (!usable.ok()) return call.Fail(RefusalToLoad(usable));
-        auto ids = IdsOf(*described->listed.manifest, asked.tables());
-        if (!ids.ok()) return call.Fail(ids.status());
-        engine_.Submit(LoadCheckpointRequest{.id = asked.id(),
-                                             .tables = std::move(*ids),
-                                             .done = done,
-                                             .caller = call.caller(),
-                                             .rows_as = rows_as});
-      });
+  checkpoints_.Describe(asked.id(), [this, call, asked, rows_as = *rows_as,
+                                     done = std::move(done)](const Result<DescribedCheckpoint>& described) {
+    const Status usable = !described.ok()                   ? described.status()
+                          : described->listed.chain.empty() ? described->listed.why_not
+                                                            : Status();
+    if (!usable.ok()) return call.Fail(RefusalToLoad(usable));
+    auto ids = IdsOf(*described->listed.manifest, asked.tables());
+    if (!ids.ok()) return call.Fail(ids.status());
+    engine_.Submit(LoadCheckpointRequest{.id = asked.id(),
+                                         .tables = std::move(*ids),
+                                         .done = done,
+                                         .caller = call.caller(),
+                                         .rows_as = rows_as});
+  });
 }
 
 void AdminService::HandlePinCheckpoint(

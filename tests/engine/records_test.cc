@@ -251,7 +251,8 @@ TEST(Records, HasAsWhatACheckpointsRowsWereLoaded) {
     const Bytes bytes(LoadCheckpoint::Write(record));
     EXPECT_EQ(test::Must(LoadCheckpoint::Read(LoadCheckpoint::kAsOtherRows, Rank{1}, bytes.span())), record);
     for (std::size_t size = 0; size < bytes.span().size(); size += 8)
-      EXPECT_FALSE(LoadCheckpoint::Read(LoadCheckpoint::kAsOtherRows, Rank{1}, bytes.span().first(size)).ok());
+      EXPECT_FALSE(
+          LoadCheckpoint::Read(LoadCheckpoint::kAsOtherRows, Rank{1}, bytes.span().first(size)).ok());
   }
 }
 

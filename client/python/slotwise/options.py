@@ -320,7 +320,7 @@ _ENUMERATIONS = {"combiner": _COMBINERS, "row_dtype": _ROW_DTYPES, "rounding": _
 
 
 def row_type_to_json(row_dtype: str | None, rounding: str | None) -> Json:
-    """Returns the fields of a request that are given. Raises InvalidArgument for a word that names nothing."""
+    """Returns the request's fields that are given. Raises InvalidArgument for a word that names nothing."""
     given = {"row_dtype": row_dtype, "rounding": rounding}
     return {name: _value_of(name, word) for name, word in given.items() if word is not None}
 
