@@ -182,9 +182,9 @@ class LivingBench {
     if (o_.grow_to > 0) Growth(report);
     report.notes.emplace_back(
         "Churn: find-or-insert in a table that is full all the time, every eviction and rehash included. "
-        "An eviction: the batch of 100 new keys that a full table has no room for. Admission: each push "
-        "brings "
-        "new keys, which are counted and get no rows; its peer's keys all have rows.");
+        "An eviction: the batch of 100 new keys that a full table has no room for. Admission: each push, "
+        "and each step of a lookup and a push, brings new keys, which are counted and get no rows; the "
+        "peer's keys all have rows.");
     if (o_.grow_to > 0) {
       report.notes.emplace_back(
           "Growth: batches of new keys, from a 64th of the rows on. Another table's round waits for one of "
@@ -331,8 +331,8 @@ class LivingBench {
     }
   }
 
-  // A push of which a tenth of the keys are unknown, to a table that admits by frequency; and one of known
-  // keys alone, to a table without an admission.
+  // Pushes, and steps of a lookup and a push, of which a tenth of the keys are unknown, to tables that admit by
+  // frequency; and of known keys alone, to a table without an admission.
   void Admission(Report& report) {
     constexpr std::uint32_t kHot = 4;
     const std::uint32_t bags = o_.batch / kHot;
@@ -344,37 +344,58 @@ class LivingBench {
     options.initial_rows = rows;
     ShardedTable without(*place_.device, collective_, *exchange_, options, DistributionOptions{});
     options.admission = {.kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = o_.rows};
-    ShardedTable with(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    ShardedTable exact(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    // As many blocks as the exact counter has rows.
+    const std::uint64_t mib = std::max<std::uint64_t>(1, o_.rows * BloomCounter::kBlockBytes >> 20);
+    options.admission = {.kind = AdmissionKind::kFrequency,
+                         .threshold = 255,
+                         .counter = CounterKind::kBloom,
+                         .counter_mib = std::min(mib, BloomCounter::kMaxMib)};
+    ShardedTable bloom(*place_.device, collective_, *exchange_, options, DistributionOptions{});
+    for (ShardedTable* const table : {&without, &exact, &bloom}) table->Insert(KeysOfRange(0, rows));
+    exact.ReserveCandidates(std::uint64_t{n} / 5 * static_cast<std::uint64_t>(2 * o_.repeats + 20));
+
     std::uint64_t next = std::uint64_t{1} << 41, step = 0;
-    const auto push = [&](ShardedTable& table, bool with_unknown) {
+    const auto time = [&](ShardedTable& table, bool with_unknown, bool looks_up) {
       std::vector<Key> keys = known;
       for (std::size_t i = 0; with_unknown && i < keys.size(); i += 10) keys[i] = KeysOfRange(next++, 1)[0];
       table.SetBatch(keys, bags, kHot, gradients);
       const std::uint64_t before = table.Usage().rows, counted = table.candidates();
       const double seconds = SecondsOf([&] {
+        if (looks_up) table.Lookup();
         table.Push({.step = ++step, .learning_rate = 1e-9F});
         table.Wait();
       });
-      Must(table.Usage().rows == before && table.candidates() == counted + (with_unknown ? (n + 9) / 10 : 0),
+      const std::uint64_t new_counts = table.candidates() - counted;
+      Must(table.Usage().rows == before &&
+               (&table == &bloom || new_counts == (with_unknown ? (n + 9) / 10 : 0)),
            "wrong result: other keys than the unknown ones were counted");
       return seconds;
     };
-    for (ShardedTable* const table : {&without, &with}) table->Insert(KeysOfRange(0, rows));
-    with.ReserveCandidates(std::uint64_t{n} / 5 * static_cast<std::uint64_t>(o_.repeats + 10));
-    std::vector<Contender> contenders{{"with admission", [&] { return push(with, true); }, {}},
-                                      {"without admission", [&] { return push(without, false); }, {}}};
-    TakeTurns(o_.repeats, contenders);
-    const double row = 4.0 * o_.dim;
-    const double streamed = 8.0 * n + bags * row, gathered = 0.9 * n * row * 3;
-    report.lines.push_back(
-        {"push, SGD, a tenth unknown",
-         static_cast<double>(n),
-         contenders[0].seconds,
-         streamed + gathered + 64.0 * n,
-         n / report.random_lines_per_second + (streamed + gathered) / report.copy_bytes_per_second,
-         {{"without admission", place_.threads, contenders[1].seconds}}});
-    report.figures.push_back({"push, of the time without admission",
-                              MedianRatio(contenders[0].seconds, contenders[1].seconds), 0, 0});
+    for (const bool looks_up : {false, true}) {
+      std::vector<Contender> contenders;
+      for (ShardedTable* const table : {&exact, &bloom, &without}) {
+        contenders.push_back(
+            {"", [&, table, looks_up] { return time(*table, table != &without, looks_up); }, {}});
+      }
+      TakeTurns(o_.repeats, contenders);
+      const std::string what = looks_up ? "step" : "push";
+      const double row = 4.0 * o_.dim;
+      const double streamed = (looks_up ? 2 : 1) * (8.0 * n + bags * row);
+      const double gathered = 0.9 * n * row * (looks_up ? 4 : 3);
+      report.lines.push_back(
+          {what + ", SGD, a tenth unknown",
+           static_cast<double>(n),
+           contenders[0].seconds,
+           streamed + gathered + 64.0 * n,
+           n / report.random_lines_per_second + (streamed + gathered) / report.copy_bytes_per_second,
+           {{"counted by a Bloom counter", place_.threads, contenders[1].seconds},
+            {"without admission", place_.threads, contenders[2].seconds}}});
+      report.figures.push_back({what + ", of the time without admission",
+                                MedianRatio(contenders[0].seconds, contenders[2].seconds), 0, 0});
+      report.figures.push_back({what + " by a Bloom counter, of the time without admission",
+                                MedianRatio(contenders[1].seconds, contenders[2].seconds), 0, 0});
+    }
   }
 
   // A table that grows to 64 times its rows: each of its batches holds up the rounds of other tables.
