@@ -43,6 +43,8 @@ std::string WhatIsLoaded(const std::string& id, const SavedTables& saved) {
   return "of checkpoint " + id + " these tables are loaded: " + tables;
 }
 
+RowType RowTypeOf(const TableOptions& options) { return {options.row_dtype, options.rounding}; }
+
 // Returns FAILED_PRECONDITION if the checkpoint's tables, or the tables in `only`, cannot replace the present
 // ones. The same on every rank. Requests were checked against the present tables, and an id belongs to one
 // table for ever.
@@ -63,8 +65,6 @@ Status FitsHere(const RoundContext& context, const Manifest& checkpoint, std::sp
   }
   return {};
 }
-
-RowType RowTypeOf(const TableOptions& options) { return {options.row_dtype, options.rounding}; }
 
 // Reads or writes a record. REQUIRES: whether it has `rows_as`, and without, whether it has `tables`, is set
 // according to the record's kind.
