@@ -155,7 +155,9 @@ class RecordReader {
     values.assign(elements.begin(), elements.end());
   }
 
-  void Fail() { failed_at_ = failed_at_.value_or(at_); }
+  void Fail() {
+    if (!failed_at_) failed_at_ = at_;
+  }
   bool failed() const { return failed_at_.has_value(); }
 
   // Returns OK if all bytes were read, otherwise INVALID_ARGUMENT with the place. Must be the last call.
