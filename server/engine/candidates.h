@@ -39,7 +39,8 @@ class Candidates {
     return candidates.shard->PreparePush(keys.absent).Finish();
   }
 
-  // Counts the keys, which were inserted, and removes the admitted ones. The candidates' table makes the step.
+  // Counts the keys, which were inserted, and removes the admitted ones. The candidates' table makes the
+  // step.
   static void Count(Table& candidates, InsertedBatch batch, const CandidateKeys& keys,
                     const Evictor::BeforeChange& before_change) {
     Shard& shard = *candidates.shard;

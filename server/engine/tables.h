@@ -148,8 +148,8 @@ class Tables {
   // Removes a table, and its candidates. Returns their shards, because a snapshot may still have to read the
   // shards' rows.
   std::vector<std::unique_ptr<Shard>> Remove(TableId id);
-  // Gives a table other options. A table whose counts begin now gets `candidates`, whose shard is null for all
-  // others. Returns the shard of candidates that the table has no more, or null.
+  // Gives a table other options. A table whose counts begin now gets `candidates`, whose shard is null for
+  // all others. Returns the shard of candidates that the table has no more, or null.
   // REQUIRES: the shards of the table and of candidates that stay have been altered.
   std::unique_ptr<Shard> Alter(TableId id, const TableOptions& options, Table candidates);
   // Calls f(Table&) for each table, by id.
