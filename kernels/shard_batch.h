@@ -249,8 +249,8 @@ class InsertedBatch : public FoundBatch {
   void Touch(std::uint64_t step) && { Take().Touch(step); }
 
   // REQUIRES: the table is a Bloom counter's candidates' table; the batch has the blocks of CandidateKeys,
-  // and `raises` is of the same CandidateKeys. Raises the keys' counts, adds their occurrences to the tallies of
-  // their blocks, and halves the blocks that have counted a whole window. Waits. Throws std::bad_alloc,
+  // and `raises` is of the same CandidateKeys. Raises the keys' counts, adds their occurrences to the tallies
+  // of their blocks, and halves the blocks that have counted a whole window. Waits. Throws std::bad_alloc,
   // before any row has changed.
   void RaiseCounters(const CounterRaises& raises) && { Take().RaiseCounters(raises); }
 

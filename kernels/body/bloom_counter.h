@@ -127,7 +127,7 @@ struct CounterBlocks {
     }
   }
   // Adds occurrences to the tally, and halves the counters and the tally if the tally is `window` or more.
-  // The tally is rounded up, so that all counters together are never more than kCountersOfKey times the tally.
+  // The tally is rounded up, so that all counters together never exceed kCountersOfKey times the tally.
   // REQUIRES: one thread works on the block.
   SLOTWISE_HD void Tally(RowIndex row, std::uint32_t occurrences, std::uint32_t window) const {
     constexpr std::uint32_t kHalves = 0x7F'7F7F;
