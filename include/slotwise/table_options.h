@@ -316,9 +316,9 @@ Status ValidateTableName(std::string_view name);
 // an admission later has one with any later id.
 constexpr TableId IdOfCandidates(TableId of) { return TableId{Value(of) + 1}; }
 
-// Returns the options of the candidates' table. REQUIRES: options.has_candidates(). A row of the exact counter
-// has nothing but a score, which counts; the rows that no push has touched for longest go first. A row of the
-// Bloom counter is a block; there is room for all blocks from the start.
+// Returns the options of the candidates' table. REQUIRES: options.has_candidates(). A row of the exact
+// counter has nothing but a score, which counts; the rows that no push has touched for longest go first. A
+// row of the Bloom counter is a block; there is room for all blocks from the start.
 TableOptions CandidatesOf(const TableOptions& options);
 
 // Returns whether a table's counts stay as they are when it gets the options `after`, but for those that a

@@ -72,8 +72,8 @@ struct Raise {
   SLOTWISE_HD constexpr std::uint32_t to() const { return bits & kMostOfCounter; }
 };
 
-// The words of blocks, of which any number of threads raise counters. Two words are read and written as one of
-// 64 bits, because that is what Atomics exchange: the even one is its lower half.
+// The words of blocks, of which any number of threads raise counters. Two words are read and written as one
+// of 64 bits, because that is what Atomics exchange: the even one is its lower half.
 template <class Atomics>
 struct CounterBlocks {
   static constexpr std::uint32_t kPairs = BloomCounter::kFloats / 2;
@@ -127,7 +127,7 @@ struct CounterBlocks {
     }
   }
   // Adds occurrences to the tally, and halves the counters and the tally if the tally is `window` or more.
-  // The tally is rounded up, so that all counters together are at most kCountersOfKey times the tally, always.
+  // The tally is rounded up, so that all counters together never exceed kCountersOfKey times the tally.
   // REQUIRES: one thread works on the block.
   SLOTWISE_HD void Tally(RowIndex row, std::uint32_t occurrences, std::uint32_t window) const {
     constexpr std::uint32_t kHalves = 0x7F'7F7F;

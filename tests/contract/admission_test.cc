@@ -312,6 +312,48 @@ TEST_P(Admission, ABloomCounterErrsNoOftenerThanItsBound) {
   }
 }
 
+// Blocks are rows: a push saves those that an open snapshot has still to read, and marks what it changes.
+TEST_P(Admission, SnapshotsAndChangesHaveBlocksOfABloomCounter) {
+  if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
+  TableOptions options = MakeIntegerOptions(1);
+  options.admission = Bloom(255);
+  Make(options, 1);
+  Shard& counter = *ranks_.front().candidates;
+  ASSERT_TRUE(counter.TrackChanges(10).ok());
+  const std::vector<std::uint64_t> crowded = CrowdedKeys(60);
+  const auto push = [&](std::size_t keys) {
+    Push(OneKeyABag({crowded.begin(), crowded.begin() + static_cast<std::ptrdiff_t>(keys)}),
+         std::vector<float>(keys, 1.0F));
+  };
+  push(60);
+  std::map<std::uint64_t, std::vector<float>> before;
+  for (const ExportedRow& row : ExportOf(counter, CandidatesOf(options_)))
+    before[Value(row.key)] = row.values;
+  auto begun = counter.BeginSnapshot({.remember = true, .max_copy_on_write_bytes = 1 << 20});
+  ASSERT_TRUE(begun.ok());
+  push(1);
+  push(60);
+  std::vector<float> records(begun->info.rows.size() * BloomCounter::kFloats);
+  const auto stream = device().MakeStream();
+  begun->snapshot->Read(*stream, begun->info.rows, records.data());
+  stream->Wait();
+  ASSERT_EQ(begun->info.keys.size(), before.size());
+  for (std::size_t i = 0; i < begun->info.keys.size(); ++i) {
+    const float* const record = records.data() + i * BloomCounter::kFloats;
+    EXPECT_EQ(std::vector<float>(record, record + BloomCounter::kFloats), before[Value(begun->info.keys[i])]);
+  }
+  begun->snapshot->End(true);
+  ExpectAsOracle();
+
+  begun = counter.BeginSnapshot({.changed_only = true, .remember = true});
+  EXPECT_EQ(begun->info.keys.size(), before.size());
+  begun->snapshot->End(true);
+  push(1);
+  begun = counter.BeginSnapshot({.changed_only = true, .remember = true});
+  EXPECT_EQ(begun->info.keys, std::vector<Key>{body::BlockOf(Key{crowded[0]}, 4)});
+  begun->snapshot->End(true);
+}
+
 TEST_P(Admission, BlocksAreKeysOfTheirKeysBuckets) {
   if (OverRanks()) GTEST_SKIP() << "this process has all ranks";
   Random random(Seed(20261131));
