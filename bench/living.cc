@@ -331,8 +331,8 @@ class LivingBench {
     }
   }
 
-  // Pushes, and steps of a lookup and a push, of which a tenth of the keys are unknown, to tables that admit by
-  // frequency; and of known keys alone, to a table without an admission.
+  // Pushes, and steps of a lookup and a push, of which a tenth of the keys are unknown, to tables that admit
+  // by frequency; and of known keys alone, to a table without an admission.
   void Admission(Report& report) {
     constexpr std::uint32_t kHot = 4;
     const std::uint32_t bags = o_.batch / kHot;

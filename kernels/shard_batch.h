@@ -248,10 +248,10 @@ class InsertedBatch : public FoundBatch {
   // the table would give them, and changes nothing else. Waits. Throws std::bad_alloc.
   void Touch(std::uint64_t step) && { Take().Touch(step); }
 
-  // REQUIRES: the table is a Bloom counter's candidates' table; the batch has the blocks of CandidateKeys, and
-  // `raises` is of the same CandidateKeys. Raises the keys' counts, adds the keys' occurrences to their blocks'
-  // tallies, and halves the blocks that have counted a whole window. Waits. Throws std::bad_alloc, before any
-  // row has changed.
+  // REQUIRES: the table is a Bloom counter's candidates' table; the batch has the blocks of CandidateKeys,
+  // and `raises` is of the same CandidateKeys. Raises the keys' counts, adds their occurrences to the tallies
+  // of their blocks, and halves the blocks that have counted a whole window. Waits. Throws std::bad_alloc,
+  // before any row has changed.
   void RaiseCounters(const CounterRaises& raises) && { Take().RaiseCounters(raises); }
 
   // REQUIRES: one key a bag. `values` is float[bags][columns] in device memory: `columns` is the whole

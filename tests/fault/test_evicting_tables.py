@@ -93,7 +93,7 @@ def ages(ps: slotwise.Client) -> dict[str, tuple[object, ...]]:
 
 
 def refused(ps: slotwise.Client) -> tuple[int, int, int, int, int]:
-    """Returns counted keys of "earned", counted blocks of "filtered", and three tables' refused occurrences."""
+    """Returns counted keys of "earned", blocks of "filtered", and three tables' refused occurrences."""
     earned, filtered, drawn = (ps.describe_table(name) for name in ("earned", "filtered", "drawn"))
     of_three = earned.refused_keys, filtered.refused_keys, drawn.refused_keys
     return earned.candidates, filtered.counter_blocks, *of_three
