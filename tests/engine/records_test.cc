@@ -332,7 +332,7 @@ TEST(Records, HaveTheBytesThatTheyHadBefore) {
             "02000000010000000200000000000000050000000000000006000000000000000900000000000000"
             "0000000000000000");
   const CheckpointName name{.id = "000000000012-0123456789abcdef", .checksum = 0xfedc'ba98'7654'3210u};
-  EXPECT_EQ(hex(LoadCheckpoint::Write({77, name, true, {TableId{2}, TableId{5}, TableId{9}}})),
+  EXPECT_EQ(hex(LoadCheckpoint::Write({77, name, true, {TableId{2}, TableId{5}, TableId{9}}, {}})),
             "4d000000000000001032547698badcfe1d000000030000003030303030303030303031322d303132"
             "3334353637383961626364656600000002000000050000000900000000000000");
 }
