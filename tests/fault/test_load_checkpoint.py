@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -78,14 +79,13 @@ def test_rows_are_loaded_as_another_type(
     keys = np.arange(1, 200, dtype=np.uint64)
     # Rounding is up, down and to the largest number.
     values = np.linspace(-3, 70000, 4 * len(keys), dtype=np.float32).reshape(-1, 4)
-    largest = np.finfo(np.float16).max
-    halves = np.minimum(values.astype(np.float16).astype(np.float32), largest)
+    halves = np.minimum(values, np.finfo(np.float16).max).astype(np.float16).astype(np.float32)
     with lives.live(ranks[0]) as ps:
         for table in ("ads", "others"):
-            ps.create_table(table, dim=4, optimizer=slotwise.AdaGrad(0.5, eps=1e-6))
+            ps.create_table(table, dim=4, optimizer=slotwise.AdaGrad(0.5), max_rows=1000)
             ps.import_rows(table, keys, values)
         ps.push("ads", keys, None, np.zeros((len(keys), 4), np.float32))
-        ps.alter_table("ads", max_rows=1 << 20)
+        ps.alter_table("ads", max_rows=2000)
         id = ps.save().id
         ps.load(id, tables=["ads"] if some else None, row_dtype="float16", rounding="nearest")
         assert as_type(ps, "ads") == ("float16", "nearest")
@@ -93,7 +93,10 @@ def test_rows_are_loaded_as_another_type(
         assert np.array_equal(ps.lookup("ads", keys).reshape(-1, 4), halves)
         assert np.array_equal(ps.lookup("others", keys).reshape(-1, 4), values if some else halves)
         with pytest.raises(slotwise.AlreadyExists, match="row_dtype is float16, not float32"):
-            ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5, eps=1e-6))
+            ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5), max_rows=2000)
+        # The options that the table was made with find it still, but for the type.
+        made = slotwise.TableOptions("ads", 4, optimizer=slotwise.AdaGrad(0.5), max_rows=1000)
+        ps.create_table(**(vars(made) | {"row_dtype": "float16", "rounding": "nearest"}))
         ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
         before = state(ps)
         newest = ps.checkpoints()[0].id
@@ -212,12 +215,13 @@ def test_rows_that_cannot_be_of_a_type_change_nothing(lives: Lives) -> None:
         ps.create_table("ads", dim=2, optimizer=slotwise.SGD(1.0), initializer=slotwise.Constant(70000.0))
         ps.lookup("ads", np.array([1, 2], np.uint64), train=True)
         id, before = ps.save().id, state(ps)
-        for given, why in [
+        refused: list[tuple[dict[str, Any], str]] = [
             ({"row_dtype": "half"}, "row_dtype is 'half', not one of float32, float16, bfloat16"),
             ({"rounding": "nearest"}, "rounding: needs a row_dtype"),
             ({"row_dtype": "float32", "rounding": "stochastic"}, "needs a row_dtype of 16 bits"),
             ({"row_dtype": "float16"}, "table ads: initializer.value is 70000: .* must be at most 65504"),
-        ]:
+        ]
+        for given, why in refused:
             with pytest.raises(slotwise.InvalidArgument, match=why):
                 ps.load(id, **given)
         assert state(ps) == before
