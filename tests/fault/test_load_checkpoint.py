@@ -95,8 +95,8 @@ def test_rows_are_loaded_as_another_type(
         with pytest.raises(slotwise.AlreadyExists, match="row_dtype is float16, not float32"):
             ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5), max_rows=2000)
         # The options that the table was made with find it still, but for the type.
-        made = slotwise.TableOptions("ads", 4, optimizer=slotwise.AdaGrad(0.5), max_rows=1000)
-        ps.create_table(**(vars(made) | {"row_dtype": "float16", "rounding": "nearest"}))
+        as_made: dict[str, Any] = {"row_dtype": "float16", "rounding": "nearest"}
+        ps.create_table("ads", dim=4, optimizer=slotwise.AdaGrad(0.5), max_rows=1000, **as_made)
         ps.push("ads", keys, None, np.ones((len(keys), 4), np.float32))
         before = state(ps)
         newest = ps.checkpoints()[0].id
