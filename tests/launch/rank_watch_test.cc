@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <thread>
@@ -28,14 +29,15 @@ const std::string& Id() {
   return id;
 }
 
-// A program that carries what a rank does, or what mpirun does.
+// Starts a program that carries what a rank does, or what mpirun does, and waits until that can be seen.
 Process Start(bool is_rank) {
+  const std::size_t before = FindLeftovers(Id()).size();
   std::vector<std::string> variables{std::string(kIdVariable) + "=" + Id()};
   if (is_rank) variables.emplace_back(kRankVariable);
   auto process = Process::Start({"sleep", "600"}, variables);
   EXPECT_TRUE(process.ok());
   const auto deadline = std::chrono::steady_clock::now() + seconds(20);
-  while (FindLeftovers(Id()).empty() && std::chrono::steady_clock::now() < deadline)
+  while (FindLeftovers(Id()).size() <= before && std::chrono::steady_clock::now() < deadline)
     std::this_thread::yield();
   return std::move(*process);
 }
