@@ -345,7 +345,7 @@ class LivingBench {
     ShardedTable without(*place_.device, collective_, *exchange_, options, DistributionOptions{});
     options.admission = {.kind = AdmissionKind::kFrequency, .threshold = 3, .max_keys = o_.rows};
     ShardedTable exact(*place_.device, collective_, *exchange_, options, DistributionOptions{});
-    // As many blocks as the exact counter has rows.
+    // The Bloom counter has as many blocks as the exact one may have rows.
     const std::uint64_t mib = std::max<std::uint64_t>(1, o_.rows * BloomCounter::kBlockBytes >> 20);
     options.admission = {.kind = AdmissionKind::kFrequency,
                          .threshold = 255,

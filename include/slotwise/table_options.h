@@ -225,7 +225,7 @@ enum class Rounding : std::uint8_t {
   kNearest,     // ties to even
 };
 
-// What rows' values are kept as, and how a step rounds to it.
+// A RowType says what rows' values are kept as, and how a step rounds to that type.
 struct RowType {
   DataType dtype = DataType::kFloat32;
   Rounding rounding = Rounding::kStochastic;  // of 16 bits

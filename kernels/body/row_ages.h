@@ -22,7 +22,7 @@ SLOTWISE_HD constexpr std::uint32_t BucketOf(std::uint64_t number) {
   return length < kNoBucket - 1 ? length : kNoBucket - 1;
 }
 
-// Of a listed row, the bucket of its age.
+// Returns the bucket of a listed row's age.
 struct BucketOfListed {
   ListUpTo list;
   SLOTWISE_HD std::uint32_t operator()(std::uint32_t i) const {
@@ -31,7 +31,7 @@ struct BucketOfListed {
   }
 };
 
-// Of a listed row, what EvictedSums::checksum adds up, and the age.
+// Returns what EvictedSums::checksum adds up of a listed row, and the row's age.
 struct MixListed {
   ListUpTo list;
   SLOTWISE_HD DigestSums operator()(std::uint64_t i) const {
@@ -42,7 +42,7 @@ struct MixListed {
   }
 };
 
-// Of any row, the bucket of its age, or of the count of its occurrences.
+// Returns the bucket of any row's age, or of the count of its key's occurrences.
 struct BucketOfRow {
   const ScoredKey* scored;
   EvictionOrder order;

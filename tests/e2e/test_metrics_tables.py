@@ -101,7 +101,7 @@ def test_rows_that_a_full_table_evicts_have_ages(measured: Cluster) -> None:
             train(measured, "cache", np.arange(first, first + 10))
         assert gone("count") == 0
         assert of_table(measured, "cache", "youngest_evicted_age_steps") == 0, "no rank has it yet"
-        # Of the 11 rows that go, 10 are of the first step, which was 9 steps ago, and one is of the second.
+        # 11 rows go: 10 are of the first step, which was 9 steps ago, and one is of the second.
         train(measured, "cache", [1000])
         wait_until(lambda: gone("count") == 11, "the eviction")
         assert gone("sum") == 10 * 9 + 8

@@ -129,7 +129,7 @@ def test_a_killed_server_evicts_again_what_it_evicted(lives: Lives, ranks: tuple
         living = {name: said[2:4] for name, said in ages(ps).items()}
     with lives.live(ranks[1]) as ps:
         assert (state(ps), *refused(ps)) == (*before, 0, 0, 0)
-        # What a recovery evicts again is not counted, and rows are as old as they were.
+        # A recovery does not count what it evicts again, and rows are as old as they were.
         assert {name: said[2:4] for name, said in ages(ps).items()} == living
         assert all(said[:2] == (slotwise.Quantiles(), 0) and said[4] == 0 for said in ages(ps).values())
         stream.run(ps, 10)

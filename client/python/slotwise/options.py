@@ -241,7 +241,7 @@ class TableInfo(OlderNames):
             An age is the number of the table's steps since a push touched the row last.
         youngest_evicted_age: all rows of the last such eviction were at least so old.
         ages: the ages of the rows now, if `describe_table` was asked for them and the table keeps scores.
-        counts: likewise, with the scores "lfu" and "step_lfu", how often the rows' keys occurred in pushes,
+        counts: also then, with the scores "lfu" and "step_lfu", how often the rows' keys occurred in pushes,
             halved as for evictions.
     """
 
