@@ -239,7 +239,8 @@ class TableInfo(OlderNames):
         new_rows: rows that keys got, on all ranks, since the same.
         evicted_ages: the ages of the rows that batches evicted because the table was full, since the same.
             An age is the number of the table's steps since a push touched the row last.
-        youngest_evicted_age: all rows of the last such eviction were at least so old.
+        youngest_evicted_age: all rows of the last such eviction were at least so old: the youngest one's age,
+            rounded down to a power of two.
         ages: the ages of the rows now, if `describe_table` was asked for them and the table keeps scores.
         counts: also then, with the scores "lfu" and "step_lfu", how often the rows' keys occurred in pushes,
             halved as for evictions.
